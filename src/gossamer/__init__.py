@@ -12,13 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.crawling.python import Crawler, Result, crawl
+    from gossamer.crawling.python import Crawler, Result, crawl, get
     from gossamer.errors import GossamerError
     from gossamer.worker.spider import Follow, Page, Spider
 
 __version__ = "0.1.0"
 
-__all__ = ["Crawler", "Follow", "GossamerError", "Page", "Result", "Spider", "crawl"]
+__all__ = ["Crawler", "Follow", "GossamerError", "Page", "Result", "Spider", "crawl", "get"]
 
 _MODULES = {
     "Crawler": "gossamer.crawling.python",
@@ -28,6 +28,7 @@ _MODULES = {
     "Result": "gossamer.crawling.python",
     "Spider": "gossamer.worker.spider",
     "crawl": "gossamer.crawling.python",
+    "get": "gossamer.crawling.python",
 }
 """Module of each name of the Python API. Must have the names of `__all__`."""
 

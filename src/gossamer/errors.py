@@ -289,6 +289,10 @@ class IllegalTransition(GossamerError):
     """A request cannot go from this state by this event."""
 
 
+class FetchRefused(GossamerError):
+    """A crawl would not fetch this page."""
+
+
 class NothingFetched(GossamerError):
     """No page could be fetched."""
 

@@ -23,7 +23,8 @@ from gossamer.crawling import engine
 from gossamer.crawling.background import BackgroundTask
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.handover import Entry, Handover
-from gossamer.crawling.options import CrawlOptions, check_names, in_python_words, settings_of
+from gossamer.crawling.options import CrawlOptions, RequestOptions, check_names, in_python_words, settings_of
+from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
 from gossamer.model.record import PageRecord
@@ -52,6 +53,35 @@ def crawl(*urls: str, **options: Unpack[CrawlOptions]) -> "Crawler":
     Raises BadInput for a value that cannot be used, and TypeError for an unknown option.
     """
     return Crawler(*urls, **options)
+
+
+def get(url: str, **options: Unpack[RequestOptions]) -> Page:
+    """Fetch one page, as a crawl would: robots.txt is obeyed, redirects are followed, private addresses are refused.
+
+        page = gossamer.get("https://example.com")
+        print(page.status_code, page.css("title::text").get())
+
+    Returns the page, also one with an error status (`page.status_code`). The call blocks; in an asyncio program:
+    `await asyncio.to_thread(gossamer.get, url)`. Writes no file. The options are those of the command `gossamer fetch`,
+    with underscores; see `RequestOptions`.
+
+    Raises FetchError where no response came, FetchRefused where a crawl would not fetch the page (robots.txt forbids
+    it, or it redirects to what is no web page), BadInput for a value that cannot be used, and TypeError for an unknown
+    option.
+    """
+    check_names("get", options, RequestOptions)
+    with _python_words():
+        settings = load({**settings_of(options), "crawl.scope": "any"}, config=_config(options))
+        task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
+        try:
+            found = task.result()
+        except BaseException:
+            task.stop()  # Ctrl-C
+            raise
+        if found.page is None:
+            assert found.error is not None
+            raise found.error
+        return found.page
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +323,12 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     temporary = "data_dir" not in values and not values["crawl.output"]
     if temporary:
         values["data_dir"] = Path(tempfile.gettempdir()) / f"gossamer-{os.getpid()}-{os.urandom(6).hex()}"
+    return load(values, config=_config(options)), temporary
+
+
+def _config(options: Mapping[str, Any]) -> Path | None:
     config = options.get("config")
-    return load(values, config=Path(config) if config else None), temporary
+    return Path(config) if config else None
 
 
 def _page(entry: Entry) -> Page:

@@ -1,12 +1,12 @@
 """`gossamer fetch`: fetches one page and shows everything that a crawl would learn from it, for debugging.
 
 Safe to change: help texts (then regenerate docs/reference) and the text of `_report`. Fixed: flags, exit codes, and the
-fields of the JSON object that `follow` returns, which `--json` prints; fields may be added. Every decision here must be
+fields of the JSON object that `_found` returns, which `--json` prints; fields may be added. Every decision here must be
 made by the code that crawls use, never by a copy, or the command would show what no crawl does.
 """
 
 import json as json_module
-import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -14,19 +14,14 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import bytes_text
+from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor
-from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
-from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.fetch.exchange import FetchResponse
 from gossamer.policy.scope import LinkScope
-from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
+from gossamer.policy.urls import host, registered_domain
 from gossamer.settings import Settings
-from gossamer.wiring.plan import check_settings, find_private_hosts, make_plan
-from gossamer.wiring.worker import make_clients, make_resolver
-from gossamer.worker.attempt import MAX_HOPS
-from gossamer.worker.context import CrawlHeaders, scope_of
 
 _LINKS_SHOWN = 25
 """Links of each kind that are shown; --json shows all. May be changed freely."""
@@ -53,157 +48,91 @@ def fetch(
     Exit code: 0 the page was fetched; 1 it was not; 2 bad input.
     """
     settings = options.load_settings(given)
-    found = run_loop(_fetch(settings, from_user_input(url)))
+    found = _found(settings, run_loop(fetch_page(settings, url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise typer.Exit(0 if found["success"] else 1)
 
 
-async def _fetch(settings: Settings, url: str) -> dict[str, Any]:
-    """Return what `_FetchTrace.follow` found. Raises BadInput for options that a crawl would refuse, too."""
-    check_settings(settings)
-    resolver = make_resolver(settings)
-    clients = make_clients(settings, resolver)
-    robots = RobotsService(clients.fetch, MemoryRobotsStore())
-    try:
-        private = await find_private_hosts(resolver, [url], allowed=settings.crawl.allow_private)
-        # Only its terms are used: the options that a crawl from this page would have.
-        plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
-        trace = _FetchTrace(
-            settings,
-            clients,
-            robots,
-            scope_of(plan.terms),
-            CrawlHeaders(plan.terms, settings.fetch.user_agent),
-            private,
-        )
-        return await trace.follow(url)
-    finally:
-        await robots.close()
-        await clients.close()
-        resolver.close()
+def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:
+    """Return what was found, as one JSON object: `hops` (the requests, of which all but the last were redirected), then
+    the page, or `error`."""
+    found: dict[str, Any] = {
+        "url": trace.url,
+        "domain": registered_domain(host(trace.url)),
+        "hops": [_hop(hop) for hop in trace.hops],
+        "success": False,
+    }
+    if isinstance(trace.error, FetchError):
+        return found | {"error": str(trace.error), "reason": trace.error.kind}
+    response = trace.hops[-1].response
+    if trace.error is not None or response is None:
+        return found | {"error": trace.error.detail if trace.error else ""}
+    return found | _page(settings, trace.scope, response)
 
 
-class _FetchTrace:
-    """Fetches a URL with its redirects, and records each step."""
+def _hop(hop: Hop) -> dict[str, Any]:
+    """Return a request as a JSON object."""
+    shown: dict[str, Any] = {"url": hop.url}
+    if hop.robots is not None:
+        shown["robots"] = asdict(hop.robots)
+    if hop.response is not None:
+        shown |= {"status": hop.response.status, "ip": hop.response.ip, "http": hop.response.http_version}
+    if hop.location:
+        shown["location"] = hop.location
+    return shown
 
-    def __init__(
-        self,
-        settings: Settings,
-        clients: HttpClients,
-        robots: RobotsService,
-        scope: LinkScope,
-        headers: CrawlHeaders,
-        private: tuple[str, ...],
-    ) -> None:
-        """`scope`: decides which links a crawl from the page follows. `headers`: adds cookie and headers to requests.
-        `private`: hosts outside the public internet that may be fetched."""
-        self._settings = settings
-        self._clients = clients
-        self._robots = robots
-        self._scope = scope
-        self._headers = headers
-        self._private = private
 
-    async def follow(self, url: str) -> dict[str, Any]:
-        """Return what was found, as one JSON object: `hops` (the requests, of which all but the last were redirected),
-        then the page, or `error`."""
-        crawl = self._settings.crawl
-        found: dict[str, Any] = {"url": url, "domain": registered_domain(host(url)), "hops": [], "success": False}
-        for _ in range(MAX_HOPS + 1):
-            headers, cookie = self._headers.for_url(url)
-            request = FetchRequest(
-                url,
-                headers=(*headers, ("Cookie", cookie)) if cookie else headers,
-                proxy=self._settings.fetch.proxy or None,
-                insecure=crawl.insecure,
-                allow_private=host(url) in self._private,
-            )
-            hop: dict[str, Any] = {"url": url}
-            found["hops"].append(hop)  # before it is complete: an error shows how far it came
-            try:
-                hop["robots"] = verdict = await self._verdict(request)
-                if not verdict["allowed"]:
-                    return found | {"error": f"robots.txt: {verdict['rule']}"}
-                fetched = await self._clients.fetch(request)
-            except FetchError as error:
-                return found | {"error": str(error), "reason": error.kind}
-            hop |= {"status": fetched.status, "ip": fetched.ip, "http": fetched.http_version}
-            target = first_header(fetched.headers, "location")
-            if fetched.status not in REDIRECT_STATUSES or target is None:
-                return found | self._page(fetched)
-            next_url = redirect_target(url, target)
-            if next_url is None:
-                return found | {"error": f"it redirects to {target[:200]!r}, which is not a web page"}
-            hop["location"] = next_url
-            refusal = self._scope.refusal(next_url)
-            if refusal is not None:
-                return found | {"error": f"it redirects to {next_url}, which a crawl would not follow: {refusal.rule}"}
-            url = next_url
-        return found | {"error": f"more than {MAX_HOPS} redirects"}
+def _page(settings: Settings, scope: LinkScope, fetched: FetchResponse) -> dict[str, Any]:
+    """Return the fields of a response that is no redirect."""
+    content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
+    text, encoding, is_valid = decode(fetched.body, content_type)
+    kept, dropped = _links(settings, scope, fetched, content_type, encoding)
+    return {
+        "success": 200 <= fetched.status < 400,
+        "response_url": fetched.url,
+        "status": fetched.status,
+        "status_msg": fetched.reason,
+        "address": f"{fetched.ip}:{fetched.port}",
+        "headers": fetched.headers,
+        "timings": {name: getattr(fetched.timings, name) for name in ("dns", "connect", "tls", "first_byte", "total")},
+        "received_bytes": fetched.received_bytes,
+        "body_bytes": len(fetched.body),
+        "truncated": fetched.truncated,
+        "content_type": content_type,
+        "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
+        "characters": len(text),
+        "links_kept": kept,
+        "links_dropped": dropped,
+    }
 
-    async def _verdict(self, request: FetchRequest) -> dict[str, Any]:
-        """Return whether robots.txt allows the request, and the rule that decided."""
-        if self._settings.crawl.ignore_robots:
-            return {"allowed": True, "rule": "not fetched"}
-        answer = await self._robots.check(
-            request.url, user_agent=self._settings.fetch.user_agent, template=request, explain=True
-        )
-        if isinstance(answer, RobotsUnavailable):
-            return {"allowed": False, "rule": f"robots.txt could not be fetched ({answer.reason}); a crawl would wait"}
-        return {"allowed": answer.allowed, "rule": answer.rule, "crawl_delay": answer.crawl_delay}
 
-    def _page(self, fetched: FetchResponse) -> dict[str, Any]:
-        """Return the fields of a response that is no redirect."""
-        content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
-        text, encoding, is_valid = decode(fetched.body, content_type)
-        kept, dropped = self._links(fetched, content_type, encoding)
-        return {
-            "success": 200 <= fetched.status < 400,
-            "response_url": fetched.url,
-            "status": fetched.status,
-            "status_msg": fetched.reason,
-            "address": f"{fetched.ip}:{fetched.port}",
-            "headers": fetched.headers,
-            "timings": {
-                name: getattr(fetched.timings, name) for name in ("dns", "connect", "tls", "first_byte", "total")
-            },
-            "received_bytes": fetched.received_bytes,
-            "body_bytes": len(fetched.body),
-            "truncated": fetched.truncated,
-            "content_type": content_type,
-            "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
-            "characters": len(text),
-            "links_kept": kept,
-            "links_dropped": dropped,
-        }
-
-    def _links(
-        self, fetched: FetchResponse, content_type: str, encoding: str
-    ) -> tuple[list[str], list[dict[str, str]]]:
-        """Return the links that a crawl from this page would follow, and the others with the reason and the rule."""
-        if not is_html(content_type, fetched.body):
-            return [], []
-        extractor = LinkExtractor(self._scope, seed=0, follow_nofollow=self._settings.crawl.follow_nofollow, texts=True)
-        links = extractor.extract(fetched.body, fetched.url, encoding=encoding)
-        kept = set(links.urls)
-        dropped: dict[str, dict[str, str]] = {}
-        for url, text in links.texts or []:
-            plain = url.partition("#")[0]
-            if plain in kept or plain in dropped:
-                continue
-            refusal = self._scope.refusal(plain)
-            if refusal is not None:
-                reason, rule = refusal.reason, refusal.rule
-            elif plain == fetched.url:
-                reason, rule = "known", "the page itself"
-            else:  # or beyond MAX_URL_BYTES of links, which no real page has
-                reason, rule = "nofollow", "the page or the link is marked nofollow"
-            dropped[plain] = {"url": plain, "text": text, "reason": reason, "rule": rule}
-        return links.urls, list(dropped.values())
+def _links(
+    settings: Settings, scope: LinkScope, fetched: FetchResponse, content_type: str, encoding: str
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the links that a crawl from this page would follow, and the others with the reason and the rule."""
+    if not is_html(content_type, fetched.body):
+        return [], []
+    extractor = LinkExtractor(scope, seed=0, follow_nofollow=settings.crawl.follow_nofollow, texts=True)
+    links = extractor.extract(fetched.body, fetched.url, encoding=encoding)
+    kept = set(links.urls)
+    dropped: dict[str, dict[str, str]] = {}
+    for url, text in links.texts or []:
+        plain = url.partition("#")[0]
+        if plain in kept or plain in dropped:
+            continue
+        refusal = scope.refusal(plain)
+        if refusal is not None:
+            reason, rule = refusal.reason, refusal.rule
+        elif plain == fetched.url:
+            reason, rule = "known", "the page itself"
+        else:  # or beyond MAX_URL_BYTES of links, which no real page has
+            reason, rule = "nofollow", "the page or the link is marked nofollow"
+        dropped[plain] = {"url": plain, "text": text, "reason": reason, "rule": rule}
+    return links.urls, list(dropped.values())
 
 
 def _report(found: dict[str, Any]) -> list[str]:
-    """Return what `follow` found as lines for a person."""
+    """Return what `_found` returned as lines for a person."""
     lines = [f"{found['url']}   (domain {found['domain']})"]
     for hop in found["hops"]:
         robots = hop.get("robots")

@@ -1,0 +1,184 @@
+"""Fetches one page the way a crawl would, without a frontier: for `gossamer.get` and the commands that look at a page.
+
+Every decision (robots.txt, headers, redirects, scope) is made by the code that crawls use, never by a copy, or a page
+could look different here. Safe to change: what a trace records, by adding fields.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from gossamer.errors import FetchError, FetchRefused, GossamerError
+from gossamer.fetch.client import HttpClients
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
+from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.model.crawl import Run
+from gossamer.model.request import Lease
+from gossamer.policy.scope import LinkScope
+from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
+from gossamer.settings import Settings
+from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
+from gossamer.wiring.worker import make_clients, make_resolver
+from gossamer.worker.attempt import MAX_HOPS, Attempt
+from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory
+from gossamer.worker.page import PageReader
+from gossamer.worker.records import page_record
+from gossamer.worker.spider import LinkSpider, Page
+
+_SHOWN_CHARACTERS = 200
+"""Characters of an invalid redirect that an error shows. Free to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsDecision:
+    """Decision of robots.txt on one request."""
+
+    allowed: bool
+    rule: str
+    """Rule that decided, in words."""
+    crawl_delay: float | None = None
+    """Seconds between two requests that robots.txt asks for."""
+
+
+@dataclass(slots=True)
+class Hop:
+    """One request on the way to a page."""
+
+    url: str
+    robots: RobotsDecision | None = None
+    """None: it is not known, because of an error."""
+    response: FetchResponse | None = None
+    """None: the request was not sent, or failed."""
+    location: str = ""
+    """URL that the response redirects to. Empty: it is no redirect that a crawl follows."""
+
+
+@dataclass(slots=True)
+class FetchedPage:
+    """A page and the way to it, or the reason why there is none."""
+
+    url: str
+    """Canonical form of the given URL."""
+    scope: LinkScope
+    """Decision on the links that a crawl from this URL would follow."""
+    hops: list[Hop] = field(default_factory=list)
+    """Requests in order. All but the last were redirected."""
+    page: Page | None = None
+    """The page, also one with an error status."""
+    error: GossamerError | None = None
+    """FetchError or FetchRefused, if there is no page."""
+
+
+async def fetch_page(settings: Settings, url: str) -> FetchedPage:
+    """Fetch a page with its redirects. Raises BadInput for what a crawl from this URL would refuse, too."""
+    check_settings(settings)
+    resolver = make_resolver(settings)
+    clients = make_clients(settings, resolver)
+    robots = RobotsService(clients.fetch, MemoryRobotsStore())
+    try:
+        url = from_user_input(url)
+        private = await find_private_hosts(
+            resolver,
+            [url],
+            allowed=settings.crawl.allow_private,
+            names=not settings.fetch.proxy.startswith("socks5h:"),
+        )
+        plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
+        attempt = _attempt(settings, plan, url)
+        found = FetchedPage(url, attempt.context.scope)
+        try:
+            fetched = await _follow(found, attempt, settings, clients, robots)
+        except (FetchError, FetchRefused) as error:
+            found.error = error
+        else:
+            found.page = _page(attempt, fetched)
+        return found
+    finally:
+        await robots.close()
+        await clients.close()
+        resolver.close()
+
+
+def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
+    """Return the request for this URL as a worker has it, with headers, proxy and limits of the plan."""
+    run = Run(plan.crawl, number=1, generation=0)
+    context = Context(
+        run,
+        plan.spider,
+        plan.terms,
+        spider=LinkSpider(),
+        available_spiders=None,
+        secret=0,
+        memory=SharedMemory(SeenCache(limit=1)),
+        options=ContextOptions(
+            user_agent=settings.fetch.user_agent,
+            proxy=settings.fetch.proxy,
+            include_links=False,
+            redact=settings.records.secrets == "redact",
+        ),
+    )
+    lease = Lease(
+        id=0,
+        shard=0,
+        worker="",
+        run=run,
+        spider=plan.spider,
+        domain=registered_domain(host(url)),
+        priority=plan.priority,
+        depth=0,
+        attempt=0,
+        deaths=0,
+        url=url,
+        payload=None,
+        terms=plan.terms,
+        request_id="",
+        identity=b"",
+        charged=time.monotonic(),
+    )
+    return Attempt(lease, context)
+
+
+async def _follow(
+    found: FetchedPage, attempt: Attempt, settings: Settings, clients: HttpClients, robots: RobotsService
+) -> FetchResponse:
+    """Send the request and follow its redirects, and record each in `found`. Returns the response that is no redirect.
+
+    Raises FetchError, and FetchRefused for what a crawl would not fetch.
+    """
+    for _ in range(MAX_HOPS + 1):
+        hop = Hop(attempt.url)
+        found.hops.append(hop)  # before it is complete: an error shows how far it came
+        request = attempt.request(keep_wire=False)
+        hop.robots = await _verdict(request, settings, robots)
+        if not hop.robots.allowed:
+            raise FetchRefused(f"robots.txt: {hop.robots.rule}")
+        hop.response = fetched = await clients.fetch(request)
+        location = first_header(fetched.headers, "location")
+        if fetched.status not in REDIRECT_STATUSES or location is None:
+            return fetched
+        target = redirect_target(attempt.url, location)
+        if target is None:
+            raise FetchRefused(f"it redirects to {location[:_SHOWN_CHARACTERS]!r}, which is not a web page")
+        hop.location = target
+        refusal = attempt.context.scope.refusal(target)
+        if refusal is not None:
+            raise FetchRefused(f"it redirects to {target}, which a crawl would not follow: {refusal.rule}")
+        attempt.redirect(fetched.status, fetched.headers, target)
+    raise FetchRefused(f"more than {MAX_HOPS} redirects")
+
+
+async def _verdict(request: FetchRequest, settings: Settings, robots: RobotsService) -> RobotsDecision:
+    """Return whether robots.txt allows the request, and the rule that decided."""
+    if settings.crawl.ignore_robots:
+        return RobotsDecision(True, "not fetched")
+    answer = await robots.check(request.url, user_agent=settings.fetch.user_agent, template=request, explain=True)
+    if isinstance(answer, RobotsUnavailable):
+        return RobotsDecision(False, f"robots.txt could not be fetched ({answer.reason}); a crawl would wait")
+    return RobotsDecision(answer.allowed, answer.rule, answer.crawl_delay)
+
+
+def _page(attempt: Attempt, fetched: FetchResponse) -> Page:
+    """Return the page with its record."""
+    decoded = PageReader.decode(fetched)
+    failure = "" if fetched.status < 400 else f"http_{fetched.status}"
+    record = page_record(attempt, fetched, decoded, now=time.time(), failure=failure)
+    return Page(record, fetched.body, decoded.text or "", None)
