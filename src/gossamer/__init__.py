@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.crawling.python import Crawler, Result, crawl, get
     from gossamer.errors import GossamerError
-    from gossamer.worker.spider import Follow, Page, Spider
+    from gossamer.extract.page import Follow, Page
+    from gossamer.worker.spider import Spider
 
 __version__ = "0.1.0"
 
@@ -22,9 +23,9 @@ __all__ = ["Crawler", "Follow", "GossamerError", "Page", "Result", "Spider", "cr
 
 _MODULES = {
     "Crawler": "gossamer.crawling.python",
-    "Follow": "gossamer.worker.spider",
+    "Follow": "gossamer.extract.page",
     "GossamerError": "gossamer.errors",
-    "Page": "gossamer.worker.spider",
+    "Page": "gossamer.extract.page",
     "Result": "gossamer.crawling.python",
     "Spider": "gossamer.worker.spider",
     "crawl": "gossamer.crawling.python",

@@ -105,7 +105,7 @@ class CrawlSettings(_Group):
         "Requests in flight per domain. Unset: 1 for rates up to one request a second; for higher ones, twice the "
         "requests per second, at most 16",
     )
-    spider: str = _setting("link", "Spider that reads the pages: link, wandering, or one of your own")
+    spider: str = _setting("link", "Spider of the pages: link, wandering, an installed one, or shop.py[:Class]")
     priority: Annotated[int, Field(ge=-1000, le=1000)] = _setting(  # within MAX_PRIORITY of model/request.py
         1, "Priority of the given URLs; the highest is fetched first"
     )

@@ -100,7 +100,7 @@ async def test_a_spider_that_raises_fails_its_page_only(tmp_path: Path) -> None:
     crawled = await crawl_shop(tmp_path, crawl__spider="list", broken=True)
     (record,) = crawled.pages
     assert (record.success, record.reason) == (False, "spider_error")
-    assert record.exception == "RuntimeError: no such shelf"
+    assert record.exception == "RuntimeError: no such shelf (shop_spiders.py, line 7, in parse)"
     assert crawled.summary.finished
 
 
@@ -138,7 +138,7 @@ async def test_a_link_that_is_no_http_request_fails_and_says_why(tmp_path: Path)
 async def test_what_is_no_spider_is_refused_at_the_start(tmp_path: Path) -> None:
     from gossamer.errors import BadInput
 
-    with pytest.raises(BadInput, match="is no"):
+    with pytest.raises(BadInput, match="is not a"):
         await crawl_shop(tmp_path, crawl__spider="none")
 
 

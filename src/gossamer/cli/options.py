@@ -154,7 +154,7 @@ OPTIONS = {
     "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
     "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
     "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),
-    "spider": SettingOption("crawl.spider", ("--spider",), str, WHAT, "NAME"),
+    "spider": SettingOption("crawl.spider", ("--spider",), str, WHAT, "NAME|FILE"),
     "priority": SettingOption("crawl.priority", ("--priority",), int, WHAT, "N"),
     "expires": SettingOption("crawl.expires", ("--expires",), str, WHAT, "TIME"),
     "rate": SettingOption("crawl.rate", ("--rate",), str, HOW_FAST, "HITS/SECONDS"),

@@ -33,7 +33,7 @@ from gossamer.wiring.worker import (
     missing_sentence,
     table_options,
 )
-from gossamer.worker.spider import known_spiders
+from gossamer.worker.loading import find_spider, known_spiders, make_spider
 
 
 @dataclass(slots=True)
@@ -88,6 +88,7 @@ async def prepare(
     check_settings(settings)
     if settings.crawl.output:
         check_outputs(settings.crawl.output, tables=table_options(settings))
+    make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -275,4 +276,6 @@ def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
 
 def spiders_for(plan: Plan) -> list[str]:
     """Return the crawl's spider, then all others that are installed: a spider may send pages to any of them."""
-    return [plan.spider, *(name for name in known_spiders() if name != plan.spider)]
+    spider = plan.loaded_spider
+    own = dict.fromkeys((spider.reference, *spider.siblings, *known_spiders()))
+    return list(own)

@@ -27,10 +27,10 @@ from gossamer.crawling.options import CrawlOptions, RequestOptions, check_names,
 from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
+from gossamer.extract.page import Page
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import from_user_input
 from gossamer.settings import Settings, load
-from gossamer.worker.spider import Page
 
 log = logging.getLogger("gossamer")
 
@@ -335,7 +335,7 @@ def _page(entry: Entry) -> Page:
     """Return the page of an entry."""
     record = entry.page.record
     assert isinstance(record, PageRecord)
-    return Page(record, entry.page.body, record.body if record.body_encoding == "text" else "", None)
+    return Page.of_record(record, entry.page.body)
 
 
 def _result(found: CrawlResult) -> Result:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 from gossamer.errors import FetchError, FetchRefused, GossamerError
+from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
@@ -22,7 +23,7 @@ from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import page_record
-from gossamer.worker.spider import LinkSpider, Page
+from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200
 """Characters of an invalid redirect that an error shows. Free to change."""
@@ -181,4 +182,4 @@ def _page(attempt: Attempt, fetched: FetchResponse) -> Page:
     decoded = PageReader.decode(fetched)
     failure = "" if fetched.status < 400 else f"http_{fetched.status}"
     record = page_record(attempt, fetched, decoded, now=time.time(), failure=failure)
-    return Page(record, fetched.body, decoded.text or "", None)
+    return Page.of_record(record, fetched.body)

@@ -359,3 +359,19 @@ def _without_fragment(href: str) -> str:
 
 def _words(text: str | None) -> list[str]:
     return text.lower().split() if text else []
+
+
+def list_links(document: HtmlDocument, page: str, *, encoding: str | None) -> list[tuple[str, str]]:
+    """Return URL and text of each `a` and `area` of a page whose target is http or https, as in `Links.texts`. `page`:
+    its canonical URL. Never raises."""
+    charset = None if encoding is None or is_utf8(encoding) else encoding
+    texts: list[tuple[str, str]] = []
+    base: str | None = None
+    for tree in document.trees():
+        if base is None:
+            base = base_of(tree, page)
+        has_areas = bool(tree.tags("area"))
+        anchors = ((one, one.attributes.get("href")) for one in (tree.css("a,area") if has_areas else tree.tags("a")))
+        listed = [(anchor, href) for anchor, href in anchors if href is not None]
+        _add_texts(texts, listed, base or page, charset, has_areas)
+    return texts

@@ -23,6 +23,8 @@ PAGE_BROKE: Final = "page_broke"
 """A page made the worker's own code fail. The page is recorded as `internal_error`; the crawl continues."""
 SPIDER_BROKE: Final = "spider_broke"
 """A spider's `parse` raised. The page is recorded as `spider_error`."""
+SPIDER_BLOCKED: Final = "spider_blocked"
+"""A spider's `parse` kept its process from fetching for a long time."""
 TROUBLE_BEGAN: Final = "trouble_began"
 """The process waits for something that is unavailable (`Troubles`)."""
 TROUBLE_ENDED: Final = "trouble_ended"
@@ -105,6 +107,15 @@ class Troubles:
         log.warning("%s %s: %s", TROUBLE_BEGAN, name, message)
         if self._notify:
             self._notify(message)
+
+    def report(self, event: str, message: str) -> None:
+        """Report something that happened, rather than lasts: to the person, else to the log. `event`: one of the names
+        above."""
+        if self._notify:
+            log.info("%s %s", event, message)
+            self._notify(message)
+        else:
+            log.error("%s %s", event, message)
 
     def end(self, name: str, message: str) -> None:
         """Remove a problem. Does nothing when no problem of this name is recorded."""

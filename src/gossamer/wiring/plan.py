@@ -41,7 +41,7 @@ from gossamer.policy.urls import (
 from gossamer.service_settings import CENTURY_SECONDS
 from gossamer.settings import DEFAULT_USER_AGENT, Settings
 from gossamer.worker.context import scope_of
-from gossamer.worker.spider import load_spider
+from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
 MOST_NESTED = 100
 """Maximum number of nested arrays and objects in attrs. May be lowered freely; raised only to a few hundred, where
@@ -289,8 +289,13 @@ class Plan:
     terms: Terms
     seeds: tuple[str, ...]
     """Canonical URLs, without repeats."""
-    spider: str
+    loaded_spider: LoadedSpider
     priority: int
+
+    @property
+    def spider(self) -> str:
+        """Name of the spider of the seeds."""
+        return self.loaded_spider.name
 
     def batches(self, secret: int) -> Iterator[list[Batch]]:
         """Yield the seeds by domain, _BATCH at a time. `secret`: the frontier's key for fingerprints."""
@@ -323,14 +328,16 @@ def make_plan(
         raise BadInput("no URL is given. Try gossamer crawl https://example.com")
     crawl = settings.crawl
     check_settings(settings)
-    load_spider(crawl.spider)  # raises BadInput for an unknown spider
+    spider = find_spider(crawl.spider)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts)
     scope_of(terms)  # raises BadInput for a filter that is not valid
-    identity = CrawlId(APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds))
+    crawl_identity = CrawlId(
+        APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds, spider)
+    )
     return Plan(
         crawl=Crawl(
-            id=identity,
-            pool=f"crawl-{identity.token}",  # of its own: workers of other crawls and of services stay away
+            id=crawl_identity,
+            pool=f"crawl-{crawl_identity.token}",  # of its own: workers of other crawls and of services stay away
             max_pages=crawl.max_pages,
             rate=parse_rate(crawl.rate) if crawl.rate else None,
             concurrency=crawl.domain_concurrency,
@@ -338,12 +345,12 @@ def make_plan(
         ),
         terms=terms,
         seeds=seeds,
-        spider=crawl.spider,
+        loaded_spider=spider,
         priority=crawl.priority,
     )
 
 
-def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
+def derived_id(settings: Settings, seeds: Sequence[str], spider: LoadedSpider) -> str:
     """Return the crawl id for these seeds and settings: the first seed's host and a digest of all.
 
     The same command has to return the same id in every version, because that is how it resumes its crawl. So the order
@@ -354,7 +361,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
     crawl, user_agent = settings.crawl, settings.fetch.user_agent
     ordered = sorted(seeds)
     secrets = [sorted(name.lower() for name in crawl.secret_header), sorted(crawl.headers_for)]
-    identity = (
+    parts = (
         ordered,
         crawl.depth,
         crawl.max_pages,
@@ -366,7 +373,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         None if crawl.deny_extension is None else sorted(crawl.deny_extension),
         crawl.sitemaps,
         crawl.follow_nofollow,
-        crawl.spider,
+        identity(spider),
         crawl.attrs,
         crawl.ignore_robots,
         _DEFAULT_AGENT_IN_ID if user_agent == DEFAULT_USER_AGENT else user_agent,
@@ -376,7 +383,7 @@ def derived_id(settings: Settings, seeds: Sequence[str]) -> str:
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
         *([secrets] if any(secrets) else []),
     )
-    identity_json = msgspec.json.encode(identity, order="deterministic")
+    identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
     return host(ordered[0]).strip("[]")[: _NAME_CHARACTERS - len(ending)] + ending
 

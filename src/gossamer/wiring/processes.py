@@ -170,6 +170,7 @@ class WorkerProcesses:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # not the working folder: a file there called json.py must not hide a module
                 "-m",
                 "gossamer",
                 WORKER_PROCESS,

@@ -42,9 +42,9 @@ from gossamer.telemetry.tally import Tally
 from gossamer.wiring.plan import address_service, check_settings
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
+from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
-from gossamer.worker.spider import SpiderSet, known_spiders
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
 
 log = logging.getLogger("gossamer.worker")
@@ -118,13 +118,15 @@ async def open_worker(
     """Return a worker of this process, ready to `run`. Its connections and outputs are closed with the context.
 
     `pool`: the worker fetches the requests of the crawls in this pool. `run`, one life of a crawl: the worker ends when
-    it is over; None: the worker works until it is stopped. `spiders` empty: all that are installed. `bus`: pages also
-    go to this message queue. `reader`: pages first go to this sink of the program itself, a few at a time. Both are
-    closed with the outputs. `say` shows a sentence to a person; None: troubles are only logged.
+    it is over; None: the worker works until it is stopped. `spiders`: references to those that it works for;
+    empty: all that are installed. `bus`: pages also go to this message queue. `reader`: pages first go to this sink of
+    the program itself, a few at a time. Both are closed with the outputs. `say` shows a sentence to a person; None:
+    troubles are only logged.
     """
     check_settings(settings)
-    spiders = spiders or known_spiders()
-    parts = _WorkerParts(settings, frontier, pool=pool, run=run, bus=bus, reader=reader, say=say)
+    loaded = SpiderSet(spiders or known_spiders())
+    spiders = loaded.names
+    parts = _WorkerParts(settings, frontier, loaded, pool=pool, run=run, bus=bus, reader=reader, say=say)
     try:
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
@@ -143,6 +145,7 @@ class _WorkerParts:
         self,
         settings: Settings,
         frontier: ValkeyFrontier,
+        spiders: SpiderSet,
         *,
         pool: str,
         run: Run | None,
@@ -175,8 +178,8 @@ class _WorkerParts:
         self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
-        self._loaded_spiders = SpiderSet()
-        self._installed = frozenset(known_spiders())
+        self._loaded_spiders = spiders
+        self._available = frozenset((*known_spiders(), *spiders.names))
 
     def worker(self, holder: ValkeyLeaseholder) -> Worker:
         """Return the worker that leases by `holder`."""
@@ -226,7 +229,7 @@ class _WorkerParts:
             terms,
             spider=self._loaded_spiders.get(run.crawl.id, spider),
             # Other workers of a service may run other spiders; a crawl of the command line has those of this machine.
-            available_spiders=None if run.crawl.pool == SHARED_POOL else self._installed,
+            available_spiders=None if run.crawl.pool == SHARED_POOL else self._available,
             secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
             memory=self._memory,
             options=self._context_options,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gossamer.extract.document import HtmlDocument
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
@@ -208,10 +209,10 @@ class Context:
         """Return whether links of a page at this depth are followed."""
         return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
 
-    def extract_links(self, body: bytes, url: str, *, encoding: str) -> Links:
+    def extract_links(self, html: bytes | HtmlDocument, url: str, *, encoding: str) -> Links:
         """Return the page's links. Links that are known to be in the frontier are only counted."""
         self._memory.hrefs.enter_data_epoch(self._seen.data_epoch)
-        return self._extractor.extract(body, url, encoding=encoding, scope=self.scope)
+        return self._extractor.extract(html, url, encoding=encoding, scope=self.scope)
 
     def has_sitemaps_of(self, origin: str) -> bool:
         """Return whether the sitemaps that the robots.txt of this origin (scheme, host and port) names are known to be

@@ -17,6 +17,7 @@ from sys import getsizeof
 
 from gossamer.commit.outlinks import LINK_BYTES, FinishedLease, LinksAddedCallback
 from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
+from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import Links
 from gossamer.extract.sitemap import parse_sitemap
@@ -41,8 +42,10 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.records import PageText, item_record, page_record
-from gossamer.worker.spider import Follow, Page
+from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
+from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
+from gossamer.worker.spider import Follow, Page, Spider
+from gossamer.worker.spider_errors import own_places, record_text, terminal_text
 
 log = logging.getLogger("gossamer.worker")
 
@@ -188,6 +191,9 @@ LOWEST_PRIORITY = -65_000
 _MAX_UNKNOWN_SPIDERS = 20
 """Number of names of missing spiders that are reported. May be changed; a limit is needed, because a spider may make up
 any number of names."""
+_MAX_BROKEN_PLACES = 100
+"""Number of different lines of spiders whose errors are reported. May be changed; a limit is needed, because the lines
+of a changing program have no end."""
 _SHOWN_CHARACTERS = 200
 """Characters of a link that an error shows. Free to change."""
 
@@ -203,6 +209,9 @@ class PageReader:
         self._troubles = troubles
         self._unknown: set[str] = set()
         """Names of the missing spiders that were reported."""
+        self._broken: set[tuple[object, ...]] = set()
+        """Places in the code of spiders whose errors were reported."""
+        self._watch = BlockWatch(lambda message: troubles.report(names.SPIDER_BLOCKED, message))
 
     @staticmethod
     def decode(fetched: FetchResponse) -> PageText:
@@ -226,9 +235,12 @@ class PageReader:
         follows = context.follows_links_at(lease.depth)
         custom_parse = not context.spider.follows_all_links
         links: Links | None = None
+        document: HtmlDocument | None = None
         if (follows or custom_parse or context.include_links) and is_html(decoded.content_type, fetched.body):
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
-            links = context.extract_links(fetched.body, attempt.url, encoding=decoded.encoding)
+            document = HtmlDocument(fetched.body, decoded.encoding)
+            if context.include_links or not custom_parse:  # a spider of one's own asks for links when it wants them
+                links = context.extract_links(document, attempt.url, encoding=decoded.encoding)
         record = page_record(
             attempt,
             fetched,
@@ -239,7 +251,14 @@ class PageReader:
         output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
         if custom_parse:
-            page = Page(record, fetched.body, decoded.text or "", links, priority=lease.priority)
+            page = Page(
+                record,
+                fetched.body,
+                decoded.text,
+                document=document,
+                priority=lease.priority,
+                in_scope=lambda page: context.extract_links(page, attempt.url, encoding=decoded.encoding).urls,
+            )
             if not await self._parse(attempt, finished, page, follows):
                 return finished
         elif links is not None and follows:
@@ -256,22 +275,23 @@ class PageReader:
         items: list[Output] = []
         batches: list[Batch] = []
         drops: dict[str, int] = {}
+
+        async def take(found: Found) -> None:
+            if isinstance(found, dict):
+                items.append(Output(record=item_record(page.record, found)))
+            elif not follows:
+                _count(drops, DropReason.DEPTH)
+            elif (batch := await self._follow(attempt, found, drops)) is not None:
+                batches.append(batch)
+
+        spider = attempt.context.spider
         try:
-            async for found in attempt.context.spider.parse(page):
-                if isinstance(found, Follow):
-                    if not follows:
-                        _count(drops, DropReason.DEPTH)
-                        continue
-                    batch = await self._follow(attempt, found, drops)
-                    if batch is not None:
-                        batches.append(batch)
-                else:
-                    items.append(Output(record=item_record(page.record, dict(found))))
+            await run_parse(spider, page, take, self._watch)
         except Exception as error:
-            log.exception("%s %s", names.SPIDER_BROKE, attempt.url)
+            self._report_broken(attempt, spider, error)
             self._tally.fail("spider_error")
             page.record.success, page.record.reason = False, "spider_error"
-            page.record.exception = f"{type(error).__name__}: {error}"
+            page.record.exception = record_text(error, home_of(spider))[:EXCEPTION_CHARACTERS]
             finished.settlement.outcome, finished.settlement.reason = Outcome.FAILED, "spider_error"
             return False
         self._tally.items += len(items)
@@ -280,6 +300,21 @@ class PageReader:
         finished.size += batches_size(batches)
         finished.settlement.drops = drops or None
         return True
+
+    def _report_broken(self, attempt: Attempt, spider: Spider, error: Exception) -> None:
+        """Tell about an error of a spider's code: once for each line of it, because all pages may meet the same."""
+        home = home_of(spider)
+        text = terminal_text(error, home)
+        place = (attempt.lease.spider, type(error).__name__, *own_places(error.__traceback__, home)[-1:])
+        if place in self._broken or len(self._broken) >= _MAX_BROKEN_PLACES:
+            log.info("%s %s\n%s", names.SPIDER_BROKE, attempt.url, text)
+            return
+        self._broken.add(place)
+        self._troubles.report(
+            names.SPIDER_BROKE,
+            f"The spider {attempt.lease.spider} failed on {attempt.url}. Its record has the reason spider_error; "
+            f"further errors at this line are only recorded.\n{text}",
+        )
 
     async def _follow(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
         """Return a spider's link as a batch of one; None: it is dropped, which is counted in `drops`."""

@@ -38,7 +38,7 @@ from gossamer.wiring.service import (
     open_service,
     run_roles,
 )
-from gossamer.worker.spider import known_spiders
+from gossamer.worker.loading import known_spiders
 
 
 def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool) -> str:

@@ -33,7 +33,7 @@ from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import connect, warn_of_memory_only
 from gossamer.wiring.processes import WorkerCommand, WorkerReport
 from gossamer.wiring.worker import open_worker
-from gossamer.worker.spider import load_spider
+from gossamer.worker.loading import find_spider, make_spider
 from gossamer.worker.worker import Worker
 
 Pool = Annotated[
@@ -49,8 +49,9 @@ Spiders = Annotated[
     list[str] | None,
     typer.Option(
         "--spider",
-        metavar="NAME",
-        help="Work only for this spider. Unset: for all that are installed.",
+        metavar="NAME|FILE",
+        help="Work only for this spider: an installed one by its name, or that of a file, shop.py or shop.py:Class. "
+        "Unset: for all that are installed.",
         rich_help_panel=options.WHAT,
         show_default=False,
     ),
@@ -89,7 +90,7 @@ def worker(
     if settings.crawl.output:
         check_writable(settings)
     for name in spider or []:
-        load_spider(name)
+        make_spider(find_spider(name))
     address = settings.frontier or running_address(settings.data_dir)
     if not address:
         raise BadInput(

@@ -1,0 +1,236 @@
+"""A fetched page as spiders, the Python API and `gossamer shell` see it, and the links that they follow.
+
+Spiders outside this project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed; new
+attributes with a default may be added. Everything but the record, the body and the text is made on first use, so that a
+spider pays only for what it asks. Safe to change: how that is done.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, overload
+
+from gossamer.errors import BadInput, BadUrl
+from gossamer.extract.document import HtmlDocument
+from gossamer.extract.encoding import decode, is_html
+from gossamer.extract.links import base_of, list_links
+from gossamer.extract.selection import Selector, SelectorList, select_css, select_xpath
+from gossamer.model.record import PageRecord
+from gossamer.policy.urls import join
+
+_TEXT_TYPE = re.compile(r"\s*(?:text/|application/(?:[\w.-]+\+)?(?:json|xml|javascript))", re.IGNORECASE)
+"""Content types whose body is text even where some of its bytes are not. May be extended freely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Link that a spider wants crawled, with the options of its page's crawl and through the crawl's filters."""
+
+    url: str
+    """Absolute, or relative to the page's URL."""
+    _: KW_ONLY
+    spider: str | None = None
+    """Spider that handles the linked page; None: this one. In a crawl of the command line, a link to a spider that is
+    not installed is dropped; in a service it waits for a worker that has the spider."""
+    attrs: Mapping[str, Any] | None = None
+    """Attributes of the request; None: those of the page."""
+    priority: int | None = None
+    """Priority of the request; higher ones are fetched first. None: the page's minus 10, as for every discovered
+    link."""
+    method: str = "GET"
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+    again: bool = False
+    """True: fetch the link even if the crawl has seen it. The spider must then prevent endless loops itself."""
+
+
+class PageLink(NamedTuple):
+    """Link of a page."""
+
+    url: str
+    """Absolute URL without its fragment."""
+    text: str
+    """Text of the link, without surplus white space; cut after 500 characters."""
+
+
+class PageLinks(Sequence[PageLink]):
+    """Links of a page to http and https, one for each `a` and `area` element, in document order."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], in_scope: Callable[[], list[str]] | None) -> None:
+        """`pairs`: URL and text of each link. `in_scope`: returns `urls`; None: all URLs of `pairs` are in scope."""
+        self._pairs = pairs
+        self._in_scope = in_scope
+
+    @cached_property
+    def urls(self) -> list[str]:
+        """URLs that the crawl's scope allows, canonical and each once."""
+        if self._in_scope is None:
+            return list(dict.fromkeys(url for url, _ in self._pairs))
+        return self._in_scope()
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @overload
+    def __getitem__(self, at: int) -> PageLink: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PageLink]: ...
+    def __getitem__(self, at: int | slice) -> PageLink | list[PageLink]:
+        if isinstance(at, slice):
+            return [PageLink(*pair) for pair in self._pairs[at]]
+        return PageLink(*self._pairs[at])
+
+    def __iter__(self) -> Iterator[PageLink]:
+        return (PageLink(url, text) for url, text in self._pairs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} links>"
+
+
+class Page:
+    """Fetched page."""
+
+    def __init__(
+        self,
+        record: PageRecord,
+        body: bytes,
+        text: str | None,
+        *,
+        document: HtmlDocument | None,
+        priority: int = 0,
+        in_scope: Callable[[HtmlDocument], list[str]] | None = None,
+    ) -> None:
+        """`text`: body as text; None: it has bytes that cannot be decoded. `document`: None: the body is not HTML, so
+        that it has no elements and no links. `in_scope`: returns the URLs of the links that the crawl may follow; None:
+        all of them."""
+        self.record = record
+        """The page's record. Changes that a spider makes go to the outputs."""
+        self.body = body
+        """Body without content encoding, at most the body limit."""
+        self.priority = priority
+        """Priority of the page's request."""
+        self._text = text
+        self._document = document
+        self._in_scope = in_scope
+
+    @classmethod
+    def of_record(cls, record: PageRecord, body: bytes) -> "Page":
+        """Return the page of a record, without the crawl's filters. `body`: its bytes, which the record has as text."""
+        document = HtmlDocument(body, record.encoding or None) if is_html(record.content_type, body) else None
+        return cls(record, body, record.body if record.body_encoding == "text" else None, document=document)
+
+    @property
+    def url(self) -> str:
+        """URL of the page after redirects."""
+        return self.record.response_url
+
+    @property
+    def status_code(self) -> int:
+        return self.record.status_code
+
+    @property
+    def status(self) -> int:
+        """Status code, under its shorter name."""
+        return self.record.status_code
+
+    @property
+    def depth(self) -> int:
+        """Number of links between a given URL and this page."""
+        return self.record.depth
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the submission, or of the link that led here; never None."""
+        return self.record.attrs or {}
+
+    @cached_property
+    def headers(self) -> dict[str, list[str]]:
+        """Response headers by lower-case name."""
+        lower: dict[str, list[str]] = {}
+        for name, values in self.record.response_headers.items():
+            lower.setdefault(name.lower(), []).extend(values)
+        return lower
+
+    @cached_property
+    def text(self) -> str:
+        """Body as text, in the encoding that it declares; bytes that cannot be decoded became U+FFFD. Empty if
+        binary."""
+        if self._text is None and (self._document is not None or _TEXT_TYPE.match(self.record.content_type)):
+            return decode(self.body, self.record.content_type)[0]
+        return self._text or ""
+
+    # --- contents -----------------------------------------------------------------------------------------------------
+
+    def css(self, selector: str) -> SelectorList:
+        """Return what a CSS selector matches; `::text` and `::attr(name)` select texts and attributes. Raises
+        BadInput."""
+        return select_css(self._document.root if self._document else None, selector)
+
+    @property
+    def _encoding(self) -> str | None:
+        return self.record.encoding or None
+
+    def xpath(self, expression: str) -> SelectorList:
+        """Return what an XPath expression matches. It needs lxml: pip install 'gossamer-crawl[xpath]'. Raises
+        BadInput."""
+        return select_xpath(self._document.xpath_root if self._document else None, expression)
+
+    def json(self) -> Any:
+        """Return the body as JSON. Raises ValueError."""
+        return json.loads(self.text or self.body)
+
+    @cached_property
+    def links(self) -> PageLinks:
+        """Links of the page; empty if it is not HTML."""
+        document, in_scope = self._document, self._in_scope
+        if document is None:
+            return PageLinks((), None)
+        pairs = list_links(document, self.url, encoding=self._encoding)
+        return PageLinks(pairs, None if in_scope is None else lambda: in_scope(document))
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    def follow(self, link: str | PageLink | Selector | SelectorList, **options: Any) -> Follow:
+        """Return a link for the crawl to follow; a spider yields it.
+
+        `link`: URL, absolute or relative to the page; one of `links`; an element with `href` or `src`; or the value of
+        such an attribute, from `css` or `xpath`. A link to anything but a web page, such as `mailto:`, is dropped and
+        counted when it is yielded. `options`: those of `Follow`. Raises BadInput for what is no link.
+        """
+        href = _href(link)
+        with contextlib.suppress(BadUrl):
+            href = self.urljoin(href)
+        return Follow(href, **options)
+
+    def urljoin(self, href: str) -> str:
+        """Return the absolute URL of a link of this page, without its fragment. Raises BadUrl for what is no web
+        page."""
+        return join(self._base, href)
+
+    @cached_property
+    def _base(self) -> str:
+        """URL that relative links are resolved against."""
+        tree = self._document.tree if self._document else None
+        return (tree and base_of(tree, self.url)) or self.url
+
+    def __repr__(self) -> str:
+        return f"<Page {self.status_code} {self.url}>"
+
+
+def _href(link: str | PageLink | Selector | SelectorList) -> str:
+    """Return the URL of anything that names a link. Raises BadInput."""
+    if isinstance(link, SelectorList):
+        if not link:
+            raise BadInput("page.follow: the selector found nothing. Check its result before, for example with `if`.")
+        link = link[0]
+    if isinstance(link, Selector):
+        attributes = link.attrib
+        return attributes.get("href") or attributes.get("src") or link.get()
+    if isinstance(link, PageLink):
+        return link.url
+    if isinstance(link, str):
+        return link
+    raise BadInput(f"page.follow: {type(link).__name__} is no link. Pass a URL, a link of page.links, or an element.")

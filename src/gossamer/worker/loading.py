@@ -1,0 +1,328 @@
+"""Finds and loads spiders: installed ones by their entry point, and those of a Python file by its path.
+
+A reference is what a person types: the name of an installed spider, or `shop.py`, or `shop.py:ListSpider`. Everything
+that can be wrong with a file is reported with its line and with what to write instead, before anything is fetched.
+
+Fixed: the entry point group, the form of references, the names of spiders (the frontier, the store of requests, keeps
+them with each request) and `identity`, of which the ids of crawls are made. Safe to change: the messages.
+"""
+
+import difflib
+import inspect
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from gossamer.errors import BadSpider
+from gossamer.model.crawl import CrawlId
+from gossamer.model.request import name_error
+from gossamer.worker.spider import Spider
+from gossamer.worker.spider_errors import error_text, own_places, shown_path
+
+GROUP = "gossamer.spiders"
+"""Entry point group of spiders. Fixed: installed spiders name it."""
+
+_EXAMPLE = """
+    from gossamer import Spider
+
+    class Shop(Spider):
+        def parse(self, page):
+            yield {"title": page.css("h1::text").get()}
+"""
+_REFERENCE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
+
+
+def known_spiders() -> list[str]:
+    """Return the names of all installed spiders."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSpider:
+    """A spider that can be started."""
+
+    name: str
+    """Name under which the frontier keeps its requests."""
+    make: Callable[[], object]
+    """Makes a spider object; the class, for most spiders."""
+    reference: str
+    """Reference that leads to this spider alone: with the class for one of a file."""
+    siblings: tuple[str, ...] = ()
+    """References to the other spiders of its file, to which it may send links."""
+
+
+def is_file(reference: str) -> bool:
+    """Return whether a reference names a Python file rather than an installed spider."""
+    return _REFERENCE.fullmatch(reference) is not None
+
+
+def find_spider(reference: str) -> LoadedSpider:
+    """Return the spider that a reference names. Raises BadSpider if there is none, or its code does not load."""
+    parts = _REFERENCE.fullmatch(reference)
+    if parts:
+        return _spider_of_file(parts["path"], parts["spider"] or "")
+    for entry in entry_points(group=GROUP):
+        if entry.name == reference:
+            try:
+                return LoadedSpider(reference, entry.load(), reference)
+            except Exception as error:
+                raise BadSpider(f"the spider {reference} does not load: {error_text(error)}") from error
+    raise BadSpider(_unknown(reference))
+
+
+def _unknown(name: str) -> str:
+    installed = f"there is no spider {name}; installed are {', '.join(known_spiders())}."
+    file = f"{name}.py"
+    return f"{installed} For the spider in {file}, write --spider {file}." if Path(file).is_file() else installed
+
+
+def identity(spider: LoadedSpider) -> str:
+    """Return what the id of a crawl contains of its spider.
+
+    The name of an installed spider; for one of a file, the file's name without its folder and the spider's name. So a
+    corrected or moved file goes on with its crawl, and a copy under another name begins another one.
+    """
+    parts = _REFERENCE.fullmatch(spider.reference)
+    return f"{Path(parts['path']).name}:{spider.name}" if parts else spider.name
+
+
+def make_spider(spider: LoadedSpider) -> Spider:
+    """Make a spider object. Raises BadSpider."""
+    try:
+        made = spider.make()
+    except Exception as error:
+        raise BadSpider(f"the spider {spider.name} does not load: {error_text(error)}") from error
+    if not isinstance(made, Spider):
+        raise BadSpider(f"the spider {spider.name} ({spider.make!r}) is not a gossamer.Spider")
+    return made
+
+
+_MAX_OBJECTS = 1000
+"""Spider objects that a worker keeps; beyond it the oldest is dropped, and its crawl gets a new object, which has lost
+what the old one remembered. May be raised, at the cost of memory."""
+
+
+class SpiderSet:
+    """Spiders of one worker, with one object for each crawl and name, which handles all pages of that crawl here."""
+
+    def __init__(self, references: Iterable[str] = ()) -> None:
+        """`references`: spiders that the worker works for. Those of files are loaded now, installed ones on first use,
+        so that a broken one disturbs no other crawl. Raises BadSpider."""
+        self._objects: dict[tuple[CrawlId, str], Spider] = {}
+        self._loaded: dict[str, LoadedSpider] = {}
+        names: dict[str, None] = {}
+        for reference in references:
+            if is_file(reference):
+                spider = find_spider(reference)
+                names[self._loaded.setdefault(spider.name, spider).name] = None
+            else:
+                names[reference] = None
+        self.names = tuple(names)
+        """Names of the spiders of the references."""
+
+    def get(self, crawl: CrawlId, name: str) -> Spider:
+        """Return the spider of this crawl and name. Raises BadSpider as `find_spider` does."""
+        spider = self._objects.get((crawl, name))
+        if spider is None:
+            loaded = self._loaded.get(name)
+            if loaded is None:
+                loaded = self._loaded[name] = find_spider(name)
+            spider = self._objects[crawl, name] = make_spider(loaded)
+            if len(self._objects) > _MAX_OBJECTS:
+                del self._objects[next(iter(self._objects))]
+        return spider
+
+
+# --- spiders of a file ------------------------------------------------------------------------------------------------
+
+_modules: dict[tuple[str, int, int], ModuleType] = {}
+"""Files that this process has loaded, by path, time of change and size. A changed file is loaded again, so that a
+notebook sees the corrected spider."""
+
+
+def _spider_of_file(path: str, wanted: str) -> LoadedSpider:
+    """Return a spider of a file. `wanted`: its class; empty: the only one of the file. Raises BadSpider."""
+    module = _load_file(path)
+    classes = _spider_classes(module)
+    if not classes:
+        raise BadSpider(_no_spider(path, module))
+    if wanted:
+        chosen = next((one for one in classes if one.__name__ == wanted), None)
+        if chosen is None:
+            close = difflib.get_close_matches(wanted, [one.__name__ for one in classes], 1)
+            names = ", ".join(f"{one.__name__} (line {_line(one)})" for one in classes)
+            hint = f" Did you mean {path}:{close[0]}?" if close else ""
+            raise BadSpider(f"--spider: {path} has no spider {wanted}. It has: {names}.{hint}")
+    else:
+        # Classes that others of the file are derived from are their common parts.
+        leaves = [one for one in classes if not any(one in other.__mro__[1:] for other in classes)]
+        public = [one for one in leaves if not one.__name__.startswith("_")] or leaves
+        if len(public) > 1:
+            names = ", ".join(f"{one.__name__} (line {_line(one)})" for one in public)
+            raise BadSpider(
+                f"--spider: {path} has {len(public)} spiders: {names}. Name one of them: --spider {path}:"
+                f"{public[0].__name__}"
+            )
+        chosen = public[0]
+    _check_class(path, chosen)
+    siblings = [one for one in classes if one is not chosen and _overrides_parse(one)]
+    _check_names(path, [chosen, *siblings])
+    return LoadedSpider(
+        spider_name(chosen),
+        chosen,
+        f"{path}:{chosen.__name__}",
+        tuple(f"{path}:{one.__name__}" for one in siblings),
+    )
+
+
+def spider_name(spider: type[Spider]) -> str:
+    """Return the name of a spider that is not installed: its attribute `name`, or its class name in lower case."""
+    return spider.name or spider.__name__.lower()
+
+
+def _load_file(path: str) -> ModuleType:
+    """Run a Python file and return its module. Raises BadSpider."""
+    absolute = os.path.abspath(path)
+    try:
+        stat = os.stat(absolute)
+    except OSError as error:
+        name = Path(path).stem
+        new = f" To write one: gossamer new spider {name}" if not os.path.dirname(path) else ""
+        raise BadSpider(f"--spider: {path} cannot be read: {error.strerror}.{new}") from None
+    key = (absolute, stat.st_mtime_ns, stat.st_size)
+    module = _modules.get(key)
+    if module is not None:
+        return module
+    # A name of its own: a file called json.py must not hide the module that Gossamer needs.
+    name = f"gossamer_spider_{re.sub(r'[^0-9A-Za-z_]', '_', Path(path).stem)}"
+    module = ModuleType(name)
+    module.__file__ = absolute
+    folder = os.path.dirname(absolute)
+    sys.modules[name] = module  # dataclasses and pickle look their module up there
+    if folder not in sys.path:
+        # So that the file can import those beside it. Last: a file there called copy.py or csv.py must not hide a
+        # module that Gossamer or a library imports.
+        sys.path.append(folder)
+    linecache.checkcache(absolute)
+    try:
+        # Not imported: Python would take a file that was corrected within a second for the one that it has compiled.
+        exec(compile(Path(absolute).read_bytes(), absolute, "exec"), module.__dict__)  # noqa: S102  # the user's code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        raise BadSpider(f"--spider: {_load_failure(path, absolute, error)}") from None
+    _modules[key] = module
+    return module
+
+
+def _load_failure(path: str, absolute: str, error: BaseException) -> str:
+    """Return why a file does not load: the place, the error, and what to write instead where that is known."""
+    if isinstance(error, SyntaxError) and error.filename:
+        text = (error.text or "").rstrip()
+        indented = len(text) - len(text.lstrip())
+        caret = " " * max(0, (error.offset or 1) - 1 - indented) + "^"
+        shown = f"\n    {text.lstrip()}\n    {caret}" if text else ""
+        where = path if error.filename == absolute else shown_path(error.filename)
+        return f"{where}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}{shown}"
+    places = own_places(error.__traceback__, absolute)
+    place = places[-1] if places else None
+    if place is None:  # the file is no text at all
+        return f"{path} cannot be read as Python: {error_text(error)}"
+    where = path if place.file == absolute else shown_path(place.file)
+    return f"{where}, line {place.line}: {error_text(error)}\n    {place.source}\n{_advice(error)}".rstrip()
+
+
+def _advice(error: BaseException) -> str:
+    """Return what to do about an error that a file raised when it was loaded; empty if that is not known."""
+    if isinstance(error, SystemExit):
+        return 'The file ends the program when it is loaded. Put that below: if __name__ == "__main__":'
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "gossamer":
+        return "Write: from gossamer import Spider"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"Install it for the Python that runs Gossamer: {sys.executable} -m pip install "
+            f"{error.name.partition('.')[0]}"
+        )
+    return ""
+
+
+def _spider_classes(module: ModuleType) -> list[type[Spider]]:
+    """Return the spiders that a file defines, in the order of their lines. Imported ones do not count."""
+    own = [
+        value
+        for name, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, Spider)
+        and value.__module__ == module.__name__
+        and value.__name__ == name
+    ]
+    return sorted(dict.fromkeys(own), key=_line)
+
+
+def _line(found: type) -> int:
+    """Return the line at which a class begins; 0 if that cannot be found out."""
+    try:
+        return inspect.getsourcelines(found)[1]
+    except (OSError, TypeError):
+        return 0
+
+
+def _overrides_parse(spider: type[Spider]) -> bool:
+    return spider.follows_all_links or spider.parse is not Spider.parse
+
+
+def _no_spider(path: str, module: ModuleType) -> str:
+    """Return the message for a file without a spider, with a hint at what the user may have meant."""
+    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+    for one in classes:
+        is_scrapys = any(base.__module__.partition(".")[0] == "scrapy" for base in one.__mro__[1:])
+        if is_scrapys and one.__module__ == module.__name__:
+            return (
+                f"--spider: {path}, line {_line(one)}: {one.__name__} is a spider of Scrapy. Run it with scrapy "
+                "runspider, or derive it from gossamer.Spider: from gossamer import Spider"
+            )
+    for one in classes:
+        if one.__module__ == module.__name__ and callable(getattr(one, "parse", None)):
+            return (
+                f"--spider: {path}, line {_line(one)}: the class {one.__name__} is no spider. Write: class "
+                f"{one.__name__}(Spider), and above it: from gossamer import Spider"
+            )
+    return f"--spider: {path} defines no spider. Write a class in it, for example:\n{_EXAMPLE}"
+
+
+def _check_class(path: str, spider: type[Spider]) -> None:
+    """Check that pages can be passed to a spider. Raises BadSpider."""
+    where = f"--spider: {path}, line {_line(spider)}: the class {spider.__name__}"
+    if not _overrides_parse(spider):
+        raise BadSpider(f"{where} has no method parse. Write one: def parse(self, page):")
+    if spider.follows_all_links:
+        return
+    try:
+        inspect.signature(spider.parse).bind(None, None)
+    except TypeError:
+        found = f"def parse{inspect.signature(spider.parse)}"
+        raise BadSpider(f"{where} has `{found}`. Write: def parse(self, page):") from None
+    except ValueError:
+        pass  # a callable without a signature, such as one of C
+
+
+def _check_names(path: str, spiders: list[type[Spider]]) -> None:
+    """Check that the frontier can keep requests under the names of these spiders. Raises BadSpider."""
+    seen: dict[str, type[Spider]] = {}
+    for spider in spiders:
+        name = spider_name(spider)
+        where = f"--spider: {path}, line {_line(spider)}: the spider {spider.__name__}"
+        if not isinstance(name, str) or (why := name_error(name)):
+            raise BadSpider(f"{where}: {why if isinstance(name, str) else f'its name is {name!r}. Write a text.'}")
+        if name in seen:
+            raise BadSpider(
+                f'{where} has the name of {seen[name].__name__}, {name}. Write another into the class: name = "{name}2"'
+            )
+        seen[name] = spider

@@ -1,0 +1,303 @@
+"""Runs a spider's `parse` and hands its results to the worker: items as mappings, and links.
+
+`parse` runs in the worker's event loop. While it computes, or waits for something without `await`, the process fetches
+nothing; `BlockWatch` measures that and tells the person how long it took and where. Safe to change: the limits and the
+sentences. Fixed: which kinds of results and items are accepted, on which spiders outside this project rely.
+"""
+
+import dataclasses
+import inspect
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from datetime import date, datetime, timedelta
+from datetime import time as day_time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from gossamer.errors import BadInput
+from gossamer.extract.page import Follow, Page, PageLink
+from gossamer.worker.spider import Spider
+from gossamer.worker.spider_errors import places_of, shown_path
+
+Found = Follow | dict[str, Any]
+"""A link, or an item."""
+Take = Callable[[Found], Awaitable[None]]
+"""Handles one result of a spider. Raises BadInput for one that cannot be used, which is raised again where the spider
+yielded it, so that the traceback has the user's line."""
+
+_END = object()
+
+
+async def run_parse(spider: Spider, page: Page, take: Take, watch: "BlockWatch") -> None:
+    """Pass everything that the spider finds on the page to `take`. Raises what the spider's code raises, and BadInput
+    for what is neither item nor link."""
+    with watch.step(spider, page):
+        result = spider.parse(page)
+    if inspect.isawaitable(result):
+        result = await _Watched(result, watch, spider, page)
+    if result is None:
+        return
+    if isinstance(result, Follow) or as_item(result) is not None:
+        await take(_found(result))
+    elif hasattr(result, "__anext__"):
+        await _take_async(result, take, lambda step: _Watched(step, watch, spider, page))
+    elif isinstance(result, Iterator | list | tuple | set | frozenset):
+        await _take_all(iter(result), take, lambda: watch.step(spider, page))
+    else:
+        raise BadInput(f"{_unusable(result, 'returned')} ({_definition(spider)})")
+
+
+async def _take_all(results: Iterator[Any], take: Take, step: Callable[[], "BlockWatch"]) -> None:
+    """Pass the results of a generator or of a list to `take`."""
+    refused: BadInput | None = None
+    while True:
+        with step():
+            if refused is None:
+                one = next(results, _END)
+            elif isinstance(results, Generator):
+                one = results.throw(refused)
+            else:
+                raise refused
+        refused = None
+        if one is _END:
+            return
+        try:
+            if one is not None:
+                await take(_found(one))
+        except BadInput as error:
+            refused = error
+
+
+async def _take_async(results: Any, take: Take, watched: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Pass the results of an asynchronous generator to `take`."""
+    refused: BadInput | None = None
+    while True:
+        try:
+            if refused is None:
+                one = await watched(results.__anext__())
+            elif hasattr(results, "athrow"):
+                one = await watched(results.athrow(refused))
+            else:
+                raise refused
+        except StopAsyncIteration:
+            return
+        refused = None
+        try:
+            if one is not None:
+                await take(_found(one))
+        except BadInput as error:
+            refused = error
+
+
+# --- items ------------------------------------------------------------------------------------------------------------
+
+_KEPT_TYPES = (bytes, bytearray, datetime, date, day_time, timedelta, Decimal, UUID)
+"""Types that stay as they are in an item, because the outputs write them."""
+
+
+def as_item(found: object) -> dict[str, Any] | None:
+    """Return an item as a mapping of its own. None: the object is no item."""
+    if isinstance(found, Mapping):
+        return dict(found)
+    if isinstance(found, type):
+        return None
+    dump = getattr(found, "model_dump", None)  # pydantic
+    if callable(dump):
+        found = dump()
+    elif not (
+        isinstance(found, msgspec.Struct) or dataclasses.is_dataclass(found) or hasattr(found, "__attrs_attrs__")
+    ):
+        return None
+    item = msgspec.to_builtins(found, builtin_types=_KEPT_TYPES, enc_hook=_plain)
+    return item if isinstance(item, dict) else None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value inside an item that msgspec does not know: the contents of a pydantic model, else its text."""
+    dump = getattr(value, "model_dump", None)
+    return dump() if callable(dump) and not isinstance(value, type) else str(value)
+
+
+def _found(found: Any) -> Found:
+    """Return a result as a link or an item. Raises BadInput for anything else."""
+    if isinstance(found, Follow):
+        return found
+    item = as_item(found)
+    if item is None:
+        raise BadInput(_unusable(found, "yielded"))
+    return item
+
+
+_SHOWN_CHARACTERS = 100
+"""Characters of an unusable result that an error shows. Free to change."""
+
+
+def _unusable(found: object, verb: str) -> str:
+    """Return what a spider yielded or returned that is neither item nor link, and what to write instead."""
+    kind = type(found)
+    shown = f"parse {verb} {'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
+    if isinstance(found, PageLink) or kind.__module__.partition(".")[0] == "scrapy":
+        return f"{shown}. To follow a link, write: yield page.follow(link)"
+    if isinstance(found, str):
+        return f"{shown}, {found[:_SHOWN_CHARACTERS]!r}. To follow a link, write: yield page.follow(url)"
+    if isinstance(found, Iterator | list | tuple | set):
+        return f"{shown}. To yield each of its elements, write: yield from ..."
+    if hasattr(found, "__anext__"):
+        return f"{shown}. To yield each of its elements, write: async for one in ...: yield one"
+    if inspect.isawaitable(found):
+        return f"{shown}. Its result takes an await: write async def parse, and yield await ..."
+    return f"{shown}. An item is a dict or an object with fields, and a link is page.follow(url)."
+
+
+def _definition(spider: Spider) -> str:
+    """Return where the spider's `parse` is written."""
+    code = getattr(inspect.unwrap(type(spider).parse), "__code__", None)
+    return f"{shown_path(code.co_filename)}, line {code.co_firstlineno}" if code else type(spider).__name__
+
+
+# --- blocking ---------------------------------------------------------------------------------------------------------
+
+_LONG_SECONDS = 1.0
+"""A spider that computes for this long without a pause is reported. May be changed: a shorter time reports spiders that
+do little harm."""
+_POLL_SECONDS = 0.25
+"""Interval at which the watching thread looks. Tuning only."""
+_IDLE_POLLS = 40
+"""Number of looks without a running spider after which the watching thread ends. Tuning only."""
+
+
+class BlockWatch:
+    """Measures for how long spiders keep the event loop busy, and tells the person about long times.
+
+    Use one for all spiders of a worker, only in the thread of its event loop. A thread looks after it, because the
+    event loop itself can do nothing while a spider blocks it.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` shows a sentence to a person; it is also called from the watching thread."""
+        self._tell = tell
+        self._spider: Spider | None = None
+        self._url = ""
+        self._since = 0.0
+        """Start of the running step, monotonic; 0: no spider is running."""
+        self._told_step = 0.0
+        """Start of the step that the watching thread has told about."""
+        self._blocked_seconds = 0.0
+        """Time of all long steps."""
+        self._next_told_seconds = 0.0
+        """Time of all long steps from which the next one is told, so that a slow spider does not fill the terminal."""
+        self._thread: threading.Thread | None = None
+        self._loop_thread = 0
+
+    def step(self, spider: Spider, page: Page) -> "BlockWatch":
+        """Return a context in which the spider's code runs without a pause."""
+        self._spider, self._url = spider, page.url
+        return self
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+        if self._thread is None:
+            self._loop_thread = threading.get_ident()
+            self._thread = threading.Thread(target=self._look, name="gossamer-block-watch", daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        started, self._since = self._since, 0.0
+        seconds = time.monotonic() - started
+        if seconds >= _LONG_SECONDS:
+            self._on_long_step(seconds, told=self._told_step == started)
+
+    def _on_long_step(self, seconds: float, *, told: bool) -> None:
+        """Tell about a long step that has ended, unless little has changed since the last time."""
+        self._blocked_seconds += seconds
+        if self._blocked_seconds < self._next_told_seconds:
+            return
+        self._next_told_seconds = 2 * self._blocked_seconds
+        if told and seconds < 2 * _LONG_SECONDS:
+            return
+        in_all = f" ({self._blocked_seconds:.1f} s in all)" if self._blocked_seconds > seconds else ""
+        self._tell(
+            f"The spider {_name(self._spider)} took {seconds:.1f} s{in_all} for {self._url}; nothing else was fetched "
+            f"meanwhile.{'' if told else _ADVICE}"
+        )
+
+    def _look(self) -> None:
+        """Look after the steps until none has run for a while. Runs in a thread of its own."""
+        idle = 0
+        while idle < _IDLE_POLLS:
+            time.sleep(_POLL_SECONDS)
+            since = self._since
+            idle = 0 if since else idle + 1
+            if not since or since == self._told_step or self._blocked_seconds < self._next_told_seconds:
+                continue
+            seconds = time.monotonic() - since
+            if seconds >= _LONG_SECONDS:
+                self._told_step = since
+                self._tell_about_running(seconds)
+        self._thread = None
+
+    def _tell_about_running(self, seconds: float) -> None:
+        """Tell where a step is that takes long."""
+        spider = self._spider
+        frame = sys._current_frames().get(self._loop_thread)
+        if spider is None or frame is None:
+            return
+        places = places_of(traceback.extract_stack(frame), home_of(spider))
+        where = f" at {places[-1]}:\n    {places[-1].source}\n " if places else "."
+        self._tell(
+            f"The spider {_name(spider)} has been busy with {self._url} for {seconds:.1f} s{where} Nothing else is "
+            f"fetched meanwhile.{_ADVICE}"
+        )
+
+
+_ADVICE = (
+    " What waits belongs into an async function: async def parse, and await asyncio.to_thread(function). For what "
+    "computes, use several --processes."
+)
+
+
+def home_of(spider: Spider) -> str:
+    """Return the file of a spider's class; empty if it has none."""
+    try:
+        return inspect.getsourcefile(type(spider)) or ""
+    except (OSError, TypeError):
+        return ""
+
+
+def _name(spider: Spider | None) -> str:
+    return type(spider).__name__
+
+
+class _Watched:
+    """Awaitable that awaits another one, and tells the watch when code runs in it."""
+
+    def __init__(self, awaitable: Awaitable[Any], watch: BlockWatch, spider: Spider, page: Page) -> None:
+        self._awaitable = awaitable
+        self._watch = watch
+        self._spider = spider
+        self._page = page
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._awaitable.__await__()
+        sent: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                with self._watch.step(self._spider, self._page):
+                    if error is not None:
+                        waits_for = steps.throw(error)
+                    else:
+                        waits_for = steps.send(sent) if sent is not None else next(steps)
+            except StopIteration as stop:
+                return stop.value
+            error = sent = None
+            try:
+                sent = yield waits_for
+            except BaseException as thrown:
+                error = thrown

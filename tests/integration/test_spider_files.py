@@ -1,0 +1,149 @@
+"""Spiders of one file: `gossamer crawl --spider shop.py`, as a new user writes and corrects them."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.fakeweb import Server, WebSpec, html, serve
+from tests.servers.crawling import FAST_FLAGS, gossamer
+
+TITLES = """
+from gossamer import Spider
+
+class Shop(Spider):
+    def parse(self, page):
+        yield {"title": page.css("h1::text").get()}
+        for link in page.links:
+            yield page.follow(link)
+"""
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Server]:
+    """A shop with three pages."""
+    async with serve(WebSpec(hosts=1, pages=1)) as server:
+        server.mount("shop.test", "/", html('<h1>Shop</h1><a href="/1">one</a> <a href="/2">two</a>'))
+        server.mount("shop.test", "/1", html("<h1>First</h1>"))
+        server.mount("shop.test", "/2", html("<h1>Second</h1>"))
+        yield server
+
+
+async def run(web: Server, folder: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """Crawl the shop by the command, in this folder."""
+    return await asyncio.to_thread(
+        gossamer,
+        "crawl",
+        f"http://shop.test:{web.port}/",
+        "--resolve",
+        "*:127.0.0.1",
+        *FAST_FLAGS,
+        *flags,
+        cwd=folder,
+    )
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "pages.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["type"] == kind]
+
+
+def titles(folder: Path) -> list[str]:
+    return sorted(record["item"]["title"] for record in records(folder, "item"))
+
+
+def asked(web: Server) -> Sequence[str]:
+    return [record.path for record in web.log()]
+
+
+async def test_a_file_without_packaging_crawls(web: Server, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TITLES)
+    done = await run(web, tmp_path, "--spider", "shop.py")
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == ["First", "Second", "Shop"]
+    assert {record["spiderid"] for record in records(tmp_path, "item")} == {"shop"}
+
+
+async def test_several_processes_load_the_file(web: Server, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TITLES)
+    done = await run(web, tmp_path, "--spider", "./shop.py", "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == ["First", "Second", "Shop"]
+
+
+@pytest.mark.parametrize(
+    ("content", "flag", "message"),
+    [
+        (None, "shop.py", "shop.py cannot be read: No such file or directory. To write one: gossamer new spider shop"),
+        ("x = (\n", "shop.py", "shop.py, line 1: SyntaxError: '(' was never closed\n    x = (\n        ^"),
+        ("import nowhere.near\n", "shop.py", "shop.py, line 1: ModuleNotFoundError: No module named 'nowhere'"),
+        ("x = 1\n", "shop.py", "shop.py defines no spider. Write a class in it, for example:"),
+        (
+            "\n\nclass Shop:\n    def parse(self, page): ...\n",
+            "shop.py",
+            "shop.py, line 3: the class Shop is no spider.",
+        ),
+        (
+            TITLES + TITLES.replace("Shop", "Other"),
+            "shop.py",
+            "has 2 spiders: Shop (line 4), Other (line 12). Name one",
+        ),
+        (TITLES, "shop.py:Shp", "shop.py has no spider Shp. It has: Shop (line 4). Did you mean shop.py:Shop?"),
+        (TITLES, "shop", "there is no spider shop; installed are link, wandering. For the spider in shop.py, write"),
+    ],
+)
+async def test_a_faulty_file_is_refused_before_anything_is_fetched(
+    web: Server, tmp_path: Path, content: str | None, flag: str, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "shop.py").write_text(content)
+    done = await run(web, tmp_path, "--spider", flag)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not asked(web)
+
+
+async def test_an_error_of_the_spider_shows_its_own_line(web: Server, tmp_path: Path) -> None:
+    """In the record, and on the terminal once for all pages that meet it."""
+    (tmp_path / "shop.py").write_text(
+        TITLES.replace(
+            'yield {"title"', 'price = float(page.css(".price::text").get())\n        yield {"title"'
+        ).replace("price = float", "if page.depth: price = float")
+    )
+    done = await run(web, tmp_path, "--spider", "shop.py")
+    failed = [record for record in records(tmp_path, "page") if not record["success"]]
+    assert {record["url"].rpartition("/")[2] for record in failed} == {"1", "2"}
+    for record in failed:
+        assert record["reason"] == "spider_error"
+        assert record["exception"].startswith("TypeError: float() argument must be")
+        assert record["exception"].endswith("(shop.py, line 6, in parse)")
+    assert done.stderr.count("shop.py, line 6, in parse\n    if page.depth: price = float(") == 1
+    assert "site-packages" not in done.stderr
+    assert "gossamer/worker" not in done.stderr
+
+
+async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: Path) -> None:
+    """The crawl's name depends on the names of file and class, not on the file's contents or its folder."""
+    file = tmp_path / "shop.py"
+    file.write_text(TITLES)
+    first = await run(web, tmp_path, "--spider", "shop.py", "--depth", "0", "--crawl-id", "x")
+    assert first.returncode == 0
+    names = []
+    for content, flag in (
+        (TITLES, "shop.py"),
+        (TITLES.replace("h1", "h1.title"), str(file)),
+        (TITLES + "\nclass _Other(Spider): pass\n", "./shop.py:Shop"),
+    ):
+        file.write_text(content)
+        done = await run(web, tmp_path, "--spider", flag, "--json")
+        assert done.returncode == 0, done.stderr
+        names.append(json.loads(done.stdout)["crawl_id"])
+    assert len(set(names)) == 1
+    (tmp_path / "again.py").write_text(TITLES)
+    done = await run(web, tmp_path, "--spider", "again.py", "--json")
+    assert json.loads(done.stdout)["crawl_id"] != names[0]
