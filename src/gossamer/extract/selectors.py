@@ -71,7 +71,7 @@ class CssSelector:
     text: str
     """As written."""
     css: str
-    """What lexbor matches, without the pseudo-element. Empty: only the element itself (`ITSELF`)."""
+    """Selector for lexbor, without the pseudo-element. Empty: only the element itself (`ITSELF`)."""
     takes_text: bool = False
     """True: `::text` asks for the texts directly in each match."""
     takes_all_text: bool = False
