@@ -96,8 +96,8 @@ def write_csv_files(folder: Path, store: PageStore, figures: Figures) -> list[Pa
 def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, ...]]]]:
     return [
         chart_table("pages-over-time", "time", figures.over_time, stacked=True),
-        chart_table("response-times", "from", figures.times, stacked=False),
-        chart_table("sizes", "from", figures.sizes, stacked=False),
+        chart_table("response-times", "time", figures.times, stacked=False),
+        chart_table("sizes", "size", figures.sizes, stacked=False),
     ]
 
 
@@ -133,6 +133,7 @@ def render(
         "shown": _shown,
         "reason": tables.reason_words,
         "moment": _moment,
+        "day": _day,
     }
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html").render(
@@ -150,6 +151,7 @@ def render(
         column_chart=column_chart,
         row_bar=row_bar,
         describe=describe,
+        period=_period,
     )
 
 
@@ -158,8 +160,8 @@ def describe(bars: Sequence[Bar], what: str) -> str:
     if not bars:
         return what
     most = max(bars, key=lambda bar: bar.total)
-    columns = f"{len(bars)} columns from {bars[0].label} to {bars[-1].label}"
-    return f"{what}: {columns}; the highest is {most.total:,} at {most.label}."
+    columns = f"{len(bars)} columns from {bars[0].name} to {bars[-1].name}"
+    return f"{what}: {columns}; the highest is {most.total:,} at {most.name}."
 
 
 def _link(url: str, only_host: str = "") -> Markup:
@@ -199,5 +201,20 @@ def _share(part: int, whole: int) -> str:
     return f"{percent:.0f} %" if percent >= 10 or percent == int(percent) else f"{percent:.1f} %"
 
 
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y")
+
+
 def _moment(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y, %H:%M UTC") if time else "–"
+    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y, %H:%M UTC")
+
+
+def _period(began: float, ended: float) -> str:
+    """Return a period in words: `22 November 2026, 09:00 to 09:07 UTC (7 min 3 s)`."""
+    if ended - began < 1:
+        return f"{_moment(began)}, within a second"
+    if ended - began < 60:
+        return f"{_moment(began)}, in {seconds_text(ended - began)}"
+    first = datetime.fromtimestamp(began, UTC).strftime("%-d %B %Y, %H:%M")
+    last = datetime.fromtimestamp(ended, UTC).strftime("%H:%M" if _day(began) == _day(ended) else "%-d %B %Y, %H:%M")
+    return f"{first} to {last} UTC ({seconds_text(ended - began)})"
