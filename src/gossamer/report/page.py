@@ -44,8 +44,10 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
     if path.is_dir():
         raise BadInput(f"{shown} is a folder. Name a file, for example {path / 'report.html'}.")
     folder = path.absolute().parent
+    while not folder.exists():  # those that are missing are made when the page is written
+        folder = folder.parent
     if not folder.is_dir():
-        raise BadInput(f"{shown} cannot be written: there is no folder {folder}.")
+        raise BadInput(f"{shown} cannot be written: {folder} is not a folder.")
     if not os.access(folder, os.W_OK):
         raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.")
     if not path.exists():
@@ -66,6 +68,7 @@ def write_page(path: Path, page: str) -> None:
     """Write the page at once, so that a reader never sees half of it. Raises SinkError."""
     part = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(page, encoding="utf-8")
         part.replace(path)
     except OSError as error:
