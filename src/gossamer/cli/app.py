@@ -16,12 +16,13 @@ from gossamer.cli import terminal
 
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
-    "export": ("export:export", "Convert an output of a crawl into another format."),
     "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
     "report": (
         "report:report",
         "Make a page about a crawl from its records: what failed and why, then everything else.",
     ),
+    "shell": ("shell:shell", "Try selectors on one page, at a Python prompt."),
+    "new": ("new:app", "Write a file to begin with: a spider."),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",

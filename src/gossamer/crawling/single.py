@@ -4,10 +4,14 @@ Every decision (robots.txt, headers, redirects, scope) is made by the code that 
 could look different here. Safe to change: what a trace records, by adding fields.
 """
 
+import base64
+import mimetypes
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from gossamer.errors import FetchError, FetchRefused, GossamerError
+from gossamer.errors import BadInput, FetchError, FetchRefused, GossamerError
+from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
@@ -22,7 +26,7 @@ from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory
 from gossamer.worker.page import PageReader
-from gossamer.worker.records import page_record
+from gossamer.worker.records import PageText, file_record, page_record
 from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200
@@ -97,6 +101,23 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         await robots.close()
         await clients.close()
         resolver.close()
+
+
+def read_page(path: Path, *, url: str = "") -> Page:
+    """Return the page in a file. `url`: the page's own, against which its links are resolved; empty: the file's, which
+    makes relative links useless. Raises BadInput."""
+    page_url = from_user_input(url) if url else path.absolute().as_uri()
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    content_type = mimetypes.guess_type(path.name)[0] or ""
+    text, encoding, is_valid = decode(body, content_type)
+    found = PageText(text if is_valid else None, encoding, content_type)
+    record = file_record(page_url, content_type=content_type, text=found, now=time.time())
+    if found.text is None:
+        record.body, record.body_encoding = base64.b64encode(body).decode(), "base64"
+    return Page.of_record(record, body)
 
 
 def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:

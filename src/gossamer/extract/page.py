@@ -87,7 +87,12 @@ class PageLinks(Sequence[PageLink]):
         return (PageLink(url, text) for url, text in self._pairs)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} links>"
+        shown = ", ".join(map(repr, self[:_SHOWN_LINKS]))
+        return f"[{shown}{f', … {len(self)} in all' if len(self) > _SHOWN_LINKS else ''}]"
+
+
+_SHOWN_LINKS = 5
+"""Links that the `repr` of a page's links shows. Free to change."""
 
 
 class Page:
@@ -162,6 +167,11 @@ class Page:
             return decode(self.body, self.record.content_type)[0]
         return self._text or ""
 
+    @property
+    def is_html(self) -> bool:
+        """True: the page has elements and links."""
+        return self._document is not None
+
     # --- contents -----------------------------------------------------------------------------------------------------
 
     def css(self, selector: str) -> SelectorList:
@@ -180,7 +190,21 @@ class Page:
 
     def json(self) -> Any:
         """Return the body as JSON. Raises ValueError."""
-        return json.loads(self.text or self.body)
+        try:
+            return json.loads(self.text or self.body)
+        except ValueError as error:
+            kind = self.record.content_type or "not given"
+            raise ValueError(f"{self.url} is not JSON: {error}; its Content-Type is {kind}") from None
+
+    @cached_property
+    def jsonld(self) -> list[dict[str, Any]]:
+        """Objects in the page's JSON-LD (`<script type="application/ld+json">`), those of lists and of `@graph` one by
+        one."""
+        values = []
+        for text in self.css('script[type="application/ld+json"]::text').getall():
+            with contextlib.suppress(ValueError, RecursionError):
+                values.append(json.loads(text, strict=False))
+        return list(_objects(values))
 
     @cached_property
     def links(self) -> PageLinks:
@@ -218,6 +242,19 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status_code} {self.url}>"
+
+
+def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the objects among JSON values, and those directly in lists and in `@graph`."""
+    for value in values:
+        if isinstance(value, list):
+            yield from (one for one in value if isinstance(one, dict))
+        elif isinstance(value, dict):
+            graph = value.get("@graph")
+            if isinstance(graph, list):
+                yield from (one for one in graph if isinstance(one, dict))
+            else:
+                yield value
 
 
 def _href(link: str | PageLink | Selector | SelectorList) -> str:

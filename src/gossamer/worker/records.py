@@ -119,6 +119,38 @@ def bare_record(lease: Lease, *, now: float, reason: str, exception: str) -> Pag
     )
 
 
+def file_record(url: str, *, content_type: str, text: PageText, now: float) -> PageRecord:
+    """Return the record of a page that was read from a file. `url`: the page's URL, or that of the file."""
+    return PageRecord(
+        appid="",
+        crawlid="",
+        spiderid="",
+        request_id="",
+        attempt=0,
+        depth=0,
+        url=url,
+        response_url=url,
+        status_code=200,
+        status_msg="",
+        response_headers={"Content-Type": [content_type]} if content_type else {},
+        request_headers={},
+        body=text.text or "",
+        body_encoding="text",
+        encoding=text.encoding,
+        content_type=content_type,
+        links=[],
+        attrs=None,
+        timestamp=timestamp(now),
+        success=True,
+        reason="",
+        exception="",
+        redirects=[],
+        timings={},
+        ip="",
+        truncated=False,
+    )
+
+
 def item_record(page: PageRecord, item: dict[str, Any]) -> ItemRecord:
     """Return the record of an item, with the identity of its page."""
     return ItemRecord(
