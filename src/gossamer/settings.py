@@ -117,6 +117,9 @@ class CrawlSettings(_Group):
         "Seconds without work after which a crawl is finished; until then it accepts more requests. Unset: "
         f"{SERVICE_IDLE_SECONDS:g} for crawls of a service, 0 for crawls from the command line",
     )
+    report: str = _setting(
+        "", "Write a page about the crawl at its end: what failed and why, response times, broken links. Empty: none"
+    )
     attrs: dict[str, Any] | None = _setting(None, "JSON object that is copied to every record of the crawl")
     links: bool = _setting(False, "List all links of each page, with their texts, in its record")
     allow_private: bool = _setting(

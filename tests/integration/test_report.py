@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec, html, plain, redirect
+from gossamer.report.build import make_report
 from tests.servers.crawling import FAST_FLAGS, gossamer, resolving
 
 
@@ -109,3 +111,67 @@ def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_p
     ]  # fmt: skip
     assert "404 Not Found" in text
     assert not re.search(r"<script|<link|<img|<iframe|\bstyle=|\bon\w+=|\bsrc=|url\(|@import", text)
+
+
+def crawl(web: FakeWeb, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    site = f"http://a.test:{web.port}/"
+    return gossamer(
+        "crawl", site, *resolving(web.resolve_overrides()), *FAST_FLAGS, "--retries", "0", *arguments, cwd=folder
+    )
+
+
+def test_a_crawl_ends_with_its_report(web: FakeWeb, tmp_path: Path) -> None:
+    result = crawl(web, tmp_path, "--report", "out/report.html")
+    assert result.returncode == 0, result.stderr
+    assert "the report is out/report.html" in result.stdout
+    assert "2 pages failed" in (tmp_path / "out" / "report.html").read_text()
+    # A finished crawl gets another one from the same records.
+    again = crawl(web, tmp_path, "--report", "again.html")
+    assert "already finished" in again.stdout
+    assert "the report is again.html" in again.stdout
+    assert "2 pages failed" in (tmp_path / "again.html").read_text()
+
+
+@pytest.mark.parametrize("outputs", [("-o", "-"), ("-o", "pages.csv"), ("-o", "items.jsonl", "--items")])
+def test_a_crawl_without_a_file_of_whole_pages_keeps_them_for_its_report(
+    web: FakeWeb, tmp_path: Path, outputs: tuple[str, ...]
+) -> None:
+    result = crawl(web, tmp_path, *outputs, "--report", "report.html")
+    assert result.returncode == 0, result.stderr
+    text = (tmp_path / "report.html").read_text()
+    assert "2 pages failed" in text
+    assert "to /gone" in text  # the text of a broken link, which only bodies tell
+    assert not list((tmp_path / ".gossamer" / "report").iterdir())
+    assert "jsonl.zst" not in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("report.txt", "does not end with .html"),
+        ("notes.html", "is no report of Gossamer"),
+        ("folder.html", "a folder"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_fetched(
+    web: FakeWeb, tmp_path: Path, name: str, words: str
+) -> None:
+    (tmp_path / "notes.html").write_text("<p>my notes")
+    (tmp_path / "folder.html").mkdir()
+    requests_before = len(web.log())
+    result = crawl(web, tmp_path, "--report", name)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert len(web.log()) == requests_before
+    assert (tmp_path / "notes.html").read_text() == "<p>my notes"
+
+
+def test_the_report_of_one_crawl_in_a_file_of_several(crawled: Path, tmp_path: Path) -> None:
+    lines = (crawled / "pages.jsonl").read_text().splitlines()
+    own = json.loads(lines[0])
+    other = {**own, "crawlid": "other", "url": "http://b.test/", "response_url": "http://b.test/"}
+    both = tmp_path / "both.jsonl"
+    both.write_text("\n".join([*lines, json.dumps(other), ""]))
+    assert make_report([both]).figures.hosts == 2
+    figures = make_report([both], crawl_id=own["crawlid"]).figures
+    assert (figures.hosts, figures.pages) == (1, 9)

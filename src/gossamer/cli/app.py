@@ -16,6 +16,7 @@ from gossamer.cli import terminal
 
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
+    "export": ("export:export", "Convert an output of a crawl into another format."),
     "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
     "report": (
         "report:report",

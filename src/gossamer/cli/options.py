@@ -173,6 +173,7 @@ OPTIONS = {
     ),
     "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
     "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
+    "report": SettingOption("crawl.report", ("--report",), str, OUTPUT, "FILE.html"),
     "attrs": SettingOption("crawl.attrs", ("--attrs",), str, OUTPUT, "JSON", attrs),
     "resolve": SettingOption("fetch.resolve", ("--resolve",), list[str], REQUESTS, "HOST:ADDRESS", overrides),
     "allow_private": SettingOption("crawl.allow_private", ("--allow-private",), bool, REQUESTS),

@@ -205,6 +205,7 @@ class Summary(CrawlResult):
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
             "outputs": [without_passwords(path) for path in self.outputs],
+            "report": self.report,
             "exit_code": self.exit_code(),
         }
         return json.dumps(values)
@@ -244,6 +245,8 @@ class Summary(CrawlResult):
             written = [without_passwords(path) for path in self.outputs if path != "-"]
             if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
                 lines.append(f"  pages are in {', '.join(written)}")
+        if self.report:
+            lines.append(f"  the report is {self.report}")
         if self.missing_records:
             records = counted(self.missing_records, "record")
             lines.append(f"  missing from the output: {records}; the file was deleted or cut short")

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from gossamer.crawling.report import CrawlReport, check_report
 from gossamer.crawling.seeds import gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
-from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
 from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
@@ -60,6 +61,8 @@ class CrawlResult:
     """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
     """Sentences at the end of the summary."""
+    report: str = ""
+    """Page about the crawl that was written. Empty: none."""
 
     @property
     def finished(self) -> bool:
@@ -89,6 +92,7 @@ async def prepare(
     if settings.crawl.output:
         check_outputs(settings.crawl.output, tables=table_options(settings))
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
+    check_report(settings)
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -124,13 +128,34 @@ async def run_crawl(
     GossamerError before anything is started, or when the frontier cannot be used.
     """
     name = f"{program} {plan.crawl.id.crawlid}"
+    report = CrawlReport.of(settings, plan.crawl.id)
+    if report is not None:
+        settings = report.with_output(settings)
     async with frontier_address(settings, name=name, on_trouble=observer.say) as address:
         frontier = await connect(settings, address)
         warn_of_memory_only(frontier, observer.say)
         try:
-            return await _Crawling(settings, plan, frontier, address, observer, control, reader).run(fresh=fresh)
+            result = await _Crawling(settings, plan, frontier, address, observer, control, reader).run(fresh=fresh)
         finally:
             await frontier.close()
+    if report is not None:
+        await _add_report(result, report)
+    return result
+
+
+async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
+    """Write the report, unless the crawl goes on later."""
+    if report.is_private:
+        result.outputs = tuple(path for path in result.outputs if path != str(report.records))
+    if result.interrupted and not result.finished:
+        result.notes.append(f"The report is written when the crawl is finished: {report.page}")
+        return
+    try:
+        await report.write(finished=result.finished)
+    except GossamerError as error:
+        result.notes.append(f"There is no report: {error}")
+    else:
+        result.report = str(report.page)
 
 
 @dataclass(slots=True)

@@ -99,6 +99,8 @@ class CrawlOptions(RequestOptions, total=False):
     """True: a cell of a CSV file that a spreadsheet would run as a formula gets a single quote before it."""
     links: bool
     """True: `page.record.links` lists all links of each page, with their texts."""
+    report: PathLike
+    """Write a page about the crawl here, at its end: what failed and why, response times, broken links."""
     attrs: Mapping[str, Any]
     """JSON object that is copied to every record of the crawl."""
     egress: str
@@ -201,6 +203,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "output": ("crawl.output", _outputs),
     "csv_guard": ("crawl.csv_guard", None),
     "links": ("crawl.links", None),
+    "report": ("crawl.report", os.fspath),
     "attrs": ("crawl.attrs", dict),
     "egress": ("egress", None),
     "retries": ("fetch.retries", None),

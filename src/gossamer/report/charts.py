@@ -15,11 +15,13 @@ _TOP = 10
 _BOTTOM = 26
 _AXIS_WIDTH = 46
 _SLOT_FILLED = 0.8
-"""Part of its place that a bar fills."""
+_SLOT_FILLED_AT_EDGES = 0.94
+"""Part of its place that a bar fills; more where bars are neighbours in time or size."""
 _FEW_BARS = 6
 """Fewer bars than this are drawn as if there were so many, so that a single one does not fill the chart."""
-_TICK_STEPS = (1, 2, 2.5, 5, 10)
-_TICKS = 4
+_TICK_STEPS = (1, 2, 5, 10)
+_TICKS = 5
+"""Ticks of the vertical axis at most, besides 0."""
 _LABELS = 6
 """Labels of the horizontal axis at most, so that they do not meet on a phone."""
 
@@ -29,9 +31,18 @@ class Bar:
     """One bar: its good and its bad part."""
 
     label: str
-    """Text below the bar; also its name in the table beside the chart."""
+    """Text below the bar."""
     good: int
     bad: int = 0
+    range: str = ""
+    """Values that the bar stands for, in the table beside the chart. Empty: the label says it."""
+    has_label: bool = True
+    """False: the label is left out, because those of other bars are rounder."""
+
+    @property
+    def name(self) -> str:
+        """Name of the bar in a table."""
+        return self.range or self.label
 
     @property
     def total(self) -> int:
@@ -42,15 +53,17 @@ class Bar:
 def column_chart(bars: Sequence[Bar], label: str, *, unit: str = "pages", at_edges: bool = False) -> Markup:
     """Return a chart with a column for each bar. `label`: its description for people who cannot see it. `at_edges`:
     labels stand where a column begins, not below its middle, because they are points in time."""
-    top = _nice_top(max((bar.total for bar in bars), default=0))
+    step, top = _ticks(max((bar.total for bar in bars), default=0))
     height = _TOP + _PLOT_HEIGHT + _BOTTOM
     slots = max(len(bars), _FEW_BARS)
-    axis, plot = _grid(top)
+    axis, plot = _grid(step, top)
+    filled = _SLOT_FILLED_AT_EDGES if at_edges else _SLOT_FILLED
     for place, bar in enumerate(bars):
-        plot += _column(bar, place, slots, top, unit)
-    step = max(1, -(-len(bars) // _LABELS))
-    for place in range(0, len(bars), step):
-        plot.append(_label(bars[place].label, place, slots, at_edges=at_edges))
+        x = 100 / slots * (place + (0 if at_edges else (1 - filled) / 2))
+        plot += _column(bar, x, 100 / slots * filled, top, unit)
+    labelled = [place for place, bar in enumerate(bars) if bar.has_label] or [0] * bool(bars)
+    for count, place in enumerate(labelled[:: max(1, -(-len(labelled) // _LABELS))]):
+        plot.append(_label(bars[place].label, 100 / slots * (place + 0.5 * (not at_edges)), is_odd=count % 2 == 1))
     return Markup(  # noqa: S704 (texts are escaped)
         f'<div class="chart"><svg class="axis" width="{_AXIS_WIDTH}" height="{height}" aria-hidden="true">'
         f'{"".join(axis)}</svg><svg class="plot" width="100%" height="{height}" role="img" '
@@ -68,28 +81,23 @@ def row_bar(share: float, *, bad: bool = False) -> Markup:
     )
 
 
-def _grid(top: int) -> tuple[list[str], list[str]]:
+def _grid(step: int, top: int) -> tuple[list[str], list[str]]:
     """Return the numbers of the vertical axis, and the lines that belong to them."""
     axis, lines = [], []
-    for tick in range(_TICKS + 1):
-        value = top * tick / _TICKS
-        if value != int(value):
-            continue
-        y = _TOP + _PLOT_HEIGHT * (1 - tick / _TICKS)
-        axis.append(f'<text class="tick" x="{_AXIS_WIDTH - 8}" y="{y + 4:.1f}">{int(value):,}</text>')
-        kind = "base" if tick == 0 else "grid"
+    for value in range(0, top + 1, step):
+        y = _TOP + _PLOT_HEIGHT * (1 - value / top)
+        axis.append(f'<text class="tick" x="{_AXIS_WIDTH - 8}" y="{y + 4:.1f}">{_short(value)}</text>')
+        kind = "grid" if value else "base"
         lines.append(f'<line class="{kind}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
     return axis, lines
 
 
-def _column(bar: Bar, place: int, slots: int, top: int, unit: str) -> list[str]:
+def _column(bar: Bar, x: float, width: float, top: int, unit: str) -> list[str]:
     """Return the rectangles of one column, with a title that a browser shows beside the pointer."""
     if not bar.total:
         return []
-    width = 100 / slots * _SLOT_FILLED
-    x = 100 / slots * place + 100 / slots * (1 - _SLOT_FILLED) / 2
     base = float(_TOP + _PLOT_HEIGHT)
-    title = f"{bar.label}: {bar.good:,} {unit}" + (f", {bar.bad:,} failed" if bar.bad else "")
+    title = f"{bar.name}: {bar.good:,} {unit}" + (f", {bar.bad:,} failed" if bar.bad else "")
     parts = [f"<g><title>{escape(title)}</title>"]
     for count, kind in ((bar.good, "good"), (bar.bad, "bad")):
         if count:
@@ -99,20 +107,27 @@ def _column(bar: Bar, place: int, slots: int, top: int, unit: str) -> list[str]:
     return [*parts, "</g>"]
 
 
-def _label(text: str, place: int, slots: int, *, at_edges: bool) -> str:
-    x = 100 / slots * (place if at_edges else place + 0.5)
-    anchor = "start" if at_edges and place == 0 else "middle"
-    y = _TOP + _PLOT_HEIGHT + 18
-    return f'<text class="label {anchor}" x="{x:.3f}%" y="{y}">{escape(text)}</text>'
+def _label(text: str, x: float, *, is_odd: bool) -> str:
+    """Return a label below the axis, `x` percent from its beginning. A phone shows only every other one."""
+    kind = ("start" if x == 0 else "middle") + (" odd" if is_odd else "")
+    return f'<text class="{kind}" x="{x:.3f}%" y="{_TOP + _PLOT_HEIGHT + 18}">{escape(text)}</text>'
 
 
-def _nice_top(most: int) -> int:
-    """Return the end of an axis that begins at 0: a round number, of which the quarters are whole if it is large."""
-    if most <= _TICKS:
-        return _TICKS
-    size = int(10 ** (len(str(most)) - 1))
-    for step in _TICK_STEPS:
-        top = step * size
-        if top >= most:
-            return -(-int(top) // _TICKS) * _TICKS
-    return 10 * size
+def _ticks(most: int) -> tuple[int, int]:
+    """Return the step of an axis from 0 to at least `most`, and its end: whole and round numbers."""
+    size = 1
+    while True:
+        for factor in _TICK_STEPS:
+            step = factor * size
+            count = -(-max(most, 1) // step)
+            if count <= _TICKS:
+                return step, step * count
+        size *= 10
+
+
+def _short(value: int) -> str:
+    """Return a round number in the width of the axis: `2,000`, `150k`, `3M`."""
+    for size, letter in ((1_000_000, "M"), (10_000, "k")):
+        if value >= size:
+            return f"{value / (1000 if letter == 'k' else size):g}{letter}"
+    return f"{value:,}"

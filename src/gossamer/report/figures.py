@@ -29,6 +29,9 @@ _BUCKET_SECONDS = (
     2592000, 31536000, 315360000,
 )  # fmt: skip
 """Widths of the columns of the chart of pages over time: the first that needs at most _MOST_BUCKETS columns."""
+_DAY = 86400
+_LABELS = 6
+"""Labels below the chart of pages over time, at most."""
 _TIME_EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _SIZE_EDGES = (0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7)
 _PERCENTS = (50, 90, 95, 99)
@@ -164,8 +167,9 @@ def _histogram(store: PageStore, column: str, where: str, edges: Sequence[float]
     filled = [place for place, count in enumerate(counts) if count]
     if not filled:
         return []
-    labels = [f"{text(low)}" for low in edges]
-    return [Bar(labels[place], counts[place]) for place in range(filled[0], filled[-1] + 1)]
+    labels = [text(low) for low in edges]
+    ranges = [*(f"{low} to {high}" for low, high in pairwise(labels)), f"{labels[-1]} and more"]
+    return [Bar(labels[place], counts[place], range=ranges[place]) for place in range(filled[0], filled[-1] + 1)]
 
 
 def _add_times(store: PageStore, figures: Figures) -> None:
@@ -176,15 +180,34 @@ def _add_times(store: PageStore, figures: Figures) -> None:
     figures.began, figures.ended = first, last
     fitting = (width for width in _BUCKET_SECONDS if (last // width - first // width) < _MOST_BUCKETS)
     width = figures.bucket_seconds = next(fitting, _BUCKET_SECONDS[-1])
-    sql = (
-        "SELECT cast(floor(time / ?) AS INTEGER) AS bucket, sum(outcome = 0), sum(outcome = 1) FROM pages"
+    sql = (  # times are positive: the cast cuts the fraction off
+        "SELECT cast(time / ? AS INTEGER) AS bucket, sum(outcome = 0), sum(outcome = 1) FROM pages"
         " WHERE time > 0 GROUP BY bucket"
-    ).replace("floor(time / ?)", "(time / ?)")  # times are positive: a cast cuts the fraction off
+    )
     counts = {bucket: (good, bad) for bucket, good, bad in store.query(sql, (float(width),))}
-    form = "%H:%M:%S" if width < 60 else "%H:%M" if width < 21600 else "%-d %b %Y"
-    for bucket in range(int(first // width), int(last // width) + 1):
+    buckets = range(int(first // width), int(last // width) + 1)
+    rounder = (wide for wide in _BUCKET_SECONDS if len(buckets) * width <= wide * _LABELS)
+    between = next(rounder, _BUCKET_SECONDS[-1])
+    form = _label_form(between, is_one_day=first // _DAY == last // _DAY)
+    for bucket in buckets:
         moment = datetime.fromtimestamp(bucket * width, UTC)
-        figures.over_time.append(Bar(moment.strftime(form), *counts.get(bucket, (0, 0))))
+        figures.over_time.append(
+            Bar(
+                moment.strftime(form),
+                *counts.get(bucket, (0, 0)),
+                range=moment.strftime("%Y-%m-%d %H:%M:%S"),
+                has_label=bucket * width % between == 0,
+            )
+        )
+
+
+def _label_form(seconds_between: int, *, is_one_day: bool) -> str:
+    """Return the format of the labels of a time axis."""
+    if seconds_between < 60:
+        return "%H:%M:%S"
+    if seconds_between < _DAY:
+        return "%H:%M" if is_one_day else "%-d %b, %H:%M"
+    return "%-d %b" if seconds_between < 30 * _DAY else "%b %Y"
 
 
 def _add_groups(store: PageStore, figures: Figures) -> None:
@@ -225,7 +248,7 @@ def chart_table(name: str, first: str, bars: Sequence[Bar], *, stacked: bool) ->
     columns = [tables.Column(first, first), tables.Column("pages", "Pages", tables.Kind.NUMBER)]
     if stacked:
         columns.append(tables.Column("failed", "Failed", tables.Kind.NUMBER))
-    rows = [(bar.label, bar.good, bar.bad)[: len(columns)] for bar in bars]
+    rows = [(bar.name, bar.good, bar.bad)[: len(columns)] for bar in bars]
     return Table(name, tuple(columns), ""), rows
 
 

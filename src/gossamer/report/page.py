@@ -44,8 +44,10 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
     if path.is_dir():
         raise BadInput(f"{shown} is a folder. Name a file, for example {path / 'report.html'}.")
     folder = path.absolute().parent
+    while not folder.exists():  # those that are missing are made when the page is written
+        folder = folder.parent
     if not folder.is_dir():
-        raise BadInput(f"{shown} cannot be written: there is no folder {folder}.")
+        raise BadInput(f"{shown} cannot be written: {folder} is not a folder.")
     if not os.access(folder, os.W_OK):
         raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.")
     if not path.exists():
@@ -66,6 +68,7 @@ def write_page(path: Path, page: str) -> None:
     """Write the page at once, so that a reader never sees half of it. Raises SinkError."""
     part = path.with_name(f".{path.name}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(page, encoding="utf-8")
         part.replace(path)
     except OSError as error:
@@ -96,8 +99,8 @@ def write_csv_files(folder: Path, store: PageStore, figures: Figures) -> list[Pa
 def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, ...]]]]:
     return [
         chart_table("pages-over-time", "time", figures.over_time, stacked=True),
-        chart_table("response-times", "from", figures.times, stacked=False),
-        chart_table("sizes", "from", figures.sizes, stacked=False),
+        chart_table("response-times", "time", figures.times, stacked=False),
+        chart_table("sizes", "size", figures.sizes, stacked=False),
     ]
 
 
@@ -133,6 +136,7 @@ def render(
         "shown": _shown,
         "reason": tables.reason_words,
         "moment": _moment,
+        "day": _day,
     }
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html").render(
@@ -150,6 +154,7 @@ def render(
         column_chart=column_chart,
         row_bar=row_bar,
         describe=describe,
+        period=_period,
     )
 
 
@@ -158,8 +163,8 @@ def describe(bars: Sequence[Bar], what: str) -> str:
     if not bars:
         return what
     most = max(bars, key=lambda bar: bar.total)
-    columns = f"{len(bars)} columns from {bars[0].label} to {bars[-1].label}"
-    return f"{what}: {columns}; the highest is {most.total:,} at {most.label}."
+    columns = f"{len(bars)} columns from {bars[0].name} to {bars[-1].name}"
+    return f"{what}: {columns}; the highest is {most.total:,} at {most.name}."
 
 
 def _link(url: str, only_host: str = "") -> Markup:
@@ -199,5 +204,20 @@ def _share(part: int, whole: int) -> str:
     return f"{percent:.0f} %" if percent >= 10 or percent == int(percent) else f"{percent:.1f} %"
 
 
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y")
+
+
 def _moment(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y, %H:%M UTC") if time else "–"
+    return datetime.fromtimestamp(time, UTC).strftime("%-d %B %Y, %H:%M UTC")
+
+
+def _period(began: float, ended: float) -> str:
+    """Return a period in words: `22 November 2026, 09:00 to 09:07 UTC (7 min 3 s)`."""
+    if ended - began < 1:
+        return f"{_moment(began)}, within a second"
+    if ended - began < 60:
+        return f"{_moment(began)}, in {seconds_text(ended - began)}"
+    first = datetime.fromtimestamp(began, UTC).strftime("%-d %B %Y, %H:%M")
+    last = datetime.fromtimestamp(ended, UTC).strftime("%H:%M" if _day(began) == _day(ended) else "%-d %B %Y, %H:%M")
+    return f"{first} to {last} UTC ({seconds_text(ended - began)})"

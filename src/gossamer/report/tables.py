@@ -170,6 +170,7 @@ REDIRECTS = Table(
     FROM pages LEFT JOIN targets ON targets.key = pages.key WHERE hops > 0
     ORDER BY linking DESC, hops DESC, pages.id
     """,
+    shown=25,
 )
 BROKEN_LINKS = Table(
     "broken-links",
@@ -253,5 +254,5 @@ def csv_value(column: Column, value: Any) -> Any:
 
 
 def reason_words(reason: str) -> str:
-    """Return a reason as the page shows it; `OK` for a page without one."""
-    return explain(reason).title if reason else "OK"
+    """Return a reason as the page shows it; empty: the page was fetched."""
+    return explain(reason).title if reason else "Fetched"

@@ -95,7 +95,7 @@ class _Opened:
 
     @property
     def is_remote(self) -> bool:
-        return _is_url(self.path)
+        return is_url(self.path)
 
 
 def ending_of(path: str) -> str:
@@ -147,13 +147,13 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES)
         if opened.is_remote:
             _check_remote(opened)
         elif opened.ending:
-            _check_local(_local_path(opened.path), opened, tables)
+            _check_local(local_path(opened.path), opened, tables)
 
 
 def missing_folders(outputs: Sequence[Named]) -> list[Path]:
     """Return the folders of local outputs that do not exist yet. The first write makes them and their parents."""
     paths = map(str, outputs)
-    folders = (_local_path(path).parent for path in paths if path != "-" and not _is_url(path))
+    folders = (local_path(path).parent for path in paths if path != "-" and not is_url(path))
     return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
 
 
@@ -208,13 +208,13 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
     if output.ending in SQLITE:
         from gossamer.sinks.sqlite import SqliteSink  # imported late, as below: few crawls need SQLite
 
-        return SqliteSink(_local_path(path))
+        return SqliteSink(local_path(path))
     file_format = _appendable(output, tables)
     if file_format is None:
-        finish = partial(finish_local, _local_path(path), _build(output, tables))
+        finish = partial(finish_local, local_path(path), _build(output, tables))
         return SpooledSink(path, folder, JSONL_ZST, finish)
     ledger = _ledger(folder, run) if on_missing is not None else None
-    return FileSink(_local_path(path), file_format, ledger=ledger, on_missing=on_missing)
+    return FileSink(local_path(path), file_format, ledger=ledger, on_missing=on_missing)
 
 
 def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
@@ -254,18 +254,19 @@ def _ledger(folder: Path, run: str) -> Ledger:
     return Ledger(folder / f"{name}.ledger" if run else None)
 
 
-def _is_url(path: str) -> bool:
+def is_url(path: str) -> bool:
     """Return whether the output is remote."""
     return "://" in path and not path.startswith("file://")
 
 
-def _local_path(path: str) -> Path:
+def local_path(path: str) -> Path:
+    """Return the file of an output that is not remote."""
     return Path(unquote(urlsplit(path).path) if path.startswith("file://") else path)
 
 
 def _output_key(path: str) -> str:
     """Return a text that is the same for two spellings of one output. Fixed: the name of its folder depends on it."""
-    return path if path == "-" or _is_url(path) else os.path.realpath(_local_path(path))
+    return path if path == "-" or is_url(path) else os.path.realpath(local_path(path))
 
 
 def _check_remote(output: _Opened) -> None:

@@ -11,11 +11,11 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -24,7 +24,7 @@ from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import AppendFile, flush, flush_folder, make_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing
-from gossamer.sinks.jsonl import decode_line, encode_value, open_lines
+from gossamer.sinks.jsonl import encode_value, read_records
 from gossamer.sinks.remote import RemoteFile
 
 _COPIED_BYTES = 1 << 20
@@ -255,19 +255,34 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
         spool_digest = _digest(spool)
         if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_SPOOL_KEY) == spool_digest:
             return False
-        schema = parquet_schema()
         with out.open("wb") as stream:
-            with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-                if existing is not None:
-                    _copy(existing, writer, schema)
-                for rows in _groups(spool):
-                    writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                writer.add_key_value_metadata({_SPOOL_KEY: spool_digest})
+            write_parquet(read_records(spool), stream, existing=existing, spool_digest=spool_digest)
             stream.flush()
             os.fsync(stream.fileno())
-    except (pa.ArrowException, msgspec.MsgspecError) as exc:
+    except (BadInput, pa.ArrowException) as exc:
         raise SinkError(str(exc)) from exc
     return True
+
+
+def write_parquet(
+    records: Iterable[PageRecord | ItemRecord],
+    stream: BinaryIO,
+    *,
+    existing: Path | None = None,
+    spool_digest: bytes | None = None,
+) -> None:
+    """Write a Parquet file: the rows of `existing`, then the records. Raises `SinkError`."""
+    schema = parquet_schema()
+    try:
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            if existing is not None:
+                _copy(existing, writer, schema)
+            for rows in _groups(records):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            if spool_digest is not None:
+                writer.add_key_value_metadata({_SPOOL_KEY: spool_digest})
+    except pa.ArrowException as exc:
+        raise SinkError(str(exc)) from exc
 
 
 def _digest(path: Path) -> bytes:
@@ -282,17 +297,17 @@ def _copy(existing: Path, writer: Any, schema: Any) -> None:
             writer.write_table(source.read_row_group(group).replace_schema_metadata(schema.metadata))
 
 
-def _groups(spool: Path) -> Iterator[list[dict[str, Any]]]:
-    """Yield the spool's records as rows, one list for each row group."""
+def _groups(records: Iterable[PageRecord | ItemRecord]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the records as rows, one list for each row group."""
     rows: list[dict[str, Any]] = []
     size = 0
-    with open_lines(spool) as stream:
-        for line in stream:
-            rows.append(_row(decode_line(line)))
-            size += len(line)
-            if size >= _GROUP_BYTES or len(rows) >= _GROUP_ROWS:
-                yield rows
-                rows, size = [], 0
+    for record in records:
+        row = _row(record)
+        rows.append(row)
+        size += len(row.get("body") or row.get("item") or "")
+        if size >= _GROUP_BYTES or len(rows) >= _GROUP_ROWS:
+            yield rows
+            rows, size = [], 0
     if rows:
         yield rows
 

@@ -59,7 +59,7 @@ class SqliteSink:
         await self._thread.run(self._close)
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        with _translated_errors(self.path):
+        with translate_sqlite_errors(self.path):
             self._opened().add([output.record for output in outputs])
 
     def _opened(self) -> "Database":
@@ -88,7 +88,7 @@ class SqliteSink:
 
 
 @contextmanager
-def _translated_errors(path: Path | str) -> Iterator[None]:
+def translate_sqlite_errors(path: Path | str) -> Iterator[None]:
     """Context that turns errors of SQLite and of the operating system into SinkFull or SinkError."""
     try:
         with translate_os_errors(path):
@@ -260,10 +260,10 @@ def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
     else:
         out.unlink(missing_ok=True)  # of a build that was killed
     try:
-        with _translated_errors(out):
+        with translate_sqlite_errors(out):
             database = Database(out, durable=False)
             try:
-                for records in _whole_pages(read_records(spool)):
+                for records in whole_pages(read_records(spool)):
                     database.add(records)
             finally:
                 database.close()
@@ -274,7 +274,7 @@ def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
     return True
 
 
-def _whole_pages(records: Iterable[Record]) -> Iterator[list[Record]]:
+def whole_pages(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Yield groups of records of which none ends within the items of a page."""
     group: list[Record] = []
     for record in records:

@@ -326,11 +326,12 @@ def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) ->
     out.write(END_OF_ARRAY)
 
 
+BEGIN_OF_ARRAY = b"[\n"
 END_OF_ARRAY = b"\n]\n"
 
 
 def _begin_array(out: BinaryIO) -> bool:
-    out.write(b"[\n")
+    out.write(BEGIN_OF_ARRAY)
     return True
 
 

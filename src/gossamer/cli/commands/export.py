@@ -1,0 +1,243 @@
+"""`gossamer export`: converts an output of a crawl into another format.
+
+Safe to change: help texts (then regenerate docs/reference) and sentences. Fixed: flags and exit codes.
+"""
+
+import asyncio
+import contextlib
+import json as json_module
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossamer.cli import options, terminal
+from gossamer.cli.running import run as run_loop
+from gossamer.cli.terminal import Interruption
+from gossamer.errors import BadInput, SinkError
+from gossamer.model.record import Destination
+from gossamer.sinks.export import Exported, ExportOptions, export_file, export_stream
+from gossamer.sinks.open import ENDINGS, SQLITE, ending_of, is_url, local_path
+from gossamer.sinks.read import Source
+from gossamer.sinks.remote import RemoteFile
+
+_TERMINAL_SECONDS = 0.5
+_PLAIN_SECONDS = 10.0
+"""Intervals of progress on a terminal and elsewhere. May be changed freely."""
+_COPIED_BYTES = 1 << 20
+"""Bytes that are copied at once. May be changed freely."""
+_ABANDONED = "nothing was written"
+
+
+def export(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="Output of a crawl: a file, an fsspec URL, or - for standard input.")
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TO", help="File or fsspec URL to write; the ending selects the format. -: standard output."
+        ),
+    ],
+    *,
+    items: Annotated[bool, typer.Option("--items", help="Write only the items.")] = False,
+    pages: Annotated[bool, typer.Option("--pages", help="Write only the pages.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace TO if it exists.")] = False,
+    csv_guard: Annotated[
+        bool,
+        typer.Option(
+            "--csv-guard", help="Write a single quote before each cell that a spreadsheet would run as a formula."
+        ),
+    ] = False,
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="Format of standard output, such as csv.")
+    ] = "jsonl",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Convert an output of a crawl into another format.
+
+    The formats are those of `gossamer crawl -o`. CSV and JSON take the items, or the pages if there are no items; the
+    other formats take both. What the new format cannot hold is said with counts.
+
+    gossamer export pages.jsonl items.csv
+
+    gossamer export pages.jsonl.zst - --format csv --pages | head
+
+    Exit code: 0 converted; 1 the target could not be written; 2 bad input; 130 interrupted.
+    """
+    records = Destination("", "all" if items and pages else "items" if items else "pages" if pages else "auto").records
+    done = run_loop(
+        _export(
+            source, target, ExportOptions(records, csv_guard), force=force, output_format=output_format, quiet=quiet
+        )
+    )
+    _report(done, source, target, as_json=json, quiet=quiet)
+
+
+async def _export(
+    source: str, target: str, choices: ExportOptions, *, force: bool, output_format: str, quiet: bool
+) -> Exported:
+    """Convert in a thread, so that Ctrl-C ends the export and removes what it began."""
+    stopped = threading.Event()
+    progress = _Progress(stopped, quiet=quiet or target == "-")
+    choices.on_progress = progress.update
+    with Interruption(None, terminal.say) as interruption:
+        interruption.message_before_work = _ABANDONED
+        work = asyncio.create_task(asyncio.to_thread(_convert, source, target, choices, force, output_format))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stopped.set()
+            with contextlib.suppress(_Stopped):
+                await work
+            raise
+        finally:
+            progress.clear()
+
+
+class _Stopped(Exception):
+    """The export was interrupted."""
+
+
+class _Progress:
+    """Shows the number of records on standard error, and ends the export when it is stopped."""
+
+    def __init__(self, stopped: threading.Event, *, quiet: bool) -> None:
+        self._stopped = stopped
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+        self._shown_at = time.monotonic()
+        self._has_shown = False
+
+    def update(self, records: int) -> None:
+        if self._stopped.is_set():
+            raise _Stopped
+        now = time.monotonic()
+        if self._quiet or now - self._shown_at < (_TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS):
+            return
+        self._shown_at = now
+        if self._is_terminal:
+            self._has_shown = True
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"\r{records:,} records read")
+                sys.stderr.flush()
+        else:
+            terminal.say(f"{records:,} records read")
+
+    def clear(self) -> None:
+        """Remove the progress from the terminal."""
+        if self._has_shown:
+            with contextlib.suppress(OSError):
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+
+
+def _convert(source: str, target: str, choices: ExportOptions, force: bool, output_format: str) -> Exported:
+    """Convert, with temporary files for what is not a local file."""
+    ending = _ending(target, output_format)
+    with tempfile.TemporaryDirectory(prefix="gossamer-export-") as folder:
+        opened = _open_source(source, Path(folder))
+        if target == "-":
+            return _to_stdout(opened, ending, choices, Path(folder))
+        if is_url(target):
+            return _to_remote(opened, target, ending, choices, Path(folder), replace=force)
+        return export_file(opened, local_path(target), ending, choices, replace=force)
+
+
+def _ending(target: str, output_format: str) -> str:
+    if target != "-":
+        return ending_of(target)
+    ending = "." + output_format.lstrip(".").lower()
+    if ending not in ENDINGS:
+        known = ", ".join(ending[1:] for ending in ENDINGS)
+        raise BadInput(f"--format: cannot write {output_format!r}. Known are {known}.")
+    return ending
+
+
+def _open_source(source: str, folder: Path) -> Source:
+    """Return the input. Standard input and remote files are copied to a temporary file first, because some formats are
+    read twice."""
+    if source == "-":
+        if 0 in terminal.closed_at_start:
+            raise BadInput("- is standard input, which is closed. Name a file.")
+        path = folder / "input"
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream, _COPIED_BYTES)
+        return Source(path, name="standard input")
+    if is_url(source):
+        remote = RemoteFile(source)
+        remote.require_driver()
+        path = folder / "input"
+        try:
+            if not remote.fetch(path):
+                raise BadInput(f"there is no file {remote.display_url}")
+        except SinkError as error:
+            raise BadInput(f"the input cannot be read: {error.detail}") from None
+        return Source(path, ending=ending_of(source), name=remote.display_url)
+    return Source(local_path(source))
+
+
+def _to_stdout(source: Source, ending: str, choices: ExportOptions, folder: Path) -> Exported:
+    if 1 in terminal.closed_at_start:
+        raise BadInput("- is standard output, which is closed. Name a file.")
+    try:
+        if ending in SQLITE:
+            path = folder / "output"
+            exported = export_file(source, path, ending, choices, replace=False)
+            with path.open("rb") as stream:
+                shutil.copyfileobj(stream, sys.stdout.buffer, _COPIED_BYTES)
+        else:
+            exported = export_stream(source, sys.stdout.buffer, ending, choices)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # the reader has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except OSError as error:
+        raise SinkError(f"standard output: {error.strerror}") from None
+    return exported
+
+
+def _to_remote(
+    source: Source, target: str, ending: str, choices: ExportOptions, folder: Path, *, replace: bool
+) -> Exported:
+    remote = RemoteFile(target)
+    remote.require_driver()
+    try:
+        exists = remote.head(1) is not None
+    except SinkError as error:
+        raise BadInput(f"the output cannot be reached: {error.detail}") from None
+    if exists and not replace:
+        raise BadInput(f"{remote.display_url} exists. Name another file, or replace it with -f.")
+    exported = export_file(source, folder / "output", ending, choices, replace=False)
+    remote.put(folder / "output")
+    return exported
+
+
+def _report(done: Exported, source: str, target: str, *, as_json: bool, quiet: bool) -> None:
+    """Print the counts and what was lost: on standard error, if the records went to standard output."""
+    if as_json:
+        values = {"pages": done.pages, "items": done.items, "losses": done.losses}
+        terminal.print_result(json_module.dumps(values), on_stderr=target == "-")
+        return
+    if quiet:
+        return
+    source = "standard input" if source == "-" else source
+    target = "standard output" if target == "-" else target
+    counts = " and ".join(
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((done.pages, "page"), (done.items, "item"))
+        if count
+    )
+    lines = [
+        f"Exported {counts or 'no records'} from {source} to {target}.",
+        *(f"  {sentence}" for sentence in done.losses),
+    ]
+    text = terminal.without_passwords("\n".join(lines))
+    terminal.print_result(text, on_stderr=target == "standard output")

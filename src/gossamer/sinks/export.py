@@ -1,0 +1,309 @@
+"""Conversion of an output into another format: every format that Gossamer writes into every other.
+
+The new file takes its name when it is complete. What the formats cannot carry is counted and said in sentences.
+
+Safe to change: sentences, the size of groups, and which records a format takes by default. Fixed: an existing file is
+replaced only if the caller asks for it, and never by a part of the new one.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple
+
+from gossamer.errors import BadInput
+from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.sinks import read
+from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.open import CSV, FORMATS, JSON, PARQUET, SQLITE
+from gossamer.sinks.read import Source
+from gossamer.sinks.spool import require_parquet, write_parquet
+from gossamer.sinks.tables import (
+    BEGIN_OF_ARRAY,
+    END_OF_ARRAY,
+    OTHER_FIELDS,
+    PAGE_COLUMNS,
+    CsvRows,
+    find_columns,
+    json_element,
+)
+from gossamer.sinks.warc_read import rebuilt_exchange
+
+Kind = Literal["pages", "items", "all"]
+
+_GROUP_BYTES = 4 * 1024 * 1024
+_GROUP_RECORDS = 1000
+"""Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be
+changed freely: larger groups compress better and take more memory."""
+
+
+@dataclass(slots=True)
+class ExportOptions:
+    """Choices of an export."""
+
+    records: Literal["auto", "pages", "items", "all"] = "auto"
+    """auto: CSV and JSON take the items, or the pages if there are no items; the other formats take all."""
+    csv_guard: bool = False
+    """As in `TableOptions`."""
+    crawl_id: str = ""
+    """Take only the records of this crawl. Empty: of all."""
+    on_progress: Callable[[int], None] = lambda _: None
+    """Called again and again with the number of records that were read. It may raise to end the export."""
+
+
+@dataclass(slots=True)
+class Exported:
+    """Result of an export."""
+
+    pages: int = 0
+    items: int = 0
+    losses: list[str] = field(default_factory=list)
+    """Sentences on what the new file lacks, with counts."""
+
+
+class _Survey(NamedTuple):
+    """Contents of a source, which some formats need to know before they begin."""
+
+    pages: int
+    items: int
+    columns: list[str]
+    """Columns of the items."""
+
+
+def export_file(source: Source, target: Path, ending: str, options: ExportOptions, *, replace: bool) -> Exported:
+    """Convert `source` into a local file of the format `ending`. `replace`: replace an existing file.
+
+    Raises `BadInput` for a file that exists or cannot be read, or `SinkError`.
+    """
+    if target.exists() and source.path.exists() and target.samefile(source.path):
+        raise BadInput(f"{target} is the input. Name another file.")
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder. Name a file in it.")
+    if target.exists() and not replace:
+        raise BadInput(f"{target} exists. Name another file, or replace it with -f.")
+    part = target.with_name(f".{target.name}.part")
+    with translate_os_errors(target):
+        make_folder(target.absolute().parent)
+        part.unlink(missing_ok=True)
+        try:
+            if ending in SQLITE:
+                exported = _Export(source, ending, options).to_database(part)
+            else:
+                with part.open("wb") as stream:
+                    exported = export_stream(source, stream, ending, options)
+            with part.open("rb") as stream:
+                os.fsync(stream.fileno())
+            part.replace(target)
+            flush_folder(target.absolute().parent)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+    return exported
+
+
+def export_stream(source: Source, stream: BinaryIO, ending: str, options: ExportOptions) -> Exported:
+    """Convert `source` into a stream of any format but SQLite. Raises as `export_file`."""
+    if ending == PARQUET:
+        require_parquet()
+    return _Export(source, ending, options).to_stream(stream)
+
+
+class _Export:
+    """One conversion."""
+
+    def __init__(self, source: Source, ending: str, options: ExportOptions) -> None:
+        self._source = source
+        self._ending = ending
+        self._options = options
+        self._kind: Kind = "all"
+        self._survey = _Survey(0, 0, [])
+        self._read = 0
+        """Records read so far, in all passes."""
+        self._exported = Exported()
+        self._left_out = {"pages": 0, "items": 0}
+        self._lost: Counter[str] = Counter()
+
+    def to_database(self, path: Path) -> Exported:
+        from gossamer.sinks.sqlite import Database, translate_sqlite_errors, whole_pages
+
+        self._choose_records()
+        with translate_sqlite_errors(path):
+            database = Database(path, durable=False)
+            try:
+                for records in whole_pages(output.record for output in self._chosen()):
+                    database.add(records)
+            finally:
+                database.close()
+        return self._finished()
+
+    def to_stream(self, stream: BinaryIO) -> Exported:
+        self._choose_records()
+        if self._ending == CSV:
+            self._write_csv(stream)
+        elif self._ending == JSON:
+            self._write_json(stream)
+        elif self._ending == PARQUET:
+            write_parquet((output.record for output in self._chosen()), stream)
+        else:
+            self._write_units(stream)
+        return self._finished()
+
+    def _choose_records(self) -> None:
+        """Find out which records to take."""
+        kind = self._options.records
+        if kind == "all" and self._ending == CSV:
+            raise BadInput("a CSV file cannot hold both pages and items. Write --items or --pages.")
+        if self._ending in (CSV, JSON) and (kind == "auto" or (kind, self._ending) == ("items", CSV)):
+            pages = items = 0
+            columns: list[str] = []
+
+            def count(outputs: Iterator[Output]) -> Iterator[PageRecord | ItemRecord]:
+                nonlocal pages, items
+                for output in outputs:
+                    pages += isinstance(output.record, PageRecord)
+                    items += isinstance(output.record, ItemRecord)
+                    yield output.record
+
+            records = count(self._outputs())
+            columns = find_columns(records)
+            for _ in records:  # find_columns ends early if there are too many columns
+                pass
+            self._survey = _Survey(pages, items, columns)
+            kind = "items" if items or kind == "items" else "pages"
+        self._kind = "all" if kind == "auto" else kind
+
+    def _outputs(self) -> Iterator[Output]:
+        """Yield the records of the source that belong to the crawl."""
+        for output in self._source.outputs():
+            self._read += 1
+            if self._read % 100 == 0:
+                self._options.on_progress(self._read)
+            if not self._options.crawl_id or output.record.crawlid in ("", self._options.crawl_id):
+                yield output
+
+    def _chosen(self) -> Iterator[Output]:
+        """Yield the records to write, and count what they lose."""
+        for output in self._outputs():
+            record = output.record
+            if isinstance(record, PageRecord):
+                if self._kind == "items":
+                    self._left_out["pages"] += 1
+                    continue
+                self._exported.pages += 1
+                if self._ending == CSV and record.body:
+                    self._lost["bodies"] += 1
+            else:
+                if self._kind == "pages":
+                    self._left_out["items"] += 1
+                    continue
+                self._exported.items += 1
+                if self._kind == "items" and self._ending in (CSV, JSON) and record.request_id:
+                    self._lost["origin"] += 1
+            if output.wires and not self._ending.startswith(".warc"):
+                self._lost["wires"] += len(output.wires)
+            yield output
+
+    # --- formats ------------------------------------------------------------------------------------------------------
+
+    def _write_csv(self, stream: BinaryIO) -> None:
+        columns = PAGE_COLUMNS if self._kind == "pages" else self._survey.columns
+        rows = CsvRows("pages" if self._kind == "pages" else "items", columns, guard=self._options.csv_guard)
+        stream.write(rows.header())
+        for output in self._chosen():
+            stream.write(rows.row(output.record))
+
+    def _write_json(self, stream: BinaryIO) -> None:
+        stream.write(BEGIN_OF_ARRAY)
+        for number, output in enumerate(self._chosen()):
+            stream.write(b",\n" if number else b"")
+            stream.write(json_element(output.record, self._kind))
+        stream.write(END_OF_ARRAY)
+
+    def _write_units(self, stream: BinaryIO) -> None:
+        file_format = next(one for one in FORMATS if one.suffix == self._ending)
+        framing = file_format.framing()
+        outputs = self._chosen()
+        if file_format.wants_wire:
+            outputs = map(self._with_wires, outputs)
+        head = file_format.head()
+        for group in chain([[]] if head else [], _groups(outputs)):
+            stream.write(framing.pack([*head, *(file_format.encode(group) if group else [])]))
+            head = []
+
+    def _with_wires(self, output: Output) -> Output:
+        """Return a page with its exchange: rebuilt if the source does not have it."""
+        record = output.record
+        if output.wires or isinstance(record, ItemRecord):
+            return output
+        wire = rebuilt_exchange(record)
+        if wire is None:
+            self._lost["requests"] += bool(record.request_headers)
+            return output
+        self._lost["rebuilt"] += 1
+        return Output(record=record, body=output.body, wires=(wire,))
+
+    # --- what is lost -------------------------------------------------------------------------------------------------
+
+    def _finished(self) -> Exported:
+        lacks, lost, losses = self._source.lacks, self._lost, self._exported.losses
+        name = self._source.name
+        self._options.on_progress(self._read)
+        if lacks[read.TORN]:
+            losses.append(f"The end of {name} is left out: a record that is not written completely.")
+        for kind, count in self._left_out.items():
+            if count:
+                losses.append(f"{_counted(count, kind)} left out: this file has {self._kind} only.")
+        if lacks[read.FOREIGN]:
+            count = lacks[read.FOREIGN]
+            losses.append(f"{_counted(count, 'responses')} left out: another program wrote them into {name}.")
+        if lost["bodies"]:
+            losses.append(f"{_counted(lost['bodies'], 'pages')} without the body: a CSV file has none.")
+        if lacks[read.BODIES] and self._kind != "items":
+            losses.append(f"{_counted(lacks[read.BODIES], 'pages')} without the body: {name} has none.")
+        if lost["rebuilt"]:
+            responses = _counted(lost["rebuilt"], "responses")
+            losses.append(f"{responses} rebuilt from records: {name} does not have the exact bytes.")
+        if lost["requests"]:
+            losses.append(f"{_counted(lost['requests'], 'pages')} without the request headers: no response came.")
+        if lost["wires"]:
+            losses.append(f"The exact bytes of {_counted(lost['wires'], 'exchanges')} are only in {name}.")
+        if lost["origin"]:
+            items = _counted(lost["origin"], "items")
+            losses.append(f"{items} without the fields of their records (crawlid, request_id and so on).")
+        if self._kind != "pages":
+            self._add_losses_of_items(name)
+        return self._exported
+
+    def _add_losses_of_items(self, name: str) -> None:
+        lacks, losses = self._source.lacks, self._exported.losses
+        if lacks[read.ORIGIN] and self._ending not in (CSV, JSON):
+            items = _counted(lacks[read.ORIGIN], "items")
+            losses.append(f"{items} with empty crawlid, request_id and so on: {name} has only their fields.")
+        if lacks[read.TYPES] and self._ending != CSV:
+            losses.append(f"{_counted(lacks[read.TYPES], 'items')} with text for numbers: {name} has no types.")
+        if OTHER_FIELDS in self._survey.columns:
+            losses.append(f"There are too many different fields for columns; some are in {OTHER_FIELDS}.")
+
+
+def _counted(count: int, plural: str) -> str:
+    """Return the number with its noun and its verb's form left out: `1 page`, `2 pages`."""
+    return f"{count:,} {plural.removesuffix('s') if count == 1 and plural != 'bodies' else plural}"
+
+
+def _groups(outputs: Iterator[Output]) -> Iterator[list[Output]]:
+    """Yield the records in groups that are written at once."""
+    group: list[Output] = []
+    size = 0
+    for output in outputs:
+        group.append(output)
+        if isinstance(output.record, PageRecord):
+            size += len(output.record.body) + sum(len(wire.response_body) for wire in output.wires)
+        if size >= _GROUP_BYTES or len(group) >= _GROUP_RECORDS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
