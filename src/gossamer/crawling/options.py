@@ -14,6 +14,8 @@ from typing import Any, Literal, TypedDict
 
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.worker.loading import add_program_spider
+from gossamer.worker.spider import Spider
 
 Texts = str | Iterable[str]
 """One text, or several."""
@@ -78,8 +80,8 @@ class CrawlOptions(RequestOptions, total=False):
     """True: the URLs of the sitemaps that robots.txt names are crawled, too."""
     follow_nofollow: bool
     """True: links that are marked nofollow are followed."""
-    spider: str
-    """Spider that reads the pages."""
+    spider: str | type[Spider]
+    """Spider that reads the pages: the name of an installed one, a file (`"shop.py"`), or a class of the program."""
     priority: int
     """Priority of the given URLs; the highest is fetched first."""
     expires: str | float | timedelta | datetime
@@ -159,6 +161,11 @@ def _rate(value: Any) -> str:
     return f"{value:.0f}/1" if value == int(value) else f"1/{1 / value:.9g}"
 
 
+def _spider(value: Any) -> str:
+    """Return the reference to a spider."""
+    return value if isinstance(value, str) else add_program_spider(value)
+
+
 def _moment(value: Any) -> str:
     """Return `expires` as the command line has it."""
     if isinstance(value, timedelta):
@@ -193,7 +200,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "deny_extension": ("crawl.deny_extension", _texts),
     "sitemaps": ("crawl.sitemaps", None),
     "follow_nofollow": ("crawl.follow_nofollow", None),
-    "spider": ("crawl.spider", None),
+    "spider": ("crawl.spider", _spider),
     "priority": ("crawl.priority", None),
     "expires": ("crawl.expires", _moment),
     "rate": ("crawl.rate", _rate),

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,13 @@ from gossamer.policy.urls import from_user_input
 from gossamer.settings import Settings, load
 
 log = logging.getLogger("gossamer")
+
+
+_TURNS = 4
+"""Turns of the event loop before an async loop starts its crawl. May be more. An async loop that was left by `break` is
+closed by Python in a task of its own, which has to tell that crawl to stop before one in the same directory starts."""
+_stopping: dict[Path, BackgroundTask[CrawlResult]] = {}
+"""Crawls of this program that were told to stop, by their data directory: the next one there waits for the end."""
 
 
 def crawl(*urls: str, **options: Unpack[CrawlOptions]) -> "Crawler":
@@ -149,7 +156,7 @@ class Crawler:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Generator[Page, None, None]:
         """Start the crawl and yield its pages, each as soon as it is fetched."""
         self._start(has_loop=True)
         try:
@@ -167,8 +174,10 @@ class Crawler:
         finally:
             self.stop()
 
-    async def __aiter__(self) -> AsyncIterator[Page]:
+    async def __aiter__(self) -> AsyncGenerator[Page, None]:
         """Start the crawl and yield its pages, each as soon as it is fetched."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
         self._start(has_loop=True)
         loop = asyncio.get_running_loop()
         try:
@@ -186,6 +195,10 @@ class Crawler:
         finally:
             self._begin_stop()
             await asyncio.to_thread(self.stop)
+
+    def items(self) -> "Items":
+        """Return the crawl as an iterable of the items from its pages: those of `spider`, or of extraction rules."""
+        return Items(self)
 
     def run(self) -> Result:
         """Run the crawl to its end without a loop, for its outputs and its spider, and return what came of it."""
@@ -242,6 +255,9 @@ class Crawler:
 
     async def _main(self) -> CrawlResult:
         try:
+            before = _stopping.get(self._settings.data_dir)
+            if before is not None:
+                await asyncio.to_thread(before.wait)
             plan = await engine.prepare(
                 self._settings, self._urls, self._sources, crawl_id=self._crawl_id, say=self._control.say
             )
@@ -255,6 +271,8 @@ class Crawler:
                 reader=self._handover if self._settings.worker.processes == 1 else None,
             )
         finally:
+            if _stopping.get(self._settings.data_dir) is self._task:
+                del _stopping[self._settings.data_dir]
             if self._temporary:
                 shutil.rmtree(self._settings.data_dir, ignore_errors=True)
 
@@ -268,6 +286,7 @@ class Crawler:
     def _begin_stop(self) -> None:
         task = self._task
         if task is not None and not task.wait(0):
+            _stopping[self._settings.data_dir] = task
             self._handover.stop()
             task.call(partial(self._control.stop, task))
 
@@ -285,6 +304,27 @@ class Crawler:
                 raise NothingFetched(self._first_failure or ", ".join((*result.tally.dropped, *result.notes)))
 
 
+class Items:
+    """Items of a crawl, as dictionaries, in `for` and in `async for`.
+
+    An item counts as done with its page, when the program asks for the first item of the next one.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with contextlib.closing(iter(self._crawler)) as pages:
+            for page in pages:
+                yield from page.items
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        async with contextlib.aclosing(aiter(self._crawler)) as pages:
+            async for page in pages:
+                for item in page.items:
+                    yield item
+
+
 class _Control:
     """The crawl's observer, which logs, and the switch that stops the crawl."""
 
@@ -293,7 +333,7 @@ class _Control:
         self.was_interrupted = False
 
     def say(self, sentence: str) -> None:
-        log.warning("%s", sentence)
+        log.info("%s", sentence)  # what is wrong is logged as a warning where it is noticed
 
     def update(self, snapshot: Snapshot) -> None:
         """Do nothing: a program counts its own pages."""
@@ -335,7 +375,9 @@ def _page(entry: Entry) -> Page:
     """Return the page of an entry."""
     record = entry.page.record
     assert isinstance(record, PageRecord)
-    return Page.of_record(record, entry.page.body)
+    page = Page.of_record(record, entry.page.body)
+    page.items = [item.item for item in entry.items]
+    return page
 
 
 def _result(found: CrawlResult) -> Result:

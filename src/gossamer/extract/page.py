@@ -117,6 +117,8 @@ class Page:
         """Body without content encoding, at most the body limit."""
         self.priority = priority
         """Priority of the page's request."""
+        self.items: list[dict[str, Any]] = []
+        """Items that the crawl extracted from the page, in a loop over a crawl. A spider gets the page before them."""
         self._text = text
         self._document = document
         self._in_scope = in_scope

@@ -67,6 +67,8 @@ def find_spider(reference: str) -> LoadedSpider:
     parts = _REFERENCE.fullmatch(reference)
     if parts:
         return _spider_of_file(parts["path"], parts["spider"] or "")
+    if reference in _program_spiders:
+        return LoadedSpider(reference, _program_spiders[reference], reference)
     for entry in entry_points(group=GROUP):
         if entry.name == reference:
             try:
@@ -74,6 +76,27 @@ def find_spider(reference: str) -> LoadedSpider:
             except Exception as error:
                 raise BadSpider(f"the spider {reference} does not load: {error_text(error)}") from error
     raise BadSpider(_unknown(reference))
+
+
+_program_spiders: dict[str, type[Spider]] = {}
+"""Spiders of the program that this process runs, by name."""
+
+
+def add_program_spider(spider: type[Spider]) -> str:
+    """Make a class of this program findable, and return the reference to it. Raises BadSpider."""
+    if not (inspect.isclass(spider) and issubclass(spider, Spider)):
+        raise BadSpider(f"{spider!r:.200} is no spider. Pass a class that is derived from gossamer.Spider.")
+    path = _source(spider)
+    _check_class(path, spider)
+    _check_names(path, [spider])
+    name = spider_name(spider)
+    if name in known_spiders():
+        raise BadSpider(
+            f"{path}, line {_line(spider)}: the spider {spider.__name__} has the name of an installed one, {name}. "
+            f'Write another into the class: name = "my{name}"'
+        )
+    _program_spiders[name] = spider
+    return name
 
 
 def _unknown(name: str) -> str:
@@ -264,6 +287,14 @@ def _spider_classes(module: ModuleType) -> list[type[Spider]]:
         and value.__name__ == name
     ]
     return sorted(dict.fromkeys(own), key=_line)
+
+
+def _source(found: type) -> str:
+    """Return the file of a class, relative to this folder if it is in it."""
+    try:
+        return shown_path(inspect.getsourcefile(found) or "the program")
+    except (OSError, TypeError):
+        return "the program"
 
 
 def _line(found: type) -> int:

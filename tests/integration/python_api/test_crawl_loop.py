@@ -154,7 +154,7 @@ def test_a_program_without_a_main_guard_may_leave_the_loop_and_end(web: FakeWeb,
     Path("script.py").write_text(
         "import gossamer\n"
         f"pages = iter(gossamer.crawl(*{web.seeds()!r}, **{fast(web)!r}))\n"
-        "print(next(pages).status_code if hasattr(gossamer.Page, 'status_code') else next(pages).status)\n"
+        "print(next(pages).status_code)\n"
     )
     done = subprocess.run([python(), "script.py"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "200\n", "")
@@ -169,6 +169,45 @@ def test_a_crawl_is_read_once(web: FakeWeb) -> None:
     list(crawl)
     with pytest.raises(RuntimeError, match="started before"):
         list(crawl)
+
+
+class Titles(gossamer.Spider):
+    """A spider of this program."""
+
+    def parse(self, page: gossamer.Page) -> Any:
+        yield {"title": page.css("title::text").get()}
+        yield {"links": len(page.links)}
+        for link in page.links:
+            yield page.follow(link)
+
+
+def test_pages_have_what_pages_of_spiders_have(web: FakeWeb) -> None:
+    (page,) = gossamer.crawl(web.seeds()[0], **fast(web, depth=0))
+    assert page.status_code == 200
+    assert page.css("title::text").get() == "Page 0 of site0.test"
+    assert page.links[0].url in page.css("a::attr(href)").getall() or page.links.urls
+
+
+def test_a_class_of_the_program_may_be_the_spider(web: FakeWeb) -> None:
+    pages = list(gossamer.crawl(*web.seeds(), **fast(web, spider=Titles)))
+    assert sorted(page.record.url for page in pages) == sorted(graph(web.site))
+    assert all(page.items == [{"title": page.css("title::text").get()}, {"links": len(page.links)}] for page in pages)
+
+
+def test_a_crawl_may_be_a_loop_over_its_items(web: FakeWeb) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web, spider=Titles))
+    assert len(list(crawl.items())) == 2 * len(graph(web.site)) == crawl.result.items
+
+
+async def test_a_crawl_may_be_an_async_loop_over_its_items(web: FakeWeb, folder: Path) -> None:
+    options = fast(web, spider=Titles, data_dir=folder / "data")
+    seen = []
+    async for item in gossamer.crawl(*web.seeds(), **options).items():
+        if len(seen) == 8:  # all items of four pages
+            break
+        seen.append(item)
+    seen += [item async for item in gossamer.crawl(*web.seeds(), **options).items()]
+    assert len(seen) == 2 * len(graph(web.site))
 
 
 # --- what a program gets for mistakes ---------------------------------------------------------------------------------
@@ -196,6 +235,7 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"output": "pages.txt"}, "unknown ending"),
         ({"output": {"pages.jsonl": "some"}}, "^output.*should be 'auto', 'pages', 'items'"),
         ({"spider": "nobody"}, "no spider nobody"),
+        ({"spider": object}, "is no spider. Pass a class that is derived from gossamer.Spider"),
         ({"config": "no.toml"}, "^config: there is no file no.toml"),
         ({"processes": 2}, "^processes: a loop gets its pages from one process"),
         ({"resolve": {"a.test": "x"}}, "is not an IP address"),
