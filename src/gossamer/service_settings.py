@@ -130,6 +130,11 @@ class ServiceSettings(SettingGroup):
     domain_max_pending: Count | None = field_of(
         DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
     )
+    text: bool | None = field_of(
+        None,
+        "Accept requests for text and Markdown, which the workers extract. Unset: if the extra text is installed where "
+        "the service runs",
+    )
     allow_default_policy: bool = field_of(
         False, "Let domain requests for * change the default policy, which applies to every domain without its own"
     )

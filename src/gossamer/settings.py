@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from gossamer import __version__
 from gossamer.errors import BadInput
+from gossamer.model.content import CHUNK_RANGE
 from gossamer.model.record import Destination, destination_fields
 from gossamer.service_settings import (
     CENTURY_SECONDS,
@@ -122,6 +123,21 @@ class CrawlSettings(_Group):
     )
     attrs: dict[str, Any] | None = _setting(None, "JSON object that is copied to every record of the crawl")
     links: bool = _setting(False, "List all links of each page, with their texts, in its record")
+    text: bool = _setting(
+        False, "Extract the main content of each HTML page as plain text, with title, author, date and language"
+    )
+    markdown: bool = _setting(
+        False, "Extract the main content of each HTML page as Markdown, with headings, links, tables and code"
+    )
+    chunk: Annotated[int, Field(ge=CHUNK_RANGE[0], le=CHUNK_RANGE[1])] | None = _setting(
+        None,
+        "Split the text or Markdown by its headings into items of at most this many characters. Unset: do not split",
+    )
+    text_in: Literal["records", "items", "both"] | None = _setting(
+        None,
+        "Where text and Markdown go: the records of the pages, items, or both. Unset: records; items for chunks and "
+        "for outputs that take only items, such as .csv",
+    )
     allow_private: bool = _setting(
         False,
         "Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay "
@@ -212,6 +228,20 @@ class RecordsSettings(_Group):
     )
 
 
+class TextSettings(_Group):
+    """The processes of a worker that extract text and Markdown, and their limits."""
+
+    processes: Annotated[int, Field(ge=1, le=256)] | None = _setting(
+        None,
+        "Number of processes for each worker process. They start with the first page, and take about 70 MB each. "
+        "Unset: as many as there are CPUs, shared among the worker processes of the command",
+    )
+    cpu: _Seconds = _setting(5.0, "Largest CPU time of a page in seconds")
+    memory: Annotated[int, Field(ge=32 * 2**20, le=2**40)] = _setting(
+        512 * 2**20, "Largest memory of a page in bytes, beside the process itself"
+    )
+
+
 class WorkerSettings(_Group):
     """Size and life of the worker processes."""
 
@@ -292,6 +322,7 @@ class Settings(BaseSettings):
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
     records: RecordsSettings = RecordsSettings()
+    text: TextSettings = TextSettings()
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     topics: TopicSettings = TopicSettings()

@@ -110,15 +110,17 @@ class RequestValidator:
         now: Callable[[], float],
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
+        content: bool = False,
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
         """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
-        allowed to ignore robots.txt. `domain_max_pending`: upper limit of this field of a request; None: no limit.
-        `idle_seconds`: time without work after which a run is finished."""
+        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `domain_max_pending`: upper limit
+        of this field of a request; None: no limit. `idle_seconds`: time without work after which a run is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
+        self._content = content
         self._domain_max_pending = domain_max_pending
         self._idle_seconds = idle_seconds
         self._host_faults: dict[str, str] = {}
@@ -136,6 +138,7 @@ class RequestValidator:
         request.check_expires(now=now if sent_at is None else min(sent_at, now))
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("the operator does not allow requests to ignore robots.txt", field="ignore_robots")
+        self._check_content(request)
         self._check_filters(request)
         self._check_http_options(request)
         domain = registered_domain(host(url))
@@ -161,6 +164,16 @@ class RequestValidator:
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
         terms = request.terms(domain_max_pending=self._domain_max_pending)
         return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
+
+    def _check_content(self, request: CrawlRequest) -> None:
+        for field in ("text", "markdown"):
+            if getattr(request, field) and not self._content:
+                raise RequestRejected("the operator does not offer text and Markdown", field=field)
+        for field in ("chunk", "text_in"):
+            if getattr(request, field) is not None and not (request.text or request.markdown):
+                raise RequestRejected("needs text or markdown", field=field)
+        if request.chunk is not None and request.text and request.markdown:
+            raise RequestRejected("splits either text or markdown, not both", field="chunk")
 
     def _check_filters(self, request: CrawlRequest) -> None:
         filters = {field: getattr(request, field) for field in _FILTER_FIELDS}

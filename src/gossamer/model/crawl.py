@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from gossamer.model.content import ContentOptions
+
 
 @lru_cache(maxsize=4096)  # tuning only: crawls whose token is remembered
 def _token(appid: str, crawlid: str) -> str:
@@ -166,6 +168,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Largest number of repetitions of a failed fetch. None: the worker's setting."""
     query_order: QueryOrder = QueryOrder.SIGNIFICANT
     """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
+    content: ContentOptions | None = None
+    """Main content of pages that records or items are to have. None: none."""
 
 
 class CrawlState(StrEnum):

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from gossamer.model.content import PageContent
+
 
 class RedirectHop(msgspec.Struct, frozen=True):
     """One redirect: the requested URL, and the status of its response."""
@@ -73,6 +75,8 @@ class PageRecord(msgspec.Struct, kw_only=True):
     """Address of the server."""
     truncated: bool
     """True: the body was cut at the size limit."""
+    content: PageContent | None = None
+    """Main content as text or Markdown. None: the crawl did not ask for it, or the page is not HTML."""
 
 
 class ItemRecord(msgspec.Struct, kw_only=True):

@@ -129,7 +129,7 @@ class BusSink:
         if isinstance(output.record, ItemRecord):
             fields |= {"item": {}, "attrs": None}
         else:
-            fields |= {"links": [], "response_headers": {}, "redirects": [], "attrs": None}
+            fields |= {"links": [], "response_headers": {}, "redirects": [], "attrs": None, "content": None}
         return encode_value(self._in_wire_version({**fields, "record_address": whole_address}))
 
     def _message(self, output: Output) -> Any:

@@ -37,6 +37,8 @@ class Tally(msgspec.Struct):
     """Requests put back for another attempt, by reason."""
     items: int = 0
     """Items that spiders extracted."""
+    no_content: dict[str, int] = msgspec.field(default_factory=dict)
+    """Pages whose main content was wanted and could not be extracted, by reason."""
     bytes: int = 0
     """Bytes of pages as received, before decoding."""
     in_flight: int = 0
@@ -92,6 +94,7 @@ class Tally(msgspec.Struct):
             dropped=_added(self.dropped, other.dropped),
             retried=_added(self.retried, other.retried),
             items=self.items + other.items,
+            no_content=_added(self.no_content, other.no_content),
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,

@@ -20,13 +20,16 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
+from gossamer.extract.content_pool import require_trafilatura
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
 from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.resolve import Resolver
+from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Crawl, CrawlId, QueryOrder, Rate, Terms
+from gossamer.model.record import Destination
 from gossamer.model.request import Batch
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
@@ -40,6 +43,7 @@ from gossamer.policy.urls import (
 )
 from gossamer.service_settings import CENTURY_SECONDS
 from gossamer.settings import DEFAULT_USER_AGENT, Settings
+from gossamer.sinks.open import TABLES
 from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
@@ -382,10 +386,41 @@ def derived_id(settings: Settings, seeds: Sequence[str], spider: LoadedSpider) -
         # Added only where they are set, so that crawls of versions without these settings keep their ids.
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
         *([secrets] if any(secrets) else []),
+        *([["content", content]] if (content := _content_identity(settings)) else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
     return host(ordered[0]).strip("[]")[: _NAME_CHARACTERS - len(ending)] + ending
+
+
+def _content_identity(settings: Settings) -> list[Any]:
+    """Return what of the options for text is part of a derived id. Must not change, like `derived_id`."""
+    crawl = settings.crawl
+    return [crawl.text, crawl.markdown, crawl.chunk, crawl.text_in] if crawl.text or crawl.markdown else []
+
+
+def content_options(settings: Settings) -> ContentOptions | None:
+    """Return what is wanted of the main content of pages; None: nothing. Raises BadInput for options that contradict
+    each other, and if the extra for text is not installed."""
+    crawl = settings.crawl
+    if not crawl.text and not crawl.markdown:
+        for name, value in (("--chunk", crawl.chunk), ("--text-in", crawl.text_in)):
+            if value is not None:
+                raise BadInput(f"{name}: there is no text to put there. Add --markdown or --text.")
+        return None
+    if crawl.text and crawl.markdown and crawl.chunk is not None:
+        raise BadInput("--chunk: it splits either Markdown or text. Omit --text or --markdown.")
+    require_trafilatura()
+    place = crawl.text_in
+    if place is None and crawl.chunk is None:
+        # An output that takes only items would get nothing.
+        wants_items = [output.records == "items" or _is_table(output) for output in crawl.output]
+        place = "items" if all(wants_items) else "both" if any(wants_items) else "records"
+    return content_options_for(text=crawl.text, markdown=crawl.markdown, chunk=crawl.chunk, text_in=place)
+
+
+def _is_table(output: Destination) -> bool:
+    return output.records == "auto" and output.path.lower().endswith(TABLES)
 
 
 def _checked_id(text: str) -> str:
@@ -436,6 +471,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         timeout_seconds=fetch.timeout,
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),
+        content=content_options(settings),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

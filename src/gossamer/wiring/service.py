@@ -23,6 +23,7 @@ from gossamer.control.admission import RequestValidator
 from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
+from gossamer.extract.content_pool import has_trafilatura
 from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
@@ -255,6 +256,7 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
+        content=has_trafilatura() if service.text is None else service.text,
         domain_max_pending=service.domain_max_pending,
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )

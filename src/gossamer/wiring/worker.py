@@ -9,6 +9,7 @@ left what a later one finishes.
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from gossamer.commit.committer import CommitLimits, Committer
 from gossamer.commit.retrier import Retrier
 from gossamer.control.stats import Counters, StatsReporter
+from gossamer.extract.content_pool import ContentLimits, ContentPool, has_trafilatura
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
@@ -39,7 +41,8 @@ from gossamer.sinks.tables import TableOptions
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
-from gossamer.wiring.plan import address_service, check_settings
+from gossamer.wiring.plan import address_service, check_settings, content_options
+from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.loading import SpiderSet, known_spiders
@@ -68,6 +71,16 @@ be changed freely: more hides pauses of the program, and fetches more pages that
 def make_resolver(settings: Settings) -> Resolver:
     """Return the resolver of these settings. Raises BadInput for an invalid override or network."""
     return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
+
+
+def content_limits(settings: Settings, *, shares: int | None = None) -> ContentLimits:
+    """Return the size and the limits of a pool of processes that extract text.
+
+    `shares`: number of pools on this machine that share its CPUs; None: one for each worker process."""
+    text = settings.text
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = text.processes or max(1, cpus // (shares or settings.worker.processes))
+    return ContentLimits(processes=processes, cpu_seconds=text.cpu, memory_bytes=text.memory)
 
 
 def make_clients(
@@ -178,6 +191,11 @@ class _WorkerParts:
         self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
+        self._contents = PageContents(
+            (lambda: ContentPool(content_limits(settings))) if has_trafilatura() else None,
+            self.tally,
+            max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
+        )
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
 
@@ -191,7 +209,7 @@ class _WorkerParts:
             self._clients,
             RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
             Contexts(self._context),
-            PageReader(self.tally, self.troubles, frontier.spiders),
+            PageReader(self.tally, self.troubles, frontier.spiders, self._contents),
             self.tally,
             policy=FetchPolicy(
                 keep_wire=self._sink.wants_wire,
@@ -216,6 +234,7 @@ class _WorkerParts:
 
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""
+        await self._contents.close()
         await self._robots.close()
         await self._clients.close()
         self.resolver.close()
@@ -353,9 +372,9 @@ def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: 
 
 def table_options(settings: Settings) -> TableOptions:
     """Return how the tables of a crawl with these settings are written."""
-    return TableOptions(
-        has_items=settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS, csv_guard=settings.crawl.csv_guard
-    )
+    content = content_options(settings)
+    has_items = settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS or (content is not None and content.in_items)
+    return TableOptions(has_items=has_items, csv_guard=settings.crawl.csv_guard)
 
 
 async def finish_outputs(settings: Settings) -> None:

@@ -80,6 +80,7 @@ class Attempt:
         "attrs",
         "body",
         "chain",
+        "content_encoding",
         "context",
         "cookies",
         "extra_headers",
@@ -110,6 +111,8 @@ class Attempt:
         self.cookies: dict[str, str] = dict(payload.cookies or {})
         self.request_id = payload.request_id or lease.request_id
         self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
+        self.content_encoding: str | None = None
+        """Python codec of the fetched page, if it is HTML whose main content is wanted; else None."""
         self.wires: list[WireExchange] = []
         """Raw bytes of each exchange, if an output wants them."""
 

@@ -128,12 +128,23 @@ class Fetcher:
                 return self._fail(attempt, "worker_died", f"{lease.deaths} workers died with it")
             if lease.blacklisted:
                 return self._drop(attempt, DropReason.BLACKLISTED, "its domain is on the operator's blacklist")
+            if attempt.context.terms.content is not None:
+                return await self._fetch_for_content(attempt)
             return await self._fetch(attempt)
         except FrontierError:
             raise
         except Exception as error:
             log.exception("%s %s", names.PAGE_BROKE, attempt.url)
             return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
+
+    async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:
+        """Fetch a page whose main content is wanted, unless too many of them are in progress: then the request is given
+        back for a moment, so that other crawls have slots."""
+        contents = self._reader.contents
+        if delay_seconds := contents.delay_seconds:
+            return self._requeue(attempt, Outcome.POSTPONED, delay_seconds)
+        with contents.place():
+            return await self._fetch(attempt)
 
     async def _fetch(self, attempt: Attempt) -> FinishedLease:
         """Fetch the attempt's URL and the redirects from it, and return the result."""
@@ -205,13 +216,17 @@ class Fetcher:
             budget.retain(reading)
         try:
             finished = await self._read_response(attempt, fetched)
-            if finished is not None and finished.size >= _LARGE_BYTES:
-                budget.retain(finished.size)
-                finished.on_released = partial(budget.release, finished.size)
-            return finished
         finally:
             if reading:
                 budget.release(reading)
+        if finished is not None:
+            if attempt.content_encoding is not None and finished.settlement.outcome is Outcome.FETCHED:
+                # The page does not count in the budget meanwhile: other crawls' pages would wait for it.
+                await self._reader.contents.add(attempt, finished, attempt.content_encoding)
+            if finished.size >= _LARGE_BYTES:
+                budget.retain(finished.size)
+                finished.on_released = partial(budget.release, finished.size)
+        return finished
 
     async def _read_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
         """Follow a redirect, read a page, or handle an error; by the status."""

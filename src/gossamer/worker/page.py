@@ -41,6 +41,7 @@ from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
+from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context
 from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
@@ -201,9 +202,11 @@ _SHOWN_CHARACTERS = 200
 class PageReader:
     """Reads responses that are pages. Never raises for the content of one."""
 
-    def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry) -> None:
+    def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry, contents: PageContents) -> None:
         """`tally`: the worker's counters. `troubles`: the lasting conditions that it reports. `spiders`: the frontier's
-        registry of the spiders that workers have."""
+        registry of the spiders that workers have. `contents` extracts the main content of pages; the fetcher calls
+        it."""
+        self.contents = contents
         self._tally = tally
         self._spiders = spiders
         self._troubles = troubles
@@ -241,6 +244,8 @@ class PageReader:
             document = HtmlDocument(fetched.body, decoded.encoding)
             if context.include_links or not custom_parse:  # a spider of one's own asks for links when it wants them
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding)
+        if context.terms.content is not None and is_html(decoded.content_type, fetched.body):
+            attempt.content_encoding = decoded.encoding
         record = page_record(
             attempt,
             fetched,

@@ -60,6 +60,8 @@ OTHER_CRAWLS: dict[str, Any] = {
     "follow_nofollow": True,
     "spider": "wandering",
     "attrs": {"a": 1},
+    "text": True,
+    "markdown": True,
     "ignore_robots": True,
     "header": {"X-Test": "1"},
     "cookie": "a=b",
@@ -67,6 +69,8 @@ OTHER_CRAWLS: dict[str, Any] = {
     "headers_for": ("x.test",),
 }
 """What is asked of the pages: another value makes another crawl."""
+OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
+"""The same for a crawl with Markdown; without it they are refused."""
 SAME_CRAWL: dict[str, Any] = {
     "output": ("x.jsonl",),
     "csv_guard": True,
@@ -85,13 +89,15 @@ SAME_CRAWL: dict[str, Any] = {
 
 def test_of_every_setting_of_a_crawl_it_is_known_whether_it_is_in_the_id() -> None:
     assert OTHER_CRAWLS.keys().isdisjoint(SAME_CRAWL)
-    assert OTHER_CRAWLS.keys() | SAME_CRAWL.keys() == CrawlSettings.model_fields.keys()
+    assert OTHER_CRAWLS.keys() | OTHER_CONTENT.keys() | SAME_CRAWL.keys() == CrawlSettings.model_fields.keys()
 
 
 def test_the_id_tells_all_questions_apart_and_nothing_else() -> None:
     plain = plan("a.test").crawl.id
     changed = {name: plan("a.test", **{f"crawl__{name}": value}).crawl.id for name, value in OTHER_CRAWLS.items()}
     changed["user_agent"] = plan("a.test", fetch__user_agent="me/1").crawl.id
+    for name, value in OTHER_CONTENT.items():
+        changed[name] = plan("a.test", crawl__markdown=True, **{f"crawl__{name}": value}).crawl.id
     assert len({plain, *changed.values()}) == 1 + len(changed)
     for name, value in SAME_CRAWL.items():
         assert plan("a.test", **{f"crawl__{name}": value}).crawl.id == plain, name

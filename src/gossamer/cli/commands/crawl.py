@@ -34,6 +34,7 @@ from gossamer.wiring.worker import table_options
     "processes", "output", "csv_guard", "links", "report", "attrs", "resolve", "allow_private", "ignore_robots",
     "insecure", "ca_file", "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress",
     "timeout", "retries", "frontier", "data_dir",
+    "text", "markdown", "chunk", "text_in",
 )  # fmt: skip
 def crawl(
     urls: Annotated[

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from gossamer.errors import RequestRejected
+from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
@@ -59,6 +60,10 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     query_order: Literal["significant", "ignored"] = "significant"
     sitemaps: bool = False
     links: bool = False
+    text: bool = False
+    markdown: bool = False
+    chunk: int | None = None
+    text_in: Literal["records", "items", "both"] | None = None
     ignore_robots: bool = False
     timeout: float | None = None
     retries: int | None = None
@@ -108,7 +113,14 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             timeout_seconds=self.timeout,
             retries=self.retries,
             query_order=QueryOrder(self.query_order),
+            content=self.content(),
         )
+
+    def content(self) -> ContentOptions | None:
+        """Return what is wanted of the main content of pages; None: nothing."""
+        if not self.text and not self.markdown:
+            return None
+        return content_options_for(text=self.text, markdown=self.markdown, chunk=self.chunk, text_in=self.text_in)
 
     def payload(self) -> Payload:
         """Return method and body of the request for the URL itself."""

@@ -1,0 +1,139 @@
+"""Splits the content of a page into chunks of limited length, by its headings.
+
+A section with all its subsections is one chunk if it fits. If it does not, its own text and each of its subsections are
+chunks of their own; a text that is still too long is cut between blocks, then lines, then words. A code block that is
+cut is closed and opened again, and a table that is cut repeats its header. Lengths are characters of the result. Safe
+to change: where long texts are cut.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.extract.blocks import Block, join_blocks
+from gossamer.model.content import ContentChunk
+
+_FENCE = re.compile(r"\s*(`{3,})[^`]*$")
+"""First or last line of a code block, possibly in a list item. Group 1 is the fence itself."""
+_RULE = re.compile(r"\s*\|(?: --- \|)+$")
+"""Line below the header of a table."""
+
+
+@dataclass(slots=True)
+class _Section:
+    """A heading, the blocks up to the next heading, and the sections below it."""
+
+    level: int
+    headings: tuple[str, ...]
+    blocks: list[Block] = field(default_factory=list)
+    sections: list["_Section"] = field(default_factory=list)
+
+    def all_blocks(self) -> list[Block]:
+        found = list(self.blocks)
+        for section in self.sections:
+            found += section.all_blocks()
+        return found
+
+
+def split_blocks(blocks: Sequence[Block], limit: int) -> list[ContentChunk]:
+    """Return the chunks of a page, each at most `limit` characters long; `limit` is at least 200. No blocks, no
+    chunks."""
+    return list(_chunks(_outline(blocks), limit))
+
+
+def _outline(blocks: Sequence[Block]) -> _Section:
+    """Return the page as a tree of sections. The root has what comes before the first heading."""
+    root = _Section(0, ())
+    path = [root]
+    for block in blocks:
+        if block.level:
+            while path[-1].level >= block.level:
+                path.pop()
+            section = _Section(block.level, (*path[-1].headings, block.title))
+            path[-1].sections.append(section)
+            path.append(section)
+        path[-1].blocks.append(block)
+    return root
+
+
+def _chunks(section: _Section, limit: int) -> Iterator[ContentChunk]:
+    whole = join_blocks(section.all_blocks())
+    if len(whole) <= limit:
+        if whole:
+            yield ContentChunk(section.headings or _only_heading(section), whole)
+        return
+    own = section.blocks
+    if len(own) == 1 and own[0].level and section.sections and len(own[0].text) <= limit:
+        own = []  # only a heading, which the chunks below it name
+    for text in _pieces(own, limit):
+        yield ContentChunk(section.headings, text)
+    for below in section.sections:
+        yield from _chunks(below, limit)
+
+
+def _only_heading(section: _Section) -> tuple[str, ...]:
+    """Return the headings of a page that is one chunk: its first heading, if nothing is before it."""
+    return section.sections[0].headings if section.sections and not section.blocks else ()
+
+
+def _pieces(blocks: Sequence[Block], limit: int) -> Iterator[str]:
+    """Yield texts of at most `limit` characters that hold these blocks in order, as many in each as fit."""
+    current: list[Block] = []
+    length = 0
+    for block in blocks:
+        if current and length + 2 + len(block.text) > limit:
+            if len(block.text) > limit and all(one.level for one in current):
+                # A heading stays with the beginning of its text.
+                block = Block(join_blocks([*current, block]))
+            else:
+                yield join_blocks(current)
+            current, length = [], 0
+        if len(block.text) > limit:
+            *full, rest = _cut(block.text, limit)
+            yield from full
+            block = Block(rest)
+        length += (2 if current else 0) + len(block.text)
+        current.append(block)
+    if current:
+        yield join_blocks(current)
+
+
+def _cut(text: str, limit: int) -> list[str]:
+    """Cut a text between its lines; a line that is too long, between words. At least one piece is returned."""
+    pieces: list[str] = []
+    lines: list[str] = []
+    length = 0
+    opening: list[str] = []  # repeated at the beginning of each piece: the fence of code, or the header of a table
+    closing = ""  # added to the end of each piece: the fence of code
+    previous = ""
+    for line in _short_lines(text, limit):
+        if lines and length + 1 + len(line) + (1 + len(closing) if closing else 0) > limit and lines != opening:
+            pieces.append("\n".join([*lines, closing] if closing else lines))
+            lines = list(opening)
+            length = sum(map(len, lines)) + max(0, len(lines) - 1)
+        length += len(line) + (1 if lines else 0)
+        lines.append(line)
+        fence = _FENCE.fullmatch(line)
+        if fence is not None and closing and line.strip() == closing.strip():
+            opening, closing = [], ""
+        elif fence is not None and not closing:
+            opening, closing = [line], line[: fence.start(1)] + fence[1]
+        elif not closing:
+            if _RULE.fullmatch(line) and 4 * (len(previous) + len(line)) < limit:
+                opening = [previous, line]
+            elif opening and "|" not in line[: len(line) - len(line.lstrip()) + 1]:
+                opening = []
+        previous = line
+    pieces.append("\n".join(lines))
+    return [piece.strip("\n") for piece in pieces if piece.strip()] or [""]
+
+
+def _short_lines(text: str, limit: int) -> Iterator[str]:
+    """Yield lines that leave room for a fence or a header beside them."""
+    longest = limit // 2
+    for line in text.split("\n"):
+        while len(line) > longest:
+            at = line.rfind(" ", longest // 2, longest) + 1 or longest
+            yield line[:at].rstrip()
+            line = line[at:]
+        yield line

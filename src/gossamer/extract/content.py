@@ -1,0 +1,218 @@
+"""Main content of a page: trafilatura finds it, `blocks.py` writes it, `page_facts.py` reads title, author and date.
+
+It runs in a process of its own (`content_process.py`), because some pages take seconds and gigabytes; nothing else may
+import this module, which loads trafilatura and lxml. Fixed: the text of a `pre` reaches the result unchanged. Safe to
+change: which elements count as anchors or line numbers, and the options for trafilatura.
+"""
+
+import logging
+import re
+import secrets
+
+from lxml import etree, html
+from lxml.etree import _Element
+from trafilatura import bare_extraction
+
+from gossamer.errors import BadUrl
+from gossamer.extract.blocks import Block, CodeBlock, Renderer, join_blocks
+from gossamer.extract.chunks import split_blocks
+from gossamer.extract.page_facts import read_facts
+from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent
+from gossamer.policy.urls import BaseUrl
+
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it warns of pages, which have a record of their own
+
+_ANCHOR_TEXTS = frozenset(
+    ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1", "\uf02b", "link", "permalink", "anchor", "copy link")
+)
+"""Texts, in lower case, of links that only name their own heading. May be extended."""
+_LINE_NUMBERS = re.compile(
+    r"(?i)(?:^|\s)(?:line-?numbers?(?:-rows)?|linenos?|linenodiv|gutter|hljs-ln-numbers|blob-num|rouge-gutter)(?:\s|$)"
+)
+"""Classes of elements that hold the line numbers of code. May be extended."""
+_LANGUAGE = re.compile(
+    r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:|sourceCode)[-\s]\s*([\w+#.-]{1,20})(?=\s|;|$)"
+)
+"""Class that names the language of code."""
+_NO_LANGUAGES = frozenset(("default", "none", "text", "plain", "plaintext", "notranslate", "nohighlight", "txt"))
+_SHOWN_WORDS_CHARACTERS = 2000
+"""Characters of code that trafilatura sees, so that it counts a page full of code as one full of text. May be changed:
+more only take time."""
+
+
+def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageContent, list[ContentChunk] | None]:
+    """Return the main content of an HTML page, and its chunks (None: they were not asked for).
+
+    `url`: canonical URL of the page. A page without content has the error `no_text`. May take any time and memory.
+    """
+    tree = _parse(page)
+    if tree is None:
+        return PageContent(error=ContentError.EMPTY), None
+    facts = read_facts(tree, url)
+    content = PageContent(title=facts.title, author=facts.author, date=facts.date, language=facts.language)
+    links = _PageLinks(tree, url)
+    _remove_anchors(tree)
+    nonce = secrets.token_hex(8)
+    codes = _take_codes(tree, nonce)
+    placeholder = re.compile(rf"\s?{nonce}x(\d+)x.*?x{nonce}\s?", re.DOTALL)
+    body = _main_element(tree)
+    if body is None:
+        content.error = ContentError.EMPTY
+        return content, None
+
+    def blocks(*, markdown: bool) -> list[Block]:
+        return Renderer(codes, placeholder, links.resolve, markdown=markdown).render(body)
+
+    chunks: list[ContentChunk] | None = None
+    found: list[Block] = []
+    if options.markdown:
+        found = blocks(markdown=True)
+        content.markdown = join_blocks(found)
+    if options.text:
+        found = blocks(markdown=False)
+        content.text = join_blocks(found)
+    if not found:
+        return PageContent(**_facts_of(content), error=ContentError.EMPTY), None
+    if options.chunk is not None:
+        chunks = split_blocks(found, options.chunk)
+    return content, chunks
+
+
+def _facts_of(content: PageContent) -> dict[str, str]:
+    return {name: getattr(content, name) for name in ("title", "author", "date", "language")}
+
+
+def _parse(page: str) -> "html.HtmlElement | None":
+    """Return the page as a tree; None: it has no element."""
+    parser = html.HTMLParser(encoding="utf-8", collect_ids=False, remove_comments=True, remove_pis=True)
+    data = page.replace("\0", "").encode("utf-8", "replace")
+    try:
+        tree = html.document_fromstring(data, parser=parser)
+    except (etree.ParserError, ValueError):
+        return None
+    return tree
+
+
+class _PageLinks:
+    """Resolves the links of a page."""
+
+    def __init__(self, tree: "html.HtmlElement", url: str) -> None:
+        base = next((found for found in tree.iter("base") if found.get("href")), None)
+        try:
+            self._base = BaseUrl(BaseUrl(url).join(base.get("href")) if base is not None else url)
+        except BadUrl:
+            self._base = BaseUrl(url)
+
+    def resolve(self, target: str) -> str | None:
+        """Return the absolute URL of a link; None: it leads nowhere outside the page."""
+        target = target.strip()
+        if target.startswith("#"):
+            return None
+        if target.lower().startswith("mailto:"):
+            return target
+        plain, sign, fragment = target.partition("#")
+        try:
+            return self._base.join(plain) + sign + fragment
+        except BadUrl:
+            return None
+
+
+def _remove_anchors(tree: "html.HtmlElement") -> None:
+    """Remove the links of headings and definitions to themselves (`¶`)."""
+    for anchor in [*tree.iter("a")]:
+        href = anchor.get("href")
+        if href is None or not href.startswith("#"):
+            continue
+        if "".join(anchor.itertext()).strip().lower() in _ANCHOR_TEXTS and anchor.getparent() is not None:
+            anchor.drop_tree()
+
+
+def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
+    """Replace each `pre` by a paragraph with a placeholder, and return their texts.
+
+    trafilatura would change the white space of some. The placeholder has the words of the code, by which trafilatura
+    judges the text around it."""
+    codes: list[CodeBlock] = []
+    for element in [*tree.iter("pre")]:
+        parent = element.getparent()
+        if parent is None or element.getroottree().getroot() is not tree or _is_line_numbers(element):
+            if parent is not None and _is_line_numbers(element):
+                element.drop_tree()
+            continue
+        for inner in [*element.iter()]:
+            if inner is not element and isinstance(inner.tag, str) and _is_line_numbers(inner):
+                inner.drop_tree()
+        for line_break in element.iter("br"):
+            line_break.tail = "\n" + (line_break.tail or "")
+        text = "".join(element.itertext()).replace("\r\n", "\n").replace("\r", "\n")
+        words = " ".join(text[:_SHOWN_WORDS_CHARACTERS].split())
+        if not words:
+            continue
+        paragraph = element.makeelement("p")
+        paragraph.text = f" {nonce}x{len(codes)}x {words} x{nonce} "
+        codes.append(CodeBlock(text, _language_of(element)))
+        paragraph.tail = element.tail
+        table = _frame_of(element)
+        around = table.getparent() if table is not None else None
+        if table is not None and around is not None:
+            paragraph.tail = table.tail
+            around.replace(table, paragraph)
+        else:
+            parent.replace(element, paragraph)
+    return codes
+
+
+def _is_line_numbers(element: _Element) -> bool:
+    for one in (element, element.getparent()):
+        if one is not None and (names := one.get("class")) and _LINE_NUMBERS.search(names):
+            return True
+    return False
+
+
+def _frame_of(element: _Element) -> _Element | None:
+    """Return the table that only sets line numbers beside this `pre`; None: there is none."""
+    cell = next((one for one in element.iterancestors() if one.tag in ("td", "table")), None)
+    if cell is None or cell.tag != "td":
+        return None
+    table = next(cell.iterancestors("table"), None)
+    if table is None or sum(1 for _ in table.iter("tr")) != 1:
+        return None
+    numbers = [one for one in table.iter("td") if one is not cell and _LINE_NUMBERS.search(one.get("class") or "")]
+    return table if numbers and len(numbers) == sum(1 for _ in table.iter("td")) - 1 else None
+
+
+def _language_of(element: _Element) -> str:
+    """Return the language that a `pre`, the `code` in it, or one of the two elements around it names."""
+    candidates = [element, *element.iterfind("code")]
+    for outer in element.iterancestors():
+        if len(candidates) > 3 or outer.tag in ("body", "main", "article"):
+            break
+        candidates.append(outer)
+    for one in candidates:
+        name = one.get("data-lang") or one.get("data-language") or ""
+        if not name and (match := _LANGUAGE.search(one.get("class") or "")):
+            name = match[1]
+        name = name.lower()
+        if name and name not in _NO_LANGUAGES and re.fullmatch(r"[\w+#.-]{1,20}", name):
+            return name
+    return ""
+
+
+def _main_element(tree: "html.HtmlElement") -> _Element | None:
+    """Return the main content as a tree of trafilatura's elements; None: the page has none."""
+    for recall in (False, True):
+        found = bare_extraction(
+            tree,
+            fast=True,
+            favor_recall=recall,
+            include_comments=False,
+            include_tables=True,
+            include_links=True,
+            include_formatting=True,
+            output_format="xml",  # leaves out the text in trafilatura's own form
+            with_metadata=False,
+        )
+        body = getattr(found, "body", None)
+        if body is not None and any(text.strip() for text in body.itertext()):
+            return body  # type: ignore[no-any-return]
+    return None

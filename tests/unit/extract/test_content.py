@@ -1,0 +1,141 @@
+"""The main content of a page: tables, code, lists and headings stay whole, in Markdown and as text."""
+
+import pytest
+
+from gossamer.extract.content import extract_content
+from gossamer.model.content import ContentError, ContentOptions
+
+MARKDOWN, TEXT = ContentOptions(markdown=True), ContentOptions(text=True)
+FILLER = "<p>" + "This sentence makes the page long enough to have a main text. " * 8 + "</p>"
+
+
+def page(main: str, head: str = "<title>T</title>", attributes: str = "") -> str:
+    navigation = "<nav><a href='/'>Home</a> <a href='/x'>Menu</a></nav>"
+    body = f"<body>{navigation}<main>{main}{FILLER}</main><footer><p>Imprint and terms</p></footer></body>"
+    return f"<!DOCTYPE html><html {attributes}><head>{head}</head>{body}</html>"
+
+
+def markdown(main: str) -> str:
+    content, _ = extract_content(page(main), "http://a.test/docs/page", MARKDOWN)
+    assert content.markdown is not None
+    return content.markdown.partition("This sentence")[0].strip()
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("<h1>Title<a class=headerlink href='#t'>¶</a></h1>", "# Title"),
+        ("<h2>Use <code>a_b()</code></h2>", "## Use `a_b()`"),
+        ("<p>A <b>bold</b>, an <i>italic</i>, and <code>x*y</code>.</p>", "A **bold**, an *italic*, and `x*y`."),
+        (
+            "<p>See <a href='../other?a=1#b'>the (other) page</a>.</p>",
+            "See [the (other) page](http://a.test/other?a=1#b).",
+        ),
+        ("<p>One<br>two</p>", "One  \ntwo"),
+        ("<ul><li>one<ul><li>inner</li></ul></li><li>two</li></ul>", "- one\n  - inner\n- two"),
+        ("<ol><li>first</li><li>second</li></ol>", "1. first\n2. second"),
+        ("<blockquote><p>Somebody said this.</p></blockquote>", "> Somebody said this."),
+        ("<dl><dt>term</dt><dd>its meaning</dd></dl>", "**term**\n\nits meaning"),
+    ],
+)
+def test_markdown_of(main: str, expected: str) -> None:
+    assert markdown(main) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 * 2 * 3 and __init__ and snake_case", r"1 \* 2 \* 3 and \_\_init\_\_ and snake_case"),
+        ("# no heading", r"\# no heading"),
+        ("1. no list", r"1\. no list"),
+        ("- no list", r"\- no list"),
+        ("&lt;b&gt; and a &lt; b", r"\<b> and a < b"),
+        ("&amp;amp; stays", r"\&amp; stays"),
+        ("[a](b) and [c]", r"[a\](b) and [c]"),
+        ("a `tick` and C:\\dir\\*", r"a \`tick\` and C:\dir\\\*"),
+    ],
+)
+def test_what_the_page_wrote_is_not_read_as_markup(text: str, expected: str) -> None:
+    assert markdown(f"<p>{text}</p>") == expected
+
+
+CODE = "def f(x):\n\n    if x:\n        return  '*'   # two  blanks\n\tend"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        f"<pre>{CODE}</pre>",
+        f"<pre><code>{CODE}</code></pre>",
+        f'<div class="highlight"><pre><span></span><span class="k">def</span>{CODE.removeprefix("def")}\n</pre></div>',
+        '<table class="highlighttable"><tr><td class="linenos"><pre>1\n2\n3</pre></td><td class="code"><pre>'
+        + CODE
+        + "</pre></td></tr></table>",
+        "<pre>" + CODE.replace("\n", "<br>") + "</pre>",
+    ],
+)
+def test_code_is_unchanged(html: str) -> None:
+    assert markdown(html) == f"```\n{CODE}\n```"
+
+
+def test_code_names_its_language_and_its_fence_is_longer_than_those_in_it() -> None:
+    assert markdown('<pre><code class="language-md">```\nx\n```</code></pre>') == "````md\n```\nx\n```\n````"
+    assert markdown('<div class="highlight-python3 notranslate"><div class="highlight"><pre>x</pre></div></div>') == (
+        "```python3\nx\n```"
+    )
+
+
+def test_code_in_a_list_stays_in_its_item() -> None:
+    assert markdown("<ul><li><p>Run:</p><pre>a\n\n  b</pre></li></ul>") == "- Run:\n\n  ```\n  a\n\n    b\n  ```"
+
+
+def test_a_table_is_whole() -> None:
+    html = (
+        "<table><thead><tr><th>A</th><th>B</th></tr></thead><tbody><tr><td>1 | 2</td><td><code>x|y</code></td></tr>"
+        "<tr><td>3</td><td><p>one</p><p>two</p></td></tr></tbody></table>"
+    )
+    assert markdown(html) == "| A | B |\n| --- | --- |\n| 1 \\| 2 | `x\\|y` |\n| 3 | one<br>two |"
+
+
+def test_text_has_the_same_words_without_marks() -> None:
+    main = f"<h1>Title<a href='#t'>¶</a></h1><p>A <b>bold</b> * star.</p><pre>{CODE}</pre>"
+    table = "<table><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    content, _ = extract_content(page(main + table), "http://a.test/", TEXT)
+    assert content.markdown is None
+    assert content.text is not None
+    assert content.text.startswith(f"Title\n\nA bold * star.\n\n{CODE}\n\nA | B\n1 | 2")
+    assert "Menu" not in content.text
+    assert "Imprint" not in content.text
+
+
+FACTS = """<title>The page | The site</title><meta property="og:title" content="The page">
+<meta name="author" content="Ann Author"><meta property="article:published_time" content="2026-03-04T10:00:00Z">"""
+LINKED = """<title>x</title><script type="application/ld+json">{"@graph": [{"@type": "Article",
+"headline": "From JSON-LD", "author": [{"name": "A"}, {"name": "B"}], "datePublished": "2025-01-02"}]}</script>"""
+
+
+@pytest.mark.parametrize(
+    ("head", "attributes", "facts"),
+    [
+        (FACTS, "lang=en-GB", ("The page", "Ann Author", "2026-03-04", "en-GB")),
+        (LINKED, "", ("From JSON-LD", "A; B", "2025-01-02", "")),
+        (
+            "<title>Only a title</title><meta name=date content='5 March 2024'>",
+            "",
+            ("Only a title", "", "2024-03-05", ""),
+        ),
+        ("<meta name=date content='04/03/2026'>", "lang=''", ("", "", "", "")),
+        ('<script type="application/ld+json">' + "[" * 5000 + "</script>", "", ("", "", "", "")),
+    ],
+)
+def test_title_author_date_and_language(head: str, attributes: str, facts: tuple[str, ...]) -> None:
+    content, _ = extract_content(page("", head, attributes), "http://a.test/", MARKDOWN)
+    assert (content.title, content.author, content.date, content.language) == facts
+
+
+@pytest.mark.parametrize("html", ["", " ", "<!-- x -->", "<html><body></body></html>", "\0\0", "<svg/>"])
+def test_a_page_without_text_says_so(html: str) -> None:
+    content, chunks = extract_content(html, "http://a.test/", MARKDOWN)
+    assert content.error == ContentError.EMPTY
+    assert content.markdown is None
+    assert chunks is None
