@@ -23,7 +23,7 @@ from gossamer.errors import BadSpider
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import name_error
 from gossamer.worker.spider import Spider
-from gossamer.worker.spider_errors import error_text, own_places, shown_path
+from gossamer.worker.spider_errors import error_text, own_places, record_text, shown_path
 
 GROUP = "gossamer.spiders"
 """Entry point group of spiders. Fixed: installed spiders name it."""
@@ -120,7 +120,8 @@ def make_spider(spider: LoadedSpider) -> Spider:
     try:
         made = spider.make()
     except Exception as error:
-        raise BadSpider(f"the spider {spider.name} does not load: {error_text(error)}") from error
+        home = inspect.getsourcefile(spider.make) or "" if inspect.isclass(spider.make) else ""
+        raise BadSpider(f"the spider {spider.name} cannot be made: {record_text(error, home)}") from error
     if not isinstance(made, Spider):
         raise BadSpider(f"the spider {spider.name} ({spider.make!r}) is not a gossamer.Spider")
     return made
@@ -214,6 +215,7 @@ def _load_file(path: str) -> ModuleType:
     absolute = os.path.abspath(path)
     try:
         stat = os.stat(absolute)
+        source = Path(absolute).read_bytes()
     except OSError as error:
         name = Path(path).stem
         new = f" To write one: gossamer new spider {name}" if not os.path.dirname(path) else ""
@@ -235,7 +237,7 @@ def _load_file(path: str) -> ModuleType:
     linecache.checkcache(absolute)
     try:
         # Not imported: Python would take a file that was corrected within a second for the one that it has compiled.
-        exec(compile(Path(absolute).read_bytes(), absolute, "exec"), module.__dict__)  # noqa: S102  # the user's code
+        exec(compile(source, absolute, "exec"), module.__dict__)  # noqa: S102  # the user's code
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -71,7 +71,7 @@ async def _take_all(results: Iterator[Any], take: Take, step: Callable[[], "Bloc
             if one is not None:
                 await take(_found(one))
         except BadInput as error:
-            refused = error
+            refused = error.with_traceback(None)  # it gets that of the user's own line
 
 
 async def _take_async(results: Any, take: Take, watched: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
@@ -92,7 +92,7 @@ async def _take_async(results: Any, take: Take, watched: Callable[[Awaitable[Any
             if one is not None:
                 await take(_found(one))
         except BadInput as error:
-            refused = error
+            refused = error.with_traceback(None)  # it gets that of the user's own line
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
