@@ -36,7 +36,7 @@ from gossamer.api.problems import (
 from gossamer.api.submit import SubmissionCounter
 from gossamer.errors import GossamerError
 from gossamer.model.messages.schemas import REQUESTS, schema
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.api")
 
@@ -164,7 +164,7 @@ class RequestMiddleware:
             if problem.status >= 500:
                 log.warning("%s %s: %s", scope["method"], scope["path"], error)
         except Exception:
-            log.exception("%s %s %s", names.REQUEST_BROKE, scope["method"], scope["path"])
+            log.exception("%s %s %s", logs.REQUEST_BROKE, scope["method"], scope["path"])
             problem = internal_error()
         if not has_started():
             await problem_response(problem, scope["path"])(scope, receive, send)

@@ -23,8 +23,9 @@ from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
 
 MAX_STREAMS = 200
-"""Most open event streams of one process. May be changed: each costs a connection, which `ConnectionLimits.total` does
-not count but `server._CONNECTION_SHARE` leaves room for, and a call to the frontier every `_POLL_SECONDS`."""
+"""Most open event streams of one process. May be changed: each costs a call to the frontier every `_POLL_SECONDS`, and
+a connection. The limit of connections does not count streams; `_CONNECTION_SHARE` in api/server.py leaves open files
+for them."""
 _RETRY_SECONDS = 5
 """Retry-After when there are too many streams. May be changed freely."""
 _POLL_SECONDS = 1.0
@@ -113,7 +114,7 @@ async def _events(
     info: CrawlInfo | None = first
     sent = b""  # data of the latest progress event
     unchanged_polls = 0
-    is_unavailable = False
+    is_unavailable = False  # True: the frontier did not answer the last poll, and the client was told
     while not closing.is_set():
         if info is None or info.run != first.run:  # the crawl is forgotten, or another run has begun
             yield _event("end", sent)

@@ -26,7 +26,7 @@ from gossamer.api.problems import Problem
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected, SinkError
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.connection import retrying
 
@@ -168,7 +168,7 @@ class PendingRequests:
             given = dispatcher.readable_fields(value)
             kind, request = dispatcher.read(given)
         except RequestRejected as fault:  # this process lacks a plug-in that the owner had
-            log.warning("%s %s", names.HANDLER_BROKE, fault)
+            log.warning("%s %s", logs.HANDLER_BROKE, fault)
             return False, None
         pending = PendingRequest(poll_id, request_id, value, kind, request, given)
         task = self._start(pending)
@@ -231,7 +231,7 @@ class PendingRequests:
             except RequestRejected as fault:
                 return self._rejection(pending, fault)
             except Exception as error:
-                log.exception("%s %s", names.HANDLER_BROKE, pending.kind)
+                log.exception("%s %s", logs.HANDLER_BROKE, pending.kind)
                 reason = f"its handler failed: {type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS]
                 return self._rejection(pending, RequestRejected(reason))
             attempt += 1

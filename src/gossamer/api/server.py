@@ -33,8 +33,8 @@ _HEADER_BYTES = 64 * 1024
 """Longest request line and headers together. Tuning only: each connection may fill this much memory; long cursors in
 the query need some thousand bytes."""
 _OPEN_FILES = 4096
-"""Limit of open files to ask the system for. May be raised. Must be at least `_CONNECTION_SHARE` times
-`ConnectionLimits.total`, or fewer connections are accepted."""
+"""Limit of open files to ask the system for. May be raised. Must be at least `_CONNECTION_SHARE` times the limit of
+connections (`ConnectionLimits.total` in api/connections.py), or fewer connections are accepted."""
 _CONNECTION_SHARE = 4
 """Connections may use one in this many open files. The others are for event streams, which do not count, for
 connections that are being closed, and for the servers behind the API. May be changed, but must stay above 1."""
@@ -139,9 +139,17 @@ def _raise_file_limit() -> int:
     return wanted
 
 
+_NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""Errors of an address that this machine does not have. May be extended by errors of the same meaning."""
+
+
 async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socket]:
     """Return a listening socket for each address of the host, all on one port (0: a free one). An empty host means
-    every address of this machine. `is_public`: True if other machines may reach it. Raises BadInput."""
+    every address of this machine. `is_public`: True if other machines may reach it.
+
+    An address that this machine does not have, such as IPv6 without an IPv6 network, is skipped. At the first other
+    error the remaining addresses are not tried. Raises BadInput if no address is left, or if the port is taken on one
+    of them."""
     if not is_public and not is_loopback_name(host):
         raise BadInput(
             f"the API would listen at {host or 'every address'}, where others reach it: "
@@ -158,17 +166,15 @@ async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socke
     for family, _, _, _, address in dict.fromkeys(addresses):  # each once
         try:
             listening.append(_bind(family, (address[0], port, *address[2:])))
+            port = listening[0].getsockname()[1]  # if it was 0: the free port of the first address, for the others
         except OSError as error:
             last_error = error
-            # A machine without IPv6 is no fault; a port that is taken is one.
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            if error.errno not in _NO_SUCH_ADDRESS:
                 break
-        else:
-            port = listening[0].getsockname()[1]  # the free port of the first address, for the others
     if last_error is not None and (not listening or last_error.errno == errno.EADDRINUSE):
         for sock in listening:
             sock.close()
-        raise BadInput(f"the API cannot listen at {_url(host, port)}: {last_error.strerror}") from None
+        raise BadInput(f"the API cannot listen at {_url(host, port)}: {last_error.strerror}")
     return listening
 
 

@@ -32,53 +32,10 @@ from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
 
-_FLUSH_SECONDS = 1.0
-"""Delay after which counts are added to the shared counters, so that one call serves many requests. Tuning only: longer
-needs fewer calls, but a process that dies loses the counts of that time."""
-_CLOSE_SECONDS = 1.0
-"""Time for the last counts to be added when the process stops; then they are lost. Tuning only: it delays the stop
-while the servers of the frontier, which hold the counters, are unavailable."""
 MAX_BATCH = 10_000
 """Most requests in one batch. May be changed: larger batches keep the process busy for longer, while other clients
 wait; smaller ones break clients that send full batches (docs/howto/rest.md names the number). service.max_body limits
 them as well."""
-
-
-class SubmissionCounter:
-    """Counts submissions in memory, and adds them to the cluster's counters every `_FLUSH_SECONDS`. When the
-    process dies, the counts that are not added yet are lost."""
-
-    def __init__(self, context: ApiContext) -> None:
-        self._context = context
-        self._counts: Counter[str] = Counter()
-        self._task: asyncio.Task[None] | None = None
-
-    def count(self, kind: str, result: str) -> None:
-        """Count one request. `result`: accepted, duplicate or rejected; the names are labels of a metric."""
-        self._context.metrics.requests.labels(kind, result).inc()
-        self._counts["total"] += 1
-        self._counts["fail" if result == "rejected" else stats.request_counter(kind)] += 1
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._flush_later())
-
-    async def close(self) -> None:
-        """Add the remaining counts."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._flush()
-
-    async def _flush_later(self) -> None:
-        while self._counts:  # also those that came while the earlier ones were being added
-            await asyncio.sleep(_FLUSH_SECONDS)
-            await self._flush()
-
-    async def _flush(self) -> None:
-        counts, self._counts = self._counts, Counter()
-        with contextlib.suppress(FrontierError):  # a repeated call might count twice, so lost counts stay lost
-            await self._context.counters.add(stats.INTAKE, counts)
 
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
@@ -116,6 +73,51 @@ class BatchResult(ResponseModel):
     duplicates: int
     refused: int
     items: list[RequestResult]
+
+
+_FLUSH_SECONDS = 1.0
+"""Delay after which counts are added to the shared counters, so that one call serves many requests. Tuning only: longer
+needs fewer calls, but a process that dies loses the counts of that time."""
+_CLOSE_SECONDS = 1.0
+"""Time for the last counts to be added when the process stops; then they are lost. Tuning only: it delays the stop
+while the servers of the frontier, which hold the counters, are unavailable."""
+
+
+class SubmissionCounter:
+    """Counts submissions in memory, and adds them to the cluster's counters every `_FLUSH_SECONDS`. When the
+    process dies, the counts that are not added yet are lost."""
+
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
+        self._counts: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def count(self, kind: str, result: str) -> None:
+        """Count one request. `result`: accepted, duplicate or rejected; the names are labels of a metric."""
+        self._context.metrics.requests.labels(kind, result).inc()
+        self._counts["total"] += 1
+        self._counts["fail" if result == "rejected" else stats.request_counter(kind)] += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._flush_later())
+
+    async def close(self) -> None:
+        """Add the remaining counts."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._flush()
+
+    async def _flush_later(self) -> None:
+        while self._counts:  # also those that came while the earlier ones were being added
+            await asyncio.sleep(_FLUSH_SECONDS)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        counts, self._counts = self._counts, Counter()
+        with contextlib.suppress(FrontierError):  # a repeated call might count twice, so lost counts stay lost
+            await self._context.counters.add(stats.INTAKE, counts)
 
 
 _REQUEST = {"$ref": f"{describe.SCHEMAS}CrawlRequest"}

@@ -1,8 +1,8 @@
 """Consumers of the Kafka bus, in a group or alone, and what producer and consumers share: options, errors, threads.
 
-Timeouts may be tuned as each says. Fixed: the form of cursors, which clients keep; the options behind `**common`,
-because offsets are committed here, after the work; and that all calls of a consumer run in its one thread, because
-librdkafka's consumer must not be used by two threads at once.
+Timeouts may be tuned as each says. Fixed: the form of cursors, which clients keep; the options that KafkaConsumer sets
+itself and an operator cannot, because offsets are committed here, after the work; and that all calls of a consumer run
+in its one thread, because librdkafka's consumer must not be used by two threads at once.
 """
 
 import asyncio
@@ -50,8 +50,9 @@ _RESERVED = {
     "auto.offset.reset": _GROUPS,
     "enable.partition.eof": _GROUPS,
 }
-"""Options of librdkafka, aliases included, that the bus needs to keep its promises, and why each cannot be set. Texts
-may be changed, and options added. None may be removed: an operator's value overrides the bus's own."""
+"""Options of librdkafka, aliases included, that the bus needs to keep its promises, and why an operator cannot set
+them. Texts may be changed, and options added. None may be removed: `check_options` would let an operator set it, and
+KafkaBus applies an operator's options last."""
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -123,6 +124,8 @@ class KafkaConsumer:
     Calls of librdkafka's consumer block, so each consumer has a thread of its own for them."""
 
     def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
+        """`common`: options of librdkafka for all clients of the bus, with those of the operator. For a reader it must
+        also set `enable.partition.eof`, by which `is_at_end` learns of the end of each partition."""
         self._consumer = Consumer(
             {
                 # Defaults, which an operator may override in `common`.
@@ -148,9 +151,9 @@ class KafkaConsumer:
         self._uncommitted: dict[tuple[str, int], deque[int]] = {}
         """Offsets that were taken and not committed, in order, by topic and partition."""
         self._acknowledged: dict[tuple[str, int], set[int]] = {}
-        """Those of them that were acknowledged, but after an older one that was not."""
+        """Those of `_uncommitted` that were acknowledged, but follow an older offset that was not."""
         self._taking: asyncio.Future[list[Any]] | None = None
-        """Call of the thread whose result no `take` has returned yet."""
+        """A call of `_take` in the thread whose messages no `take` has returned yet. None: there is none."""
         self._in_group = False
         """True after `subscribe`, False after `assign`."""
         self._unfinished: set[tuple[str, int]] = set()
@@ -188,19 +191,20 @@ class KafkaConsumer:
         await in_thread(self._thread, assign)
 
     def _on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Forget partitions that went to other members. They get every message that was not committed."""
+        """Forget partitions that went to other members. Their new owners get every message that was not committed."""
         for lost in partitions:
             self._uncommitted.pop((lost.topic, lost.partition), None)
             self._acknowledged.pop((lost.topic, lost.partition), None)
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
-        # The thread goes on when this task is cancelled. The next call returns what it takes, so nothing is lost.
+        # When this task is cancelled, the call in the thread goes on. The next `take` returns the messages of that
+        # call, under the limits that the cancelled `take` gave, so that no message is lost.
         if self._taking is None:
             self._taking = asyncio.ensure_future(in_thread(self._thread, lambda: self._take(at_most, wait_seconds)))
         try:
             taken = await asyncio.shield(self._taking)
         except asyncio.CancelledError:
-            raise  # without forgetting the call
+            raise  # and keep `_taking` for the next `take`
         except BaseException:
             self._taking = None
             raise
@@ -208,7 +212,10 @@ class KafkaConsumer:
         return [_message(kafka_message) for kafka_message in taken]
 
     def _take(self, at_most: int, wait_seconds: float) -> list[Any]:
-        """Return librdkafka's messages; runs in the thread. Its events, which look like messages, are sorted out."""
+        """Return librdkafka's messages; runs in the thread.
+
+        librdkafka also reports events as messages with an error: the end of a partition, or trouble. They are noted or
+        logged here, and not returned."""
         first = self._poll(wait_seconds)
         if first is None:
             return []
@@ -282,6 +289,8 @@ class KafkaConsumer:
                     raise
 
     async def lag(self) -> int:
+        """Return the number of messages in this member's partitions that are not committed yet."""
+
         def count() -> int:
             total = 0
             for partition in self._consumer.committed(self._consumer.assignment(), timeout=REPLY_SECONDS):

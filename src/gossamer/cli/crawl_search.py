@@ -23,7 +23,8 @@ from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
 
 _MAX_CRAWLS = 500
-"""Crawls of the frontier that are searched. May be changed freely: each takes a few calls, all at the same time."""
+"""Crawls of the frontier that are searched. May be changed freely: for each, a few calls collect what is known of it
+(for all crawls at the same time), and a few more look the URL up (crawl after crawl)."""
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
@@ -64,21 +65,24 @@ async def find_crawl(
     crawls = [crawl async for crawl in _candidates(frontier, data_dir, appid=appid, crawl_id=crawl_id)]
     if not crawls:
         raise BadInput(_no_crawl(data_dir, appid, crawl_id))
-    first: UrlInfo | None = None
+    url_in_first: UrlInfo | None = None
     for crawl in crawls:
-        known = await _find(frontier, crawl, url)
-        if known is not None and known.seen:
-            return crawl, known
+        url_info = await _find(frontier, crawl, url)
+        if url_info is not None and url_info.seen:
+            return crawl, url_info
         if crawl is crawls[0]:
-            first = known
-    for crawl in crawls if len(crawls) > 1 else ():
-        if crawl.note is not None and last_record(crawl.note, url) is not None:
-            return crawl, await _find(frontier, crawl, url)
-    return crawls[0], first
+            url_in_first = url_info
+    if len(crawls) > 1:  # a single crawl is the result in any case, so its records need not be read
+        for crawl in crawls:
+            if crawl.note is not None and last_record(crawl.note, url) is not None:
+                return crawl, await _find(frontier, crawl, url)
+    return crawls[0], url_in_first
 
 
 def last_record(note: CrawlNote, url: str) -> PageRecord | None:
-    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none."""
+    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none.
+
+    A record is of this URL if the URL was requested, redirected to another, or gave the response."""
     last: PageRecord | None = None
     for record in _records(note):
         if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
@@ -103,21 +107,26 @@ def _records(note: CrawlNote) -> Iterator[PageRecord]:
 async def _candidates(
     frontier: ValkeyFrontier, data_dir: Path, *, appid: str | None, crawl_id: str | None
 ) -> AsyncIterator[KnownCrawl]:
-    """Yield the crawls of this application and of this name (None: any), in the order that `find_crawl` describes."""
-    here = [CrawlId(APPID, name) for name in reversed(known_crawls(data_dir))]
+    """Yield the crawls of this application and of this name (None: any), in the order that `find_crawl` describes.
+
+    With a name and an application: that crawl only.
+    With a name only: the crawl of the command line (the application APPID), then those of other applications.
+    With an application only, or with neither: the crawls started here, all of which belong to APPID, if that is the
+    application that is asked for; then the others that the frontier lists.
+    """
     if crawl_id is not None:
-        named = [CrawlId(appid or APPID, crawl_id)]
+        first = [CrawlId(appid or APPID, crawl_id)]
+    elif appid in (None, APPID):
+        first = [CrawlId(APPID, name) for name in reversed(known_crawls(data_dir))]
     else:
-        named = [crawl for crawl in here if appid in (None, APPID)]
-    seen: set[CrawlId] = set()
-    for crawl in named:
-        seen.add(crawl)
+        first = []
+    for crawl in first:
         if (known := await _known_crawl(frontier, data_dir, crawl)) is not None:
             yield known
     if crawl_id is not None and appid is not None:
         return
     listed, _ = await list_running_first(frontier, appid=appid, limit=_MAX_CRAWLS)
-    others = [info.crawl for info in listed if info.crawl not in seen and crawl_id in (None, info.crawl.crawlid)]
+    others = [info.crawl for info in listed if info.crawl not in first and crawl_id in (None, info.crawl.crawlid)]
     found = await asyncio.gather(*(_known_crawl(frontier, data_dir, crawl) for crawl in others))
     for known in sorted(filter(None, found), key=_running_first):
         yield known
@@ -126,15 +135,17 @@ async def _candidates(
 async def list_running_first(
     frontier: ValkeyFrontier, *, appid: str | None = None, limit: int
 ) -> tuple[list[CrawlInfo], bool]:
-    """Return at most `limit` crawls of an application (None: of all), and whether there are more. Crawls that do not
-    run are only left out if there is no room for them, however many have finished."""
+    """Return at most `limit` crawls of an application (None: of all), and whether there may be more.
+
+    Running crawls come first, so that finished ones, however many there are, take no room from them."""
     found: dict[CrawlId, CrawlInfo] = {}
-    for state in (CrawlState.RUNNING, None):
+    for state in (CrawlState.RUNNING, None):  # None: in any state, so the running ones are listed again
         cursor = ""
         while True:
             page, cursor = await frontier.list_crawls(appid=appid, state=state, cursor=cursor, limit=limit)
             found |= {info.crawl: info for info in page if info.crawl not in found}
-            if len(found) >= limit and (cursor or state is not None or len(found) > limit):
+            all_listed = state is None and not cursor
+            if len(found) > limit or (len(found) == limit and not all_listed):
                 return list(found.values())[:limit], True
             if not cursor:
                 break

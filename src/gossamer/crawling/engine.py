@@ -101,7 +101,7 @@ async def prepare(
             resolver,
             plan.seeds,
             allowed=settings.crawl.allow_private,
-            names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
+            look_up_names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
             say=say,
         )
         if private:  # made again, because the look-up needed the seeds of the first plan

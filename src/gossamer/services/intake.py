@@ -26,7 +26,7 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.services.reporter import OutboundPublisher
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.intake")
@@ -215,7 +215,7 @@ class Intake:
             item.fault = RequestRejected(f"its handler took more than {_HANDLER_SECONDS:g} s")
         except Exception as error:
             # Most likely a bug of a plug-in. The requests behind this one must not wait for ever.
-            log.exception("%s %s", names.HANDLER_BROKE, item.kind)
+            log.exception("%s %s", logs.HANDLER_BROKE, item.kind)
             reason = f"its handler failed: {type(error).__name__}: {error}"
             item.fault = RequestRejected(reason[:_MAX_REASON_CHARACTERS])
         item.done = True

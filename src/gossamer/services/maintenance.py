@@ -29,7 +29,7 @@ from gossamer.policy.timing import LivenessJudge
 from gossamer.services.reporter import OutboundPublisher
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.remote import BlobStore
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 
@@ -160,7 +160,7 @@ class Reaper:
             log.error(
                 "%s The frontier lost the data of %d shards: its server was emptied, or restarted without its data. "
                 "Crawls, policies and waiting requests are gone; the service continues with the empty frontier.",
-                names.FRONTIER_LOST,
+                logs.FRONTIER_LOST,
                 self._frontier.lost_shards - self._lost_shards,
             )
             self._lost_shards = self._frontier.lost_shards
@@ -274,7 +274,7 @@ class PolicyFile:
         else:
             self._fault = ""
             self._report_loaded()
-            log.info("%s %s version %d", names.POLICIES_LOADED, self._path, version)
+            log.info("%s %s version %d", logs.POLICIES_LOADED, self._path, version)
         self._processed, self._newest = content.stamp, None
 
     def _is_settled(self, content: _Content) -> bool:

@@ -32,14 +32,15 @@ _HEARTBEAT_SECONDS = stats.SILENT_SECONDS / 4
 """Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter; must stay
 well below `stats.SILENT_SECONDS`."""
 _MAX_KEPT_CHARACTERS = 1000
-"""Longer strings are left out of a message that is too large for the bus; the whole message goes to the blob store. May
-be changed, but the strings of a message that are not longer must fit on the bus together."""
+"""Strings of more characters are left out of a message that is too large for the bus; the whole message goes to the
+blob store. May be changed, but the strings that remain in a message must fit on the bus together."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class ServiceReporter:
-    """Implements Role. Reports the state of the cluster and of this process: heartbeats, gauges, dumps into the log.
+    """Implements Role, the interface of a background service. Reports the state of the cluster and of this process:
+    heartbeats, gauges, dumps into the log.
 
     The frontier, which it asks, is the cluster's queue of requests; spiders are the programs that read fetched
     pages."""
@@ -80,7 +81,7 @@ class ServiceReporter:
         if self._dump_seconds and now - self._dumped_at >= self._dump_seconds:
             await self._dump()
             self._dumped_at = now
-        return False
+        return False  # the next step can wait for `pause_seconds`
 
     async def close(self) -> None:
         return
@@ -200,12 +201,15 @@ class OutboundPublisher:
             if self._per_app and appid:
                 topic = self._topics.outbound_to(appid)
                 by_topic.setdefault(topic, []).append(value)
-                is_rejection = message.get("action") == answers.REJECTED
-                (rejection_topics if is_rejection else other_topics).add(topic)
+                if message.get("action") == answers.REJECTED:
+                    rejection_topics.add(topic)
+                else:
+                    other_topics.add(topic)
         # An invalid request may name any application, so rejections alone must not create a topic.
         only_rejections = rejection_topics - other_topics
         if only_rejections:
-            for topic in only_rejections - await self._bus.existing(only_rejections):
+            missing_topics = only_rejections - await self._bus.existing(only_rejections)
+            for topic in missing_topics:
                 del by_topic[topic]
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
@@ -224,8 +228,8 @@ class OutboundPublisher:
 
 
 def _shortened(part: Any) -> Any:
-    """Return the value of a field without what may be long: containers and long strings become empty, so that the types
-    of the fields stay as their schema says."""
+    """Return the value of a field, emptied if it may be long: a container, or a long string. Its type stays as the
+    schema of the message says."""
     match part:
         case dict() | list():
             return type(part)()

@@ -1,8 +1,10 @@
 """The interface of a background service (a role), the loop that runs one, and its runner for the frontier's shards.
 
-The frontier is the cluster's queue of requests, divided into shards, each of which may be unavailable by itself. The
-numbers below may be tuned. Fixed: the step in progress is completed before a role stops, and is repeated after an
-outage; roles rely on both.
+The frontier is the cluster's queue of requests. It is divided into shards, each of which may be unavailable by itself.
+
+The numbers below may be tuned. Fixed, because roles rely on it: `run_once` is never interrupted when a role stops, and
+is called again after an outage. Steps of PerShardRunner are the exception: one that still waits for an unresponsive
+shard is cancelled at the end. That loses nothing, because every step must be safe to repeat.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ from typing import Protocol
 
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, SinkError
 from gossamer.policy.retry import outage_pause
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger("gossamer.services")
@@ -31,8 +33,8 @@ class Role(Protocol):
     """A background service. Any number of copies may run, in any processes; killing one must lose nothing."""
 
     name: str
-    """Name in logs, and of the trouble (a problem that the process reports) while the role waits. Fixed: people filter
-    by it."""
+    """Name of the role in logs, and of the trouble that the process reports while the role waits. Fixed: people filter
+    by this name."""
 
     @property
     def pause_seconds(self) -> float:
@@ -52,9 +54,10 @@ class Role(Protocol):
 
 
 async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -> None:
-    """Run the role until `stopping` is set; the current step is completed first. During an outage the role waits, and
-    `troubles`, the problems that the process reports, contain it."""
-    log.info("%s %s", names.SERVICE_STARTED, role.name)
+    """Run the role until `stopping` is set; the current call of `run_once` is completed first.
+
+    During an outage the role waits, and its name is among the `troubles`: the problems that the process reports."""
+    log.info("%s %s", logs.SERVICE_STARTED, role.name)
     failures = 0
     try:
         while not stopping.is_set():
@@ -67,7 +70,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
                 continue
             except Exception:
                 # A bug in one step must not end the role.
-                log.exception("%s %s", names.SERVICE_BROKE, role.name)
+                log.exception("%s %s", logs.SERVICE_BROKE, role.name)
                 await _sleep(_PAUSE_AFTER_BUG_SECONDS, stopping)
                 continue
             troubles.end(role.name, f"The {role.name} continues.")
@@ -77,7 +80,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
     finally:
         with contextlib.suppress(FrontierError, BusError, SinkError):
             await role.close()
-        log.info("%s %s", names.SERVICE_STOPPED, role.name)
+        log.info("%s %s", logs.SERVICE_STOPPED, role.name)
 
 
 async def _sleep(seconds: float, stopping: asyncio.Event) -> None:
@@ -105,9 +108,11 @@ class PerShardRunner:
         """Error of the latest step of each shard that was unavailable then."""
 
     async def run(self) -> bool:
-        """Run one round. Return True if there may be more to do at once.
+        """Run one round: start a step for each shard that has none in progress, and wait a little for them. Return
+        True if there may be more to do at once.
 
-        Raises FrontierUnavailable if all shards are unavailable, and any other error of a step."""
+        Raises FrontierUnavailable if all shards are unavailable. Raises any other error of a step; of several, the
+        first: the steps are repeated in the next round, so errors that last come again."""
         started = [shard for shard in range(self._shard_count) if shard not in self._running]
         for shard in started:
             self._running[shard] = asyncio.ensure_future(self._step(shard))
@@ -143,7 +148,7 @@ class PerShardRunner:
             self._troubles.end(trouble, f"The {self._name} reaches all shards again.")
 
     async def close(self) -> None:
-        """Cancel the running steps."""
+        """Cancel the steps that still wait for slow shards. They must be safe to repeat, as after a kill."""
         running = list(self._running.values())
         for task in running:
             task.cancel()

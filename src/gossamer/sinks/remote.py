@@ -1,8 +1,8 @@
 """Remote files behind fsspec URLs (`ftp://`, `s3://` and any protocol with an installed driver), and the blob store.
 
 Fixed: a reader of a remote file must never see a part of it, and the former contents must survive a kill at any moment.
-Addresses of blobs are in messages that consumers keep, so blobs must stay readable where they are. Safe to change: how
-connections are made, and the messages.
+The bus's consumers keep messages that contain addresses of blobs, so blobs must stay readable where they are. Safe to
+change: how connections are made, and the texts of errors.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import zstandard
 
@@ -28,7 +29,8 @@ _ATOMIC_UPLOADS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
 """Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name first,
 which is always right; so a protocol may be added only when its uploads are known to be atomic."""
 _S3 = {"s3", "s3a"}
-"""Protocols whose paths begin with a bucket, which must exist, and which have no folders to make."""
+"""Protocols on which a missing bucket (the first part of a path) is reported with its name, and no folders are made.
+Other stores with buckets work without being listed: their drivers report a missing bucket themselves."""
 
 _OLD_SUFFIX = ".old"
 """Suffix of the former file between two renames, on servers that need two. Fixed: `fetch` looks for a file that a
@@ -158,8 +160,9 @@ class BlobStore:
     def __init__(self, place: str) -> None:
         """`place`: a directory (made at the first write) or an fsspec URL."""
         self.place = place.rstrip("/")
-        self._remote = "://" in place and not place.startswith("file://")
-        self._folder = Path(place.removeprefix("file://")).absolute()
+        self._remote = "://" in place and not place.startswith(_FILE_URL)
+        self._folder = _local_path(place).absolute()
+        """Folder of a local store; not used for a remote one."""
         self._thread = SinkThread("blobs")
 
     async def put(self, bodies: Sequence[bytes]) -> list[str]:
@@ -205,6 +208,8 @@ class BlobStore:
         return addresses
 
     def _put_remote(self, blobs: Sequence[tuple[str, bytes]]) -> list[str]:
+        # Written straight to their names, unlike files: no consumer has the address of a new blob before all of it is
+        # there. A blob that is stored again is overwritten with the same bytes.
         with connected(self.place) as (system, path):
             for name, packed in blobs:
                 whole = f"{path.rstrip('/')}/{name}"
@@ -230,14 +235,26 @@ async def read_blob(address: str) -> bytes:
     return await asyncio.to_thread(_read, address)
 
 
+_FILE_URL = "file://"
+
+
+def _local_path(place: str) -> Path:
+    """Return the path of a `file://` URL, whose characters may be percent-encoded, or of a plain path."""
+    return Path(unquote(place.removeprefix(_FILE_URL)) if place.startswith(_FILE_URL) else place)
+
+
 def _read(address: str) -> bytes:
     try:
-        if address.startswith("file://"):
-            packed = Path(address.removeprefix("file://")).read_bytes()
+        if address.startswith(_FILE_URL):
+            packed = _local_path(address).read_bytes()
         else:
             with connected(address) as (system, path):
                 packed = system.cat_file(path)
-        return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        body = decompressor.decompress(packed)
+        if not decompressor.eof:  # the library raises no error for a blob that was cut short
+            raise SinkError("it is incomplete")
+        return body
     except (OSError, SinkError, zstandard.ZstdError) as exc:
         raise BadInput(f"the body at {address} cannot be read: {exc}") from exc
 

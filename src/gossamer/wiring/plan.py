@@ -94,15 +94,16 @@ def check_attrs(attrs: dict[str, Any] | None) -> None:
         depth += 1
         if depth > MOST_NESTED:
             raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.")
-        inner: list[Any] = []
-        for value in level:
-            inner += value.items() if isinstance(value, dict) else value
-        # `_parts` splits the (key, value) pairs of objects, so a pair does not count as a level.
-        level = [part for part in _parts(inner) if _check_value(part)]
+        level = [value for container in level for value in _contents(container) if _check_value(value)]
 
 
-def _parts(values: list[Any]) -> list[Any]:
-    return [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+def _contents(container: Any) -> Iterator[Any]:
+    """Yield the elements of an array, or the names and the values of an object."""
+    if isinstance(container, dict):
+        yield from container
+        yield from container.values()
+    else:
+        yield from container
 
 
 def _check_value(value: object) -> bool:
@@ -111,7 +112,7 @@ def _check_value(value: object) -> bool:
     Raises BadInput for a value that cannot be sent.
     """
     match value:
-        case dict() | list():
+        case dict() | list() | tuple():
             return True
         case None | bool():
             return False
@@ -131,6 +132,9 @@ def _check_value(value: object) -> bool:
 
 
 def _check_text(name: str, value: object) -> None:
+    """Check that all text in a setting (a text, a tuple or a dictionary of texts) is valid Unicode.
+
+    Raises BadInput, which calls the setting `name`."""
     texts = value.items() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
     for text in texts:
         if isinstance(text, tuple):
@@ -163,18 +167,31 @@ async def find_private_hosts(
     seeds: Iterable[str],
     *,
     allowed: bool,
-    names: bool = True,
+    look_up_names: bool = True,
     say: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
     """Return the seeds' hosts that have only addresses outside the public internet, IP addresses before names.
 
     Raises BadInput for the first of them unless `allowed`. A name that does not resolve is not refused: the crawl
-    records its failure. `names` False: a proxy resolves the names, so this function looks none up; if private hosts are
-    `allowed`, it returns all names as private. `say` shows the user a sentence if there are many look-ups.
+    records its failure. `look_up_names` False: a proxy resolves the names, so this function looks none up; if private
+    hosts are `allowed`, it returns all names as private. `say` shows the user a sentence if there are many look-ups.
     """
-    hosts = dict.fromkeys(map(host, seeds))
+    hosts = list(dict.fromkeys(map(host, seeds)))
     addresses = [name for name in hosts if host_address(name) is not None]
-    private: list[str] = []
+    names = [name for name in hosts if host_address(name) is None]
+    private = await _private_addresses(resolver, addresses, allowed=allowed)
+    if not look_up_names:
+        return (*private, *names) if allowed else ()
+    if not allowed:
+        names = names[:_NAMES_CHECKED]
+    elif len(names) > _NAMES_CHECKED and say is not None:
+        say(f"Looking up {len(names):,} hosts: --allow-private needs to know which have private addresses.")
+    return (*private, *await _private_names(resolver, names, allowed=allowed))
+
+
+async def _private_addresses(resolver: Resolver, addresses: Sequence[str], *, allowed: bool) -> list[str]:
+    """Return the private ones of these IP addresses. Raises BadInput for the first of them unless `allowed`."""
+    found: list[str] = []
     for address in addresses:
         # The resolver decides, because an option may permit the address. `refusal_reason` has the words for a person.
         reason = refusal_reason(host_address(address) or "")
@@ -184,15 +201,8 @@ async def find_private_hosts(
                     f"{address} is not on the public internet ({reason}). To crawl it, add --allow-private, which "
                     "permits the hosts of the given URLs."
                 )
-            private.append(address)
-    others = [name for name in hosts if host_address(name) is None]
-    if not names:
-        return (*private, *others) if allowed else ()
-    if not allowed:
-        others = others[:_NAMES_CHECKED]
-    elif len(others) > _NAMES_CHECKED and say is not None:
-        say(f"Looking up {len(others):,} hosts: --allow-private needs to know which have private addresses.")
-    return (*private, *await _private_names(resolver, others, allowed=allowed))
+            found.append(address)
+    return found
 
 
 async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: bool) -> list[str]:
@@ -224,8 +234,8 @@ async def _refusal(resolver: Resolver, name: str) -> str:
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-"""Seconds of each unit of --expires. Units may be added, here and in `_SPAN_TEXT`; none may be removed: scripts use
-it."""
+"""Seconds of each unit of --expires. Units may be added, here and in `_SPAN_TEXT`. None may be removed, because users'
+scripts contain them."""
 _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 """A number and one of _UNITS."""
 

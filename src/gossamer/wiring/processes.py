@@ -2,7 +2,8 @@
 
 Parent and processes speak JSON over pipes: WorkerCommand down, WorkerReport up. Both run the same installation, so
 these messages may be changed freely, together with cli/commands/worker.py, which is the other end. The limits below may
-be tuned. Fixed: a process of its own session ends when its standard input does, so the parent must keep that open.
+be tuned. Fixed: the parent must keep the standard input of each process open. A process ends when that input ends: it
+runs in a session of its own, and would not notice otherwise that its parent died.
 """
 
 import asyncio
@@ -121,8 +122,8 @@ class WorkerProcesses:
         return total
 
     async def run(self) -> None:
-        """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start;
-        OutputClosed, in a group, when the reader of the output went away."""
+        """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start. Raises
+        an ExceptionGroup with OutputClosed when the reader of the output went away."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.worker.processes):
@@ -194,7 +195,7 @@ class WorkerProcesses:
             process.stdin.write(msgspec.json.encode(command) + b"\n")
             if self._stopping.is_set():  # `stop` was called before this process was in `_alive`
                 process.terminate()
-            with contextlib.suppress(ValueError):  # a line that is incomplete (its process was killed) or too long
+            with contextlib.suppress(ValueError):  # a line is incomplete, because the process was killed, or too long
                 await self._read_reports(number, reader)
             return await process.wait()
         finally:
@@ -207,6 +208,7 @@ class WorkerProcesses:
             self._alive.pop(number, None)
             last = self._current.pop(number, None)
             if last is not None:
+                # An ended process has no requests in flight any more, so only its totals are added.
                 self._ended = self._ended.plus(last.without_current())
 
     async def _read_reports(self, number: int, reader: asyncio.StreamReader) -> None:

@@ -1,9 +1,11 @@
 """Builds a worker of this process from settings: HTTP clients, outputs, lease holder, and what connects them.
 
 A lease is a request that the frontier (the store of requests) has handed to one worker; the lease holder takes leases
-and reports their results. Safe to change: the numbers below, and from which settings a part is built. Fixed: the
-outputs are closed last, because that may fail; and `_run_name` and `_spool_dir`, under which an interrupted command has
-left what a later one finishes.
+and reports their results. A worker of a command has the pool of its crawl; one of a service has SHARED_POOL, the pool
+of all crawls of the service.
+
+Safe to change: the numbers below, and from which settings a part is built. Fixed: the outputs are closed last, because
+that may fail; and `_run_name` and `_spool_dir`, under which an interrupted command has left what a later one finishes.
 """
 
 import asyncio
@@ -241,7 +243,8 @@ class _WorkerParts:
         await self._sink.close()
 
     def _context(self, run: Run, spider: str, terms: Terms) -> Context:
-        """Return all that the worker keeps for requests of this run and spider with the same options (`terms`)."""
+        """Return all that the worker keeps for requests of this run and spider (a name) with the same options
+        (`terms`)."""
         return Context(
             run,
             spider,
@@ -359,7 +362,8 @@ def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
     """Return how the worker treats robots.txt. A crawl of the command line may always ask to ignore it, because the
     person who started it is the operator."""
     policy = RobotsPolicy(settings.fetch.robots)
-    return policy if pool == SHARED_POOL or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
+    is_service = pool == SHARED_POOL
+    return policy if is_service or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
 
 
 def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:
@@ -385,10 +389,14 @@ async def finish_outputs(settings: Settings) -> None:
 
 
 async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
-    """Return, by output, how many records of this run were written earlier and are gone. Each is reported once."""
+    """Return, by output, how many records of this run were written earlier and are gone. Each loss is returned by one
+    call only: the counts are corrected by it."""
     found: dict[str, int] = {}
     for sink in _open_outputs(settings, run, found.__setitem__):
-        if isinstance(sink.sink if isinstance(sink, RecordFilter) else sink, FileSink):
+        # Closing a file compares it with its count. Other outputs notice no losses, and closing them would build or
+        # upload them; without a write they hold nothing that must be released.
+        inner = sink.sink if isinstance(sink, RecordFilter) else sink
+        if isinstance(inner, FileSink):
             await sink.close()
     return found
 

@@ -35,7 +35,7 @@ from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome
 from gossamer.policy.retry import Retry, decide, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Contexts
@@ -134,7 +134,7 @@ class Fetcher:
         except FrontierError:
             raise
         except Exception as error:
-            log.exception("%s %s", names.PAGE_BROKE, attempt.url)
+            log.exception("%s %s", logs.PAGE_BROKE, attempt.url)
             return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
 
     async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:
@@ -385,7 +385,7 @@ class Fetcher:
 
     def _fail_unstarted(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
         """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
-        log.error("%s %s: %s", names.PAGE_BROKE, lease.url, detail)
+        log.error("%s %s: %s", logs.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason)
         output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail))
         return FinishedLease(Settlement(lease, Outcome.FAILED, reason), [output], size=PAGE_OVERHEAD_BYTES)

@@ -22,7 +22,7 @@ from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher, FrontierAccess
 from gossamer.worker.robots import RobotsWaits
@@ -201,7 +201,7 @@ class Worker:
     def stop(self) -> None:
         """Lease nothing more, finish requests in progress, and give the others back. May be repeated."""
         if not self._stopping.is_set():
-            log.info(names.WORKER_DRAINING)
+            log.info(logs.WORKER_DRAINING)
         self._stopping.set()
         self._progress.set()
 
@@ -220,7 +220,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until the end; then close the lease holder, even after an error."""
-        log.info("%s %s", names.WORKER_STARTED, self._holder.worker)
+        log.info("%s %s", logs.WORKER_STARTED, self._holder.worker)
         try:
             async with asyncio.TaskGroup() as group:
                 background = [
@@ -234,7 +234,7 @@ class Worker:
                     task.cancel()
         finally:
             await self._holder.close()
-            log.info("%s %s", names.WORKER_STOPPED, self._holder.worker)
+            log.info("%s %s", logs.WORKER_STOPPED, self._holder.worker)
 
     # --- leasing ------------------------------------------------------------------------------------------------------
 

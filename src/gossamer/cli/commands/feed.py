@@ -152,17 +152,17 @@ async def _send(
     `sent`: number of the requests that were published before. `faults`: a message on each refused request is added.
     `checked`: domains and crawls are added as they are checked for warnings.
     """
-    crawls = [read for read in batch if read.crawl is not None]
-    found = await cluster.dispatcher.check([read.crawl for read in crawls if read.crawl is not None])
-    refused: set[int] = set()  # by identity: equal requests may be given more than once
-    for read, fault in zip(crawls, found, strict=True):
+    crawl_requests = [request for request in batch if request.crawl is not None]
+    found = await cluster.dispatcher.check([request.crawl for request in crawl_requests if request.crawl is not None])
+    refused: set[int] = set()  # ids of objects, because equal requests may be given more than once
+    for request, fault in zip(crawl_requests, found, strict=True):
         if fault is not None:
-            refused.add(id(read))
-            faults.append(f"{read.where}{fault.detail}")
-    accepted = [read for read in batch if id(read) not in refused]
+            refused.add(id(request))
+            faults.append(f"{request.where}{fault.detail}")
+    accepted = [request for request in batch if id(request) not in refused]
     if accepted:
-        await _publish(cluster, [read.value for read in accepted], sent)
-    await _warn(cluster, [read.crawl for read in accepted if read.crawl is not None], checked)
+        await _publish(cluster, [request.value for request in accepted], sent)
+    await _warn(cluster, [request.crawl for request in accepted if request.crawl is not None], checked)
     return len(accepted)
 
 

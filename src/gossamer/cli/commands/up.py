@@ -129,7 +129,7 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         async def enter() -> ServiceContext:
             return await closing.enter_async_context(open_service(settings, address, say=terminal.say))
 
-        with Interruption(None, terminal.say):
+        with Interruption(drain=None, show=terminal.say):  # nothing runs yet, so the first Ctrl-C cancels this task
             cluster = await when_reachable("frontier", enter, terminal.say)
             await when_reachable("bus", cluster.bus.ping, terminal.say)
         warn_of_memory_only(cluster.frontier, terminal.say)

@@ -3,11 +3,11 @@
 --         this key .. ":" .. name, with the fields m<minute>, q<quarter of an hour>, h<hour> and `lifetime`.
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds that an unchanged counter lives  then name, number ...
 -- Returns nothing. Buckets that no window needs any more are deleted when a new bucket begins.
--- Field names and BUCKETS are stored, and read by WINDOWS in control/stats.py: change none of them alone. A longer
--- period of old buckets is harmless and only needs memory.
+-- Field names and BUCKETS are stored, and read by WINDOWS in control/stats.py: change none of them alone. To keep more
+-- buckets than WINDOWS needs (the third numbers of BUCKETS) is harmless: it only needs memory.
 local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 local life = ARGV[2]
--- Letter, seconds, and number of buckets in the longest window of WINDOWS.
+-- For each size of bucket: the letter of its fields, its seconds, and the number of buckets in the longest window.
 local BUCKETS = { { "m", 60, 60 }, { "q", 900, 96 }, { "h", 3600, 168 } }
 
 -- Returns whether no window needs this field any more. One bucket more is kept: a window begins within it.
@@ -28,6 +28,7 @@ for at = 3, #ARGV, 2 do
   local bucket_begins = false
   for _, bucket in ipairs(BUCKETS) do
     local field = bucket[1] .. math.floor(now / bucket[2])
+    -- A sum that equals the number just added means that the field did not exist: a new bucket begins.
     if redis.call("HINCRBY", key, field, number) == number then
       bucket_begins = true
     end

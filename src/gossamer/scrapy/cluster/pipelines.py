@@ -34,15 +34,16 @@ shorter loses counts."""
 class CrawlerBusSink:
     """The bus as the sink of one crawler, shared by its scheduler and its pipeline. Implements Sink.
 
-    It also counts and reports the crawler's statistics.
+    It also counts and reports the crawler's statistics. `open` creates it.
     """
 
     wants_wire = False
     """Part of Sink. False: its records need no copy of the raw HTTP messages."""
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
+        """Must be called in a running event loop: starts the task that reports the statistics."""
         self.tally = Tally()
-        """Counts since the process started. The scheduler and the pipeline add to it."""
+        """Counts since the process started. The scheduler counts pages, and the pipeline items."""
         self.redact = settings.records.secrets == "redact"
         """True: records hide the values of secret request headers."""
         self._shards = shards
@@ -68,16 +69,18 @@ class CrawlerBusSink:
         await self._retrier.write_output(lambda: self._sink.write([output]))
 
     async def close(self) -> None:
-        """Report the last statistics and disconnect. The order must stay: the reporter, the sink and the bus use what
-        is closed after them."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._reporter.report()
-        await self._sink.close()
-        await self._bus.close()
-        await self._shards.close()
+        """Report the last statistics and disconnect, also if reporting fails.
+
+        The order must stay: the reporter, the sink and the bus use what is closed after them."""
+        async with contextlib.AsyncExitStack() as closing:  # calls back in reverse order, all in any case
+            closing.push_async_callback(self._shards.close)
+            closing.push_async_callback(self._bus.close)
+            closing.push_async_callback(self._sink.close)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._reporter.report()
 
 
 SINKS: "WeakKeyDictionary[Crawler, CrawlerBusSink]" = WeakKeyDictionary()

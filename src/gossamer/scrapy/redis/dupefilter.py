@@ -34,17 +34,23 @@ def request_fingerprint(request: Request) -> str:
 
 @dataclass(slots=True)
 class LegacyFingerprints:
-    """The set of fingerprints that scrapy-redis left. Requests in it are not added to the frontier. It is read-only."""
+    """The set of fingerprints that scrapy-redis left. Requests in it are not added to the frontier. It is read-only.
+
+    The frontier's batches hold the frontier's fingerprints only, from which scrapy-redis's cannot be computed. So each
+    request is registered here with both before it goes into a batch (`register`), and its entry is removed when its
+    batch has been compared with the set (`filter_unseen`).
+    """
 
     connection: RedisConnection
     key: str
     """Name of the set in Redis."""
     _pending: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """scrapy-redis's fingerprint, and the number of requests on their way with it, by the frontier's fingerprint."""
+    """By the frontier's fingerprint: scrapy-redis's fingerprint, and the number of registered requests that have it."""
 
     async def exists(self) -> bool:
         """Return whether the set exists. Raises FrontierUnavailable, and BadInput where the key has another type."""
-        answer = await (await self.connection.shards()).command(self.key, "TYPE", self.key)
+        shards = await self.connection.shards()
+        answer = await shards.command(self.key, "TYPE", self.key)  # the first argument selects the server by its key
         kind = answer.decode() if isinstance(answer, bytes) else str(answer)
         if kind not in ("none", "set"):
             raise BadInput(f"SCHEDULER_DUPEFILTER_KEY: {self.key} is a {kind}, not a set of scrapy-redis")
@@ -56,9 +62,10 @@ class LegacyFingerprints:
         self._pending[fingerprint] = (known[0], known[1] + 1) if known else (request_fingerprint(request), 1)
 
     async def filter_unseen(self, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
-        """Return the batches without requests in the set, and the number of requests removed.
+        """Return the batches without the requests that are in the set, and the number of these requests.
 
-        Raises FrontierUnavailable; may be repeated then, because nothing is forgotten before the answer."""
+        Batches marked `unfiltered` (Scrapy's dont_filter) stay as they are. Raises FrontierUnavailable; may be repeated
+        then, because no entry is removed before the set has answered."""
         filtered = [batch for batch in batches if not batch.unfiltered]
         legacy = {
             fingerprint: self._pending[fingerprint][0]
@@ -82,7 +89,7 @@ class LegacyFingerprints:
         return unseen, dropped
 
     def _unregister(self, fingerprint: int) -> None:
-        """Note that one request with this fingerprint of the frontier has been filtered."""
+        """Remove one registered request with this fingerprint of the frontier."""
         legacy, count = self._pending.get(fingerprint, ("", 0))
         if count > 1:
             self._pending[fingerprint] = (legacy, count - 1)

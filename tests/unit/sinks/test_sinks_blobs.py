@@ -1,0 +1,36 @@
+"""The blob store: addresses lead back to the body whatever the folder is called, and a torn blob is no body."""
+
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.sinks.remote import BlobStore, read_blob
+
+
+@pytest.mark.parametrize("folder", ["plain", "with a space", "grüße", "100% #1?"])
+async def test_a_body_is_read_back_from_any_folder(tmp_path: Path, folder: str) -> None:
+    store = BlobStore(str(tmp_path / folder))
+    [address] = await store.put([b"body"])
+    assert (tmp_path / folder).is_dir()
+    assert await read_blob(address) == b"body"
+
+
+async def test_the_folder_of_a_file_url_is_decoded(tmp_path: Path) -> None:
+    place = (tmp_path / "with a space").as_uri()
+    [address] = await BlobStore(place).put([b"body"])
+    assert address.startswith(place)
+    assert (tmp_path / "with a space").is_dir()
+    assert await read_blob(address) == b"body"
+
+
+async def test_a_blob_that_was_cut_short_cannot_be_read(tmp_path: Path) -> None:
+    [address] = await BlobStore(str(tmp_path)).put([b"body" * 10_000])
+    _cut_short(tmp_path)
+    with pytest.raises(BadInput, match="incomplete"):
+        await read_blob(address)
+
+
+def _cut_short(folder: Path) -> None:
+    [path] = folder.rglob("*.zst")
+    path.write_bytes(path.read_bytes()[:-3])
