@@ -210,6 +210,7 @@ class BodyLimit:
         )
 
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the problem while the client is still sending its body, and close the connection."""
         problem.headers = {**problem.headers, "Connection": "close"}
         response = problem_response(problem, scope["path"])
         await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})

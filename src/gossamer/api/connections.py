@@ -156,7 +156,7 @@ class LimitedProtocol(H11Protocol):
         self._awaited_part = ""
         """Part of a request that must arrive before the deadline, by the name of its limit. Empty: no deadline."""
         self._awaited_of: object = None
-        """The request to which that part belongs."""
+        """The request to which that part belongs: uvicorn's `cycle` of it, or None before its headers have come."""
         self._deadline: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         """Closes the connection of a client that does not read."""
@@ -166,7 +166,8 @@ class LimitedProtocol(H11Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection at once, because of the limit with this name (see `Connections`)."""
         self._connections.on_limit(reason)
-        # At once, because `connection_lost` is called later, and a newer connection needs the room now.
+        # Not counted from now on: `connection_lost` is called later, and a newer connection needs the room now. A busy
+        # connection stays counted until its request ends (`_serve`).
         if self._state is _ConnectionState.WAITING:
             self._set_state(_ConnectionState.NOT_COUNTED)
         self.transport.abort()

@@ -146,6 +146,7 @@ class PendingRequests:
         return task
 
     async def _is_in_time(self, task: asyncio.Task[Answer]) -> bool:
+        """Wait for a handler as long as a client waits. Return whether it has ended."""
         await asyncio.wait({task}, timeout=self._context.feed_wait_seconds)
         return task.done()
 
@@ -202,7 +203,8 @@ class PendingRequests:
                 timeout_seconds=timeout,
             )
         finally:
-            # None, because after an outage this process may have taken over its own request and own it twice.
+            # The entry may be gone: after an outage this process may have taken over its own request, and run two of
+            # these tasks for it.
             self._owned.pop(pending.id, None)
 
     async def _renew_ownership(self, pending: PendingRequest, request_stored: asyncio.Event) -> None:

@@ -98,11 +98,13 @@ class StreamsBus:
             await self._publish(topic, pairs)
 
     async def _publish(self, topic: str, pairs: Sequence[bytes]) -> None:
+        """Publish messages in one call: `pairs` has value, key, value, key …"""
         trimmed = await self._store.publish(topic, pairs)
         if trimmed:
             self.trimmed[topic] = self.trimmed.get(topic, 0) + trimmed
 
     async def _record_use(self, topic: str) -> None:
+        """Renew the name of the topic on the server, unless this process did so recently."""
         now = asyncio.get_running_loop().time()
         if now - self._recorded.get(topic, float("-inf")) >= _RECORD_USE_SECONDS:
             check_topic_name(topic)
@@ -191,7 +193,7 @@ class StreamsConsumer:
             for topic in self._topics:
                 if len(messages) < at_most and (topic in self._wake.to_read or self._is_claim_due(topic)):
                     messages += await self._take_from(topic, at_most - len(messages))
-        except BusError:  # with messages at hand, the next call meets the error again
+        except BusError:  # messages that were taken before the error are returned; the next call meets it again
             if not messages:
                 raise
         except BaseException:  # cancelled: the caller gets none of these, so the next call has to find them again
@@ -208,6 +210,9 @@ class StreamsConsumer:
         return topic in self._wake.to_claim or since_last >= self._claim_seconds / _LOOKS_PER_CLAIM
 
     async def _take_from(self, topic: str, at_most: int) -> list[Message]:
+        """Take messages of one topic: first those of a lost reply, then those of dead members, then new ones.
+
+        After an error or a cancellation the next call looks for what the server may have delivered meanwhile."""
         # Removed first, so that a notification that comes meanwhile is not lost.
         self._wake.to_read.discard(topic)
         entries: list[Any] = []
@@ -221,8 +226,10 @@ class StreamsConsumer:
         except BaseException as error:
             self._wake.to_read.add(topic)
             self._lost_replies.add(topic)
-            group_is_gone = isinstance(error, BusError) and "NOGROUP" in str(error)
-            if not group_is_gone or isinstance(error, BusUnavailable):
+            group_is_gone = (
+                isinstance(error, BusError) and not isinstance(error, BusUnavailable) and "NOGROUP" in str(error)
+            )
+            if not group_is_gone:
                 raise
             await self._store.join(topic, self._group)  # the topic had expired, or the server lost its data
             return []
@@ -313,8 +320,10 @@ class StreamsConsumer:
         for topic in self._topics:
             for group in await self._store.groups(topic):
                 if group.name == self._group:
-                    [length] = await self._store.lengths([topic]) if group.unread is None else [group.unread]
-                    total += length + group.held
+                    unread = group.unread
+                    if unread is None:  # the server does not know: count all messages of the topic
+                        [unread] = await self._store.lengths([topic])
+                    total += unread + group.held
         return total
 
     async def close(self) -> None:
@@ -329,9 +338,10 @@ class StreamsConsumer:
 
 
 class StreamsReader:
-    """Implements Reader. Created by `StreamsBus.read`."""
+    """Implements Reader: reads topics by itself, without a group. Created by `StreamsBus.read`."""
 
     def __init__(self, store: StreamsStore, topics: Sequence[str], *, after: dict[str, str]) -> None:
+        """`after`: id of the last message that was read earlier, by topic; empty: none."""
         self._store = store
         self._taken = {topic: after.get(topic, "0-0").encode() for topic in topics}
         """Id of the last message that was taken, by topic."""
@@ -366,7 +376,7 @@ class StreamsReader:
             for topic in list(self._wake.to_read):
                 if len(messages) < at_most:
                     messages += await self._take_from(topic, at_most - len(messages))
-        except BusError:  # with messages at hand, the next call meets the error again
+        except BusError:  # messages that were taken before the error are returned; the next call meets it again
             if not messages:
                 raise
         except BaseException:  # cancelled: the next call returns these messages
@@ -401,7 +411,7 @@ class StreamsReader:
         return msgspec.json.encode(self._acknowledged).decode()
 
     async def lag(self) -> int:
-        return 0
+        return 0  # a reader has no group, and only a group's lag is measured
 
     async def close(self) -> None:
         await self._wake.stop()

@@ -34,7 +34,7 @@ def ask(settings: Settings, question: "Callable[[ServiceContext], Coroutine[Any,
     logs.set_up(settings.log_level, style=settings.log_format)
 
     async def connect_and_ask() -> T:
-        with Interruption(None, terminal.say):
+        with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the question
             async with _cluster(settings) as context:
                 return await question(context)
 

@@ -172,7 +172,7 @@ class Summary(CrawlResult):
     @classmethod
     def of(cls, result: CrawlResult) -> Self:
         """Return the summary of a result."""
-        return cls(**{one.name: getattr(result, one.name) for one in fields(result)})
+        return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
 
     def exit_code(self) -> int:
         """Return 0 finished, 1 no page could be fetched, an output could not be finished or records are missing, 3 the
@@ -254,6 +254,7 @@ class Summary(CrawlResult):
         return "\n".join(lines)
 
     def _headline(self) -> str:
+        """Return the first line: how the command, or its crawl, has ended."""
         if self.pool:
             return f"The worker for the pool {self.pool} has stopped; other workers get its unfinished requests."
         if self.lost:

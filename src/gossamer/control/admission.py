@@ -275,10 +275,10 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
         )
         for group in groups
     ]
-    results = [SubmitResult(True)] * len(requests)
     answers = await frontier.submit(submissions)
+    results = [SubmitResult(True)] * len(requests)  # what no answer says otherwise was added
     for group, answer in zip(groups, answers, strict=True):
-        if isinstance(answer, Exception):
+        if isinstance(answer, Exception):  # the crawl refuses the whole group
             for index in itertools.chain(*group.indexes):
                 results[index] = SubmitResult(False, str(answer))
             continue
@@ -287,7 +287,8 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
                 results[index] = SubmitResult(True, JOINED)
         for batch, position in answer.added.duplicate_positions:
             fingerprints = group.batches[batch].fingerprints
-            # All requests of a batch have the same terms, so a repeat within the batch asks for nothing more.
+            # All requests of a batch have the same terms, so one that repeats an earlier request of its batch asks for
+            # nothing more.
             repeats_this_batch = position > fingerprints.index(fingerprints[position])
             exceeds_earlier = answer.exceeds_earlier_terms and not repeats_this_batch
             reason = _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE
@@ -313,6 +314,7 @@ class _RequestGroup(NamedTuple):
 
 
 def _group(requests: Sequence[AdmittedRequest], spiders: SpiderRegistry) -> list[_RequestGroup]:
+    """Return the requests in groups that can be submitted together, and compute their fingerprints."""
     groups: dict[tuple[CrawlId, bytes, str, str, bool, str], _RequestGroup] = {}
     packed_terms: dict[int, bytes] = {}  # by the id of the object: many requests share one, and packing is slow
     unique_terms: dict[bytes, Terms] = {}

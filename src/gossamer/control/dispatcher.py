@@ -1,7 +1,7 @@
 """Dispatch of requests from the bus, the REST API and the commands: crawl requests are submitted, others answered.
 
 To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
-its rank belong into `model.messages.reader`. A handler must bear to be called again with the same request. Fixed: the
+its rank belong into `model.messages.reader`. A handler must be safe to call again with the same request. Fixed: the
 names of kinds and plug-ins (senders and statistics use them), and the signature of `Handler`, which plug-ins implement.
 Page sizes may be tuned. Fields of answers belong to `model.messages.answers`."""
 

@@ -74,7 +74,7 @@ class Counters:
         """Return the counts of a group by counter and window (seconds, as a string, and `lifetime`). Windows without
         any are left out."""
         now, rows = await self._call("read_counts", self._group(group))
-        names, counters = rows[::2], rows[1::2]
+        names, counters = rows[::2], rows[1::2]  # in the reply each name is followed by its counter
         return {name.decode(): _by_window(fields, now) for name, fields in zip(names, counters, strict=True)}
 
     async def beat(self, role: str, node: str) -> None:
@@ -84,6 +84,7 @@ class Counters:
     async def nodes(self, role: str) -> dict[str, list[str]]:
         """Return the living processes of a role: their ids by host."""
         found: dict[str, list[str]] = {}
+        # Without the name of a process, the script only returns those that are alive.
         for node in await self._call("heartbeat", self._role(role), SILENT_SECONDS, ""):
             host, _, name = node.decode().rpartition(":")
             found.setdefault(host, []).append(name)

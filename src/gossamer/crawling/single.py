@@ -85,7 +85,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
             resolver,
             [url],
             allowed=settings.crawl.allow_private,
-            names=not settings.fetch.proxy.startswith("socks5h:"),
+            look_up_names=not settings.fetch.proxy.startswith("socks5h:"),
         )
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
         attempt = _attempt(settings, plan, url)

@@ -98,7 +98,7 @@ class SharedThrottle:
             return
         # Where the domain was paused after the lease, the request goes on its old hit: a closing spider would otherwise
         # wait for it.
-        await self._wait_for_hit(request.url, until_paused=send_by is not None)
+        await self._wait_for_hit(request.url, give_up_if_paused=send_by is not None)
         self._check_lease(request)
 
     def _check_lease(self, request: Request) -> None:
@@ -108,11 +108,11 @@ class SharedThrottle:
     async def may_repeat(self, url: str) -> bool:
         """Return True when a request may be sent a second time, on a new hit, because its connection was lost. False:
         the domain is paused."""
-        return await self._wait_for_hit(url, until_paused=True)
+        return await self._wait_for_hit(url, give_up_if_paused=True)
 
-    async def _wait_for_hit(self, url: str, *, until_paused: bool) -> bool:
-        """Return True when a hit was granted, or none is needed. False: the domain is paused, and `until_paused` is
-        set."""
+    async def _wait_for_hit(self, url: str, *, give_up_if_paused: bool) -> bool:
+        """Return True when a hit was granted, or none is needed. False: the domain is paused, and `give_up_if_paused`
+        is set; else the call waits for the end of the pause."""
         target = _domain_and_path(url)
         if target is None or target[1] == _ROBOTS_PATH:
             return True
@@ -125,7 +125,7 @@ class SharedThrottle:
             )
             if wait == 0.0:
                 return True
-            if wait is None and until_paused:
+            if wait is None and give_up_if_paused:
                 return False
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _MAX_WAIT_SECONDS)
             await asyncio.sleep(seconds * (1.0 + _MAX_JITTER * random.random()))

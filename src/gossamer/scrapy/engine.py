@@ -94,7 +94,8 @@ class EngineAdapter:
 
     def charge_repeated_requests(self, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
         """Await `may_repeat(url)` before a request is sent again because the server closed the kept connection; where
-        it returns False, the request fails. After two such losses connections to that server are not reused.
+        it returns False, the request fails. So a repeated request, like any other, needs the frontier's permission to
+        visit its domain. After two such losses connections to that server are not reused.
 
         Only pools of Twisted's HTTP/1.1 client are changed; other download handlers report the loss.
         """

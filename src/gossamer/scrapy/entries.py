@@ -299,8 +299,9 @@ def _name_in(kind: Any, function: Any) -> str:
 
     It differs from the function's own name for `__private` and decorated methods.
     """
-    own = str(getattr(function, "__name__", ""))
-    names = [own, *(name for one in kind.__mro__ for name, value in vars(one).items() if value is function)]
+    names = [str(getattr(function, "__name__", ""))]
+    for one in kind.__mro__:  # the class and its base classes
+        names += [name for name, value in vars(one).items() if value is function]
     return next((name for name in names if getattr(kind, name, None) is function), "")
 
 

@@ -135,11 +135,14 @@ class LeaseRunner:
     def next_request(self) -> Request | None:
         """Return the next request to download. None: there is none at the moment.
 
+        The order: local requests and redirects, because leases that are under way wait for them; a suspect, alone; the
+        ready leases by start time. Of the ready leases, those that another worker has by now are forgotten, and those
+        that are too late go back to the frontier.
+
         Scrapy's callbacks run with the CURRENT_LEASE that is set here: the lease that the request belongs to.
         """
         if self._is_closing:
             return None
-        # Local requests and redirects come first: leases that are under way already wait for them.
         if self._local.has_waiting:
             request, parent = self._local.start_next()
             CURRENT_LEASE.set(parent)
@@ -327,21 +330,12 @@ class LeaseRunner:
         settlement = Settlement(
             active.lease, active.outcome, active.reason, delay_seconds=active.retry_delay_seconds, drops=drops or None
         )
-        # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
-        asked_at = time.monotonic()
-        try:
-            if active.successor and not await self._is_wanted(*active.successor):
-                settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.DUPLICATE)
-            elif active.successor and await settle_with_successor(
-                active, settlement, self._encoder, self.holder, self._retrier
-            ):
-                successor = self._active[active.successor[0]] = ActiveLease(active.lease, active.successor[0])
-                successor.start = asked_at
-                self._granted.append(successor)
-                self._engine.wake()
+        if active.successor is not None:
+            try:
+                if await self._continue_with(active.successor, active, settlement):
+                    return
+            except LeaseLost:
                 return
-        except LeaseLost:
-            return
         await self._retrier.write_output(self._feeds.flush)
         batches = list(active.batches.values())
         batches = await self._retrier.call_frontier(lambda: self._filter_batches(batches))
@@ -350,6 +344,26 @@ class LeaseRunner:
         if batches:
             finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.data_epoch)
         await self._committer.put(finished)
+
+    async def _continue_with(
+        self, successor: tuple[Request, FrontierEntry], active: ActiveLease, settlement: Settlement
+    ) -> bool:
+        """Return True if the lease continues with the request that replaced its own (a redirect, a retry).
+
+        False: the settlement was adapted, and the lease is to be settled with it. Raises LeaseLost."""
+        request, entry = successor
+        # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
+        asked_at = time.monotonic()
+        if not await self._is_wanted(request, entry):
+            settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.DUPLICATE)
+            return False
+        if not await settle_with_successor(active, settlement, self._encoder, self.holder, self._retrier):
+            return False
+        continued = self._active[request] = ActiveLease(active.lease, request)
+        continued.start = asked_at
+        self._granted.append(continued)
+        self._engine.wake()
+        return True
 
     async def _is_wanted(self, request: Request, entry: FrontierEntry) -> bool:
         """Return whether `_filter_batches` lets a successor through."""

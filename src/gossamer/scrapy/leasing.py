@@ -147,7 +147,7 @@ class LeaseFetcher:
 
     async def run(self) -> None:
         """Lease requests until the task is cancelled."""
-        empty = 0  # calls in a row that leased nothing
+        empty_calls = 0  # calls in a row that leased nothing
         while True:
             # Cleared before the slots are counted: a slot that becomes free later sets it again, so none is missed.
             self._session.progress.clear()
@@ -163,14 +163,14 @@ class LeaseFetcher:
             if leases:
                 self.has_ended = False
                 self._on_leases(leases)
-            if len(leases) >= slots:
-                empty = 0
+            if len(leases) >= slots:  # there may be more at once
+                empty_calls = 0
                 continue
-            empty = 0 if leases else empty + 1
+            empty_calls = 0 if leases else empty_calls + 1
             if not leases and self._is_idle():
                 await self._check_end()
             longest = _IDLE_POLL_SECONDS if self._is_idle() else _BUSY_POLL_SECONDS
-            await self._session.wait_for_work(at_most_seconds=longest, empty_leases=empty)
+            await self._session.wait_for_work(at_most_seconds=longest, empty_leases=empty_calls)
 
     async def _check_end(self) -> None:
         """Find out whether the crawl has ended, and report a change. An outage is no end: the next check decides."""
@@ -181,7 +181,11 @@ class LeaseFetcher:
         except FrontierUnavailable:
             return
         previous, self.state = self.state, info.state if info else None
-        is_over = info is None or info.state is not CrawlState.RUNNING or not info.total().added
+        is_over = (
+            info is None  # there is no such crawl, for example because its data were lost
+            or info.state is not CrawlState.RUNNING
+            or not info.total().added  # no request was ever added: a crawl without one would never finish
+        )
         # During the calls above, this process may have got work again.
         has_ended = is_over and self._is_idle() and not self._session.progress.is_set()
         if has_ended != self.has_ended or (has_ended and self.state is not previous):

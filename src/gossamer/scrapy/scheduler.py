@@ -181,6 +181,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return run
 
     def _create_parts(self, run: Run, sink: Sink) -> None:
+        """Create what `_open` starts as background tasks, and what the base class uses."""
         frontier, holder, retrier = self.frontier, self.holder, self._retrier
         self._claims = StartClaims(frontier, retrier, run, self._crawler)
         limits = CommitLimits(linger_seconds=_COMMIT_LINGER_SECONDS)
@@ -209,6 +210,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         )
 
     def _attach_to_engine(self, run: Run) -> None:
+        """Change Scrapy's engine for a shared crawl: results, start requests, delays, robots.txt, the throttle."""
         self._engine.wrap_result_handler(self._handle_result)
         self._engine.throttle_start(self._wait_for_start_room, self._claims.claim_item)
         self._engine.disable_download_delays()
@@ -264,6 +266,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         await self.frontier.close()
 
     def _on_task_done(self, task: "asyncio.Future[Any]") -> None:
+        """Close the spider if a background task has failed: the crawl could not go on without it."""
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.critical("A background task of the scheduler failed: %s", fault, exc_info=fault)
             if not self._is_closing:
@@ -375,7 +378,13 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return self.options.dedupe and not request.dont_filter
 
     def enqueue_request(self, request: Request) -> bool:
-        """Store a request. False: this process knows it as a duplicate. The frontier drops all other duplicates."""
+        """Store a request. False: this process knows it as a duplicate. The frontier drops all other duplicates.
+
+        - No lease led to it, as to a start request: it goes into the frontier at once, by the inbox.
+        - It is a redirect or retry of a leased request: it becomes the successor of that request.
+        - A callback made it, as most links: it waits in its parent until the parent's lease is settled.
+        - It cannot be stored: it runs in this process.
+        """
         if self._task is None:
             return False
         parent = CURRENT_LEASE.get()
@@ -455,6 +464,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             raise DontCloseSpider
 
     def _on_start_added(self, added: AddResult, batches: Sequence[Batch], since: int) -> None:
+        """Take note of the start requests that the frontier has accepted. `since`: see `_remember`."""
         rejected = {batches[number].fingerprints[position] for number, position in added.rejected}
         self._remember(self._start_run_key, batches, since, rejected)
         if added.duplicates:
@@ -463,6 +473,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._fetcher.wake()
 
     def _on_start_refused(self, count: int, refusal: CrawlRefused) -> None:
+        """Take note of start requests that the stopped crawl has refused."""
         log.error("%s. Requests dropped: %d.", refusal, count)
         self._refused += count
         self._fetcher.wake()

@@ -80,6 +80,7 @@ async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
 
 
 async def _open_run(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+    """Open the crawl's run. Raises RunFinished for a run that belongs to this process and has finished already."""
     if not fresh:
         return await frontier.open_crawl(crawl, process_age_seconds=process_age_seconds())
     while True:
@@ -212,6 +213,7 @@ class Inbox:
                 self._is_empty.set()
 
     def _take(self) -> list[Batch]:
+        """Return all waiting entries, which are under way from now on."""
         batches = list(self._waiting.values())
         self._waiting = {}
         self._sending_count, self._waiting_count = self._waiting_count, 0
@@ -303,10 +305,11 @@ class StartClaims:
         self._tried.add(name)
         while True:
             [answer] = await self._call(lambda: self._frontier.claim(self._run, [name], owner=self._owner))
-            if answer is not ClaimResult.HELD_BY_OTHER:
-                if answer is ClaimResult.GRANTED:
-                    self._held.add(name)
-                return answer is ClaimResult.GRANTED
+            if answer is ClaimResult.GRANTED:
+                self._held.add(name)
+                return True
+            if answer is not ClaimResult.HELD_BY_OTHER:  # another process has reported it as done
+                return False
             await asyncio.sleep(_POLL_SECONDS)
 
     async def run(self) -> None:
@@ -321,9 +324,11 @@ class StartClaims:
         """Report to the frontier what is done by now."""
         done = [name for name in self._done if name in self._held]
         if done:
+            # An empty owner stands for "done": no process gets the claim any more.
             await self._call(lambda: self._frontier.claim(self._run, done, owner=""))
             self._held.difference_update(done)
-        self._done = [name for name in self._done if name not in done and name in self._held]
+        # What was added to `_done` during the call stays for the next one.
+        self._done = [name for name in self._done if name in self._held]
 
     async def _call(self, call: Callable[[], Awaitable[list[ClaimResult]]]) -> list[ClaimResult]:
         return await self._retrier.call_frontier(call)

@@ -124,6 +124,7 @@ class Intake:
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     async def _take(self, consumer: Consumer, wait_seconds: float) -> list[_Item]:
+        """Take the messages of a batch from the bus, and parse them."""
         messages = await consumer.take(at_most=self._batch_size, wait_seconds=wait_seconds)
         return [self._read(message) for message in messages]
 
@@ -168,10 +169,14 @@ class Intake:
         await self._outbound.send(rejections + [answer for item in items for answer in item.answers])
 
     async def _submit(self, items: Sequence[_Item], *, is_repeated: bool) -> None:
-        """Submit crawl requests, and note their answers.
+        """Submit crawl requests, and note the result of each:
 
-        The answer `expired` says that a request was not added. In a repeated batch it may have been added by the first
-        attempt, so there only the frontier decides: it reports such a request as a duplicate."""
+        - added: no answer, unless its domain is blacklisted;
+        - a duplicate: an answer that says so. In a repeated batch it counts as added, because the first attempt may
+          have added it;
+        - expired: an answer that says so, which also promises that the request was not added. In a repeated batch the
+          first attempt may have added it, so there the frontier decides: it reports such a request as a duplicate;
+        - refused for another reason: a fault."""
         if not is_repeated:
             for item in items:
                 if item.request.has_expired(self._dispatcher.now()):
@@ -202,7 +207,7 @@ class Intake:
 
     async def _handle(self, item: _Item) -> None:
         """Have a request other than a crawl request answered, and note the answers."""
-        # That topic is used by programs of Scrapy Cluster 1.0; None: the format that the operator has set.
+        # Only programs of Scrapy Cluster 1.0 use the topic `inbound_actions`. None: the format that the operator set.
         format_1_0 = True if item.message.topic == self._topics.inbound_actions else None
         try:
             async with asyncio.timeout(_HANDLER_SECONDS):
@@ -223,6 +228,7 @@ class Intake:
     # --- answers and counts -------------------------------------------------------------------------------------------
 
     def _rejection(self, item: _Item) -> dict[str, Any]:
+        """Return the answer to a request with a fault."""
         assert item.fault is not None
         return answers.rejected(
             self._dispatcher.readable_fields(item.message.value),
@@ -232,6 +238,7 @@ class Intake:
         )
 
     def _set_expired(self, item: _Item) -> None:
+        """Note that the request expired before it was added."""
         request: AdmittedRequest = item.request
         answer = answers.expired_request(
             request.crawl.id,
@@ -259,6 +266,7 @@ class Intake:
         )
 
     async def _count(self, items: Sequence[_Item]) -> None:
+        """Add a finished batch to the statistics and the metrics."""
         counts: Counter[str] = Counter(total=len(items))
         # A batch has few kinds, so each counter is looked up once instead of once for each message.
         by_kind = Counter((item.kind, "rejected" if item.fault else item.result) for item in items)

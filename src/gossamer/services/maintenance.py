@@ -253,7 +253,8 @@ class PolicyFile:
         except OSError as error:
             self._report(f"{self._path} cannot be read ({error.strerror}); the policies stay as they are")
             return False
-        if content is None:  # not changed, but perhaps missing until now
+        if content is None:
+            # The file did not change, but it may have been missing until now: report its last state again.
             if self._fault:
                 self._report(self._fault)
             else:
@@ -266,6 +267,7 @@ class PolicyFile:
         return
 
     async def _load(self, content: _Content) -> None:
+        """Put the policies of this version into force, or report why they are not valid."""
         try:
             version = await domains.replace_all(self._frontier, content.text, whole=True)
         except BadInput as error:

@@ -72,6 +72,11 @@ class Ledger:
     ) -> int:
         """Return the number of records that were written and are no longer in the output. Each is returned once.
 
+        - The output is as long as it was: none.
+        - It exists under another name: none; the ledger starts again.
+        - It was truncated: those behind its present end.
+        - It was deleted, or replaced by another file: all.
+
         `output`: file descriptor of the file at `path`, -1 if there is none. `intact`: size of its valid part in bytes.
         `moved_file`: the file that this process had open and that is no longer at `path`; None: there is none.
         """
@@ -80,13 +85,13 @@ class Ledger:
             if last is None:
                 return 0
             inode = os.fstat(output).st_ino if output >= 0 else -1
-            replaced = moved_file is not None and moved_file.st_ino == last.inode
-            if output >= 0 and intact >= last.end and not replaced:
+            was_moved = moved_file is not None and moved_file.st_ino == last.inode  # the file that the ledger counts
+            if output >= 0 and intact >= last.end and not was_moved:
                 return 0
-            if _is_renamed(path, last, moved_file if replaced else None):
+            if _is_renamed(path, last, moved_file if was_moved else None):
                 self._restart()
                 return 0
-            if inode == last.inode and not replaced:  # truncated
+            if inode == last.inode and not was_moved:  # truncated
                 remaining = self._remaining(framing, output, intact)
             else:  # deleted, or replaced by another file
                 remaining = _LedgerEntry(inode, 0, 0)

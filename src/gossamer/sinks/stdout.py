@@ -59,6 +59,8 @@ class StdoutSink:
                 self._end_turn()
 
     def _write_lines(self, rest: memoryview) -> None:
+        """Write the whole batch. If that fails, a regular file is cut back to its former size, so that the batch may be
+        written again; a pipe ends the crawl."""
         status = os.fstat(self._fd)
         if stat.S_ISREG(status.st_mode):
             try:
@@ -77,6 +79,7 @@ class StdoutSink:
             raise OutputClosed(f"standard output: {exc.strerror or exc}") from exc
 
     def _write_some(self, rest: memoryview) -> int:
+        """Wait until the reader takes something, and return the number of bytes written; it may be 0."""
         writable = select.poll()
         writable.register(self._fd, select.POLLOUT)
         while not writable.poll(_POLL_MILLISECONDS):
@@ -90,6 +93,7 @@ class StdoutSink:
             return 0
 
     def _take_turn(self) -> None:
+        """Wait until no other process writes. Does nothing if this is the only process."""
         if self._lock_path is None:
             return
         if self._lock < 0:

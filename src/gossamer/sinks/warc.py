@@ -75,7 +75,7 @@ def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
     if wire.ip:
         common["WARC-IP-Address"] = wire.ip
     if wire.response_head:
-        head = _TRANSFER_ENCODING.sub(rb"X-Crawler-\1", _ended(wire.response_head))
+        head = _TRANSFER_ENCODING.sub(rb"X-Crawler-\1", _with_empty_line(wire.response_head))
         headers = common | {"Content-Type": "application/http; msgtype=response"}
         if wire.request_head:
             headers["WARC-Concurrent-To"] = request_id
@@ -92,7 +92,7 @@ def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
             headers["WARC-Concurrent-To"] = response_id
         if wire.request_body:
             headers["WARC-Payload-Digest"] = digest(wire.request_body)
-        yield _record("request", request_id, headers, _ended(wire.request_head) + wire.request_body)
+        yield _record("request", request_id, headers, _with_empty_line(wire.request_head) + wire.request_body)
 
 
 def _metadata(record: PageRecord | ItemRecord, responses: Sequence[str]) -> bytes:
@@ -115,6 +115,9 @@ def _metadata(record: PageRecord | ItemRecord, responses: Sequence[str]) -> byte
 def _record(
     kind: str, record_id: str, headers: dict[str, str], block: bytes, *, concurrent_to: Sequence[str] = ()
 ) -> bytes:
+    """Return a WARC record: its headers with these and those that every record has, and its block (the contents).
+
+    `concurrent_to`: ids of the records of the same exchange."""
     lines = ["WARC/1.1", f"WARC-Type: {kind}", f"WARC-Record-ID: {record_id}"]
     lines.extend(f"{name}: {value}" for name, value in headers.items())
     lines.extend(f"WARC-Concurrent-To: {other}" for other in concurrent_to)
@@ -139,7 +142,7 @@ def _date(timestamp: str) -> str:
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
-def _ended(head: bytes) -> bytes:
+def _with_empty_line(head: bytes) -> bytes:
     """Return an HTTP head with the empty line that separates it from the body."""
     if head.endswith((b"\r\n\r\n", b"\n\n")):
         return head

@@ -241,8 +241,10 @@ class Fetcher:
     # --- redirects ----------------------------------------------------------------------------------------------------
 
     async def _follow_redirect(self, attempt: Attempt, fetched: FetchResponse, location: str) -> FinishedLease | None:
-        """Return the result; None: the target may be fetched now. Checks that cost the site nothing come first, and the
-        hit is asked for last."""
+        """Return the result; None: the target may be fetched now.
+
+        Checks that cost the site nothing come first: a valid target, the number of redirects, loops, the scope, another
+        domain (which has a budget of its own), robots.txt. The hit for the target is asked for last."""
         target = redirect_target(attempt.url, location)
         if target is None:
             return self._fail(attempt, "bad_redirect", f"it leads to {location[:_SHOWN_CHARACTERS]!r}", fetched)

@@ -118,7 +118,8 @@ class RobotsChecker:
         """By domain: the crawl delay that was sent to the frontier, and when."""
 
     async def check(self, attempt: Attempt, template: FetchRequest) -> RobotsRefused | RobotsPostponed | None:
-        """Return None if the attempt's next request is allowed. `template`: that request, as it will be sent.
+        """Return None if the attempt's next request is allowed, else why it is not, or not yet. `template`: that
+        request, as it will be sent.
 
         Raises the FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy).
         """

@@ -196,6 +196,7 @@ class Worker:
         """Lease that this worker started most recently of those on their last chance: one more death gives them up."""
         self._stopping = asyncio.Event()
         self._progress = self._session.progress
+        """Wakes the leasing loop; set after each commit and by `stop`."""
         committer.on_committed = self._committed
 
     def stop(self) -> None:
@@ -362,6 +363,7 @@ class Worker:
         while not ending.done() and loop.time() - progressed_at < STUCK_SECONDS:
             self._progress.clear()
             await asyncio.wait((ending,), timeout=_POLL_SECONDS)
+            # Pages wait for an output or a call waits for the frontier. A commit sets `_progress`.
             blocked = self._committer.pending or self._retrier.is_waiting
             if not blocked or self._progress.is_set():
                 progressed_at = loop.time()

@@ -108,7 +108,7 @@ async def _import(
         if show_progress:
             console.print(f"{done.read:,} read, {done.added:,} added ...")
 
-    with Interruption(None, terminal.say):
+    with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the import, which may be repeated
         shards = await Shards.connect(redis)
         try:
             left = await find_leftovers(shards, **keys)

@@ -85,6 +85,7 @@ def monitor(
 
 
 async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_json: bool) -> None:
+    """Show the cluster: once; or on a terminal a picture that is renewed; or else one picture after the other."""
     poller = _ClusterPoller(cluster)
     if once or not console.is_terminal:
         while True:
@@ -120,6 +121,7 @@ class _ClusterPoller:
         return self._snapshot
 
     async def _read(self) -> ClusterSnapshot:
+        """Read everything that a snapshot has. Raises errors of the frontier and of the bus."""
         frontier = self._cluster.frontier
         counts = await self._cluster.counters.read(CRAWLER)
         snapshot = ClusterSnapshot(answers=sum(windows.get("lifetime", 0) for windows in counts.values()))
@@ -136,6 +138,7 @@ class _ClusterPoller:
         return snapshot
 
     def _rate(self, answers: int) -> float:
+        """Return the responses per second of the last _RATE_SECONDS. `answers`: the responses ever, as of now."""
         now = time.monotonic()
         self._samples.append((now, answers))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:

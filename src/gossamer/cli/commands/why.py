@@ -165,12 +165,15 @@ def _state(info: UrlInfo) -> dict[str, Any]:
         "place": info.place,
         "behind": info.position,
         "priority": info.priority,
-        "due_in_seconds": None if info.due is None else round(max(0.0, info.due - time.time()), 1),
+        "due_in_seconds": _seconds_until(info.due),
         "held_by": info.held_by,
-        "blocked_for_seconds": None
-        if info.blocked_until is None
-        else round(max(0.0, info.blocked_until - time.time()), 1),
+        "blocked_for_seconds": _seconds_until(info.blocked_until),
     }
+
+
+def _seconds_until(moment: float | None) -> float | None:
+    """Return the seconds from now until a moment (epoch seconds); 0 if it has passed, None for None."""
+    return None if moment is None else round(max(0.0, moment - time.time()), 1)
 
 
 async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
@@ -181,11 +184,10 @@ async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Term
     wait = await service.known_outage(url, insecure=terms.insecure)
     if wait is None:
         return None
-    now = time.time()
     return {
         "reason": wait.reason,
-        "asked_again_in_seconds": round(max(0.0, wait.retry_at - now), 1),
-        "given_up_in_seconds": round(max(0.0, wait.given_up_at - now), 1),
+        "asked_again_in_seconds": _seconds_until(wait.retry_at),
+        "given_up_in_seconds": _seconds_until(wait.given_up_at),
     }
 
 
@@ -195,6 +197,7 @@ async def _no_fetch(exchange: FetchRequest) -> FetchResponse:
 
 
 def _ignores_robots(settings: Settings, terms: Terms) -> bool:
+    """Return whether the crawl, or the operator for all crawls, ignores robots.txt."""
     return terms.ignore_robots or RobotsPolicy(settings.fetch.robots) is RobotsPolicy.IGNORE
 
 
@@ -285,6 +288,7 @@ def _report(found: dict[str, Any]) -> list[str]:
 
 
 def _seen_text(seen: bool, scope: str) -> str:
+    """Return whether the crawl has found the URL, and if not, the reason. `scope`: the field of that name."""
     if seen:
         return "yes"
     if scope != _IN_SCOPE:

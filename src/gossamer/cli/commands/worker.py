@@ -192,6 +192,7 @@ async def _run_worker_process(settings: Settings, command: WorkerCommand) -> Non
 def _open_worker(
     settings: Settings, command: WorkerCommand, frontier: ValkeyFrontier, parent: "_Parent"
 ) -> AbstractAsyncContextManager[Worker]:
+    """Return a worker that publishes its pages on the bus, or one that writes them to the outputs of the settings."""
     if command.bus:
         from gossamer.wiring.service import open_bus_worker  # imported late: it loads the services
 
@@ -232,4 +233,5 @@ class _StdinClosed(asyncio.Protocol):
         self._worker = worker
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Hook of asyncio: standard input has ended."""
         self._worker.stop()

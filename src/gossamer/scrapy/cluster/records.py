@@ -122,14 +122,16 @@ def page_output(item: Mapping[str, Any], active: ActiveLease, *, now: float, red
         _hide_secrets(record, active.lease)
     if "links" in item:
         record.links = _record_links(item["links"] or ())
-    # A body that differs from the response's is the spider's own and replaces it.
+    # A body that differs from the response's, bytes or text, is the spider's own and replaces it.
     given = item.get("body")
     if isinstance(given, bytes):
         if given != body:
             body = given
             record.body, record.body_encoding, _ = _body_fields(given, record.content_type)
-    elif given is not None and given != record.body and (response is None or given != getattr(response, "text", None)):
-        record.body, record.body_encoding, body = str(given), "text", str(given).encode("utf-8", "replace")
+    elif given is not None:
+        is_response_text = given == record.body or (response is not None and given == getattr(response, "text", None))
+        if not is_response_text:
+            record.body, record.body_encoding, body = str(given), "text", str(given).encode("utf-8", "replace")
     # Converted only to check the types: the spider may have set any value.
     return Output(record=msgspec.convert(msgspec.to_builtins(record), PageRecord), body=body)
 

@@ -146,21 +146,23 @@ class Scheduler(scheduler.Scheduler):
 
     def _refusal(self, request: Request, active: ActiveLease) -> str | None:
         """Return the reason for which the crawl's terms refuse the request. None: they allow it."""
-        terms = active.lease.terms
-        if active.replacing:  # a redirect or retry is as deep as the request that it replaces
-            if request.url == active.request.url:
-                return None
-        elif is_handover(request, active):  # the same page for another spider
+        if active.replacing:  # a redirect or retry, which is as deep as the request that it replaces
+            may_skip_scope = request.url == active.request.url
+        else:
+            may_skip_scope = is_handover(request, active)  # the same page for another spider, which is no deeper
+            if not may_skip_scope and self._is_too_deep(active):
+                return str(DropReason.DEPTH)
+        if may_skip_scope:  # this very URL was in scope before
             return None
-        elif self._is_too_deep(active):
-            return str(DropReason.DEPTH)
-        refusal = self._scope(terms).refusal(request.url)
+        refusal = self._scope(active.lease.terms).refusal(request.url)
         return None if refusal is None else drop_reason(refusal.reason)
 
     def _is_too_deep(self, active: ActiveLease) -> bool:
-        lease = active.lease
-        maxdepth = lease.terms.maxdepth
-        return not (maxdepth is None or lease.depth < maxdepth or getattr(self._spider, "ignores_maxdepth", False))
+        """Return whether the crawl's `maxdepth` forbids children of this request."""
+        maxdepth = active.lease.terms.maxdepth
+        if maxdepth is None or getattr(self._spider, "ignores_maxdepth", False):
+            return False
+        return active.lease.depth >= maxdepth
 
     def _scope(self, terms: Terms) -> LinkScope:
         known = self._scopes.get(id(terms))
@@ -174,6 +176,10 @@ class Scheduler(scheduler.Scheduler):
     # --- results ------------------------------------------------------------------------------------------------------
 
     def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
+        """Override of LeaseRunner: retry what is worth a retry by way of the frontier, and count all other results.
+
+        The base class handles results of requests without a lease, replacements (a redirect), and requests that another
+        process has taken over."""
         active = self._active.get(request)
         if active is None or isinstance(result, Request) or was_taken_over(result):
             return super()._handle_result(result, request, original)
@@ -218,9 +224,11 @@ class Scheduler(scheduler.Scheduler):
         """Return the record of a request that failed or was dropped; BusPipeline has published all others. Count it.
 
         A request that moved to another domain goes on there, so it has no record yet."""
-        if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == DropReason.MOVED:
-            if active is not None and settlement.outcome is Outcome.FETCHED:
+        if settlement.outcome is Outcome.FETCHED:
+            if active is not None:
                 self._sink.tally.pages += 1
+            return ()
+        if settlement.outcome not in (Outcome.FAILED, Outcome.DROPPED) or settlement.reason == DropReason.MOVED:
             return ()
         if settlement.outcome is Outcome.FAILED:
             self._sink.tally.fail(settlement.reason)

@@ -74,9 +74,11 @@ def server_address(settings: BaseSettings) -> str:
         if frontier:
             return str(frontier)
     if given.get("url"):
-        # The URL's parts come first; user, password and database may stand beside it.
+        # The URL's own parts come first. User, password and database may stand beside it, and fill in what it lacks.
         address = Address.parse(str(given["url"]))
-        if (address.password or not given.get("password")) and (address.database or not given.get("db")):
+        adds_password = given.get("password") and not address.password
+        adds_database = given.get("db") and not address.database
+        if not (adds_password or adds_database):
             return str(given["url"])
         given = {
             **given,

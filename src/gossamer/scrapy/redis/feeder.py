@@ -147,6 +147,7 @@ class _Batch:
     requests: list[Request] = field(default_factory=list)
 
     def by_key(self) -> list[tuple[MessageKey, list[TakenMessage]]]:
+        """Return the messages grouped by the key that they came from."""
         groups: dict[str, tuple[MessageKey, list[TakenMessage]]] = {}
         for key, one in self.messages:
             groups.setdefault(key.key, (key, []))[1].append(one)
@@ -211,7 +212,10 @@ class Feeder:
         """Feed one batch. False: there is none, or the crawl takes none now."""
         if scheduler.is_stopped:
             return False
-        batch = await (self._make_batch() if self._next_requests is None else self._call_project(self._next_requests))
+        if self._next_requests is None:
+            batch = await self._make_batch()
+        else:
+            batch = await self._call_project(self._next_requests)
         if not (batch.messages or batch.requests):
             return False
         self._on_work()
@@ -283,11 +287,12 @@ class Feeder:
 
     def bury(self, message: bytes, fault: Exception) -> None:
         """Move a message that `fetch` returned to the dead letters. Only for the thread of `next_requests`."""
-        at = next(at for at, (_, one) in enumerate(self._fetched) if one.message == message)
-        key, one = self._fetched.pop(at)
+        index = next(index for index, (_, one) in enumerate(self._fetched) if one.message == message)
+        key, one = self._fetched.pop(index)
         asyncio.run_coroutine_threadsafe(self._bury(key, one, fault), self._loop).result()
 
     async def _take(self, keys: Sequence[MessageKey], limit: int) -> list[tuple[MessageKey, TakenMessage]]:
+        """Take at most `limit` messages from the first key that has any."""
         for key in keys:
             taken = await self._retrier.call_frontier(lambda key=key: key.take(limit))  # type: ignore[misc]
             if taken:
@@ -367,8 +372,9 @@ def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
     _check_url(url)
     method = fields.pop("method", "GET")
     meta = fields.pop("meta", None) or {}
-    # A `request` that is no object is a form field of that name, as in scrapy-redis.
-    further = fields.pop("request", {}) if isinstance(fields.get("request"), dict) else {}
+    further: dict[str, Any] = {}
+    if isinstance(fields.get("request"), dict):  # else it is a form field of that name, as in scrapy-redis
+        further = fields.pop("request")
     if not isinstance(method, str) or not method.isalpha():
         raise BadMessage(f"method: {method!r} is not an HTTP method")
     if not isinstance(meta, dict):

@@ -172,7 +172,9 @@ class PushedRequests:
     async def _feed_batch(self, scheduler: BaseScheduler, crawl: CrawlId) -> bool:
         """Feed some requests. False: there are none, or the crawl takes none.
 
-        The order must stay: take, store in the frontier, forget. A process killed in between repeats requests."""
+        Of the requests taken, those that cannot be read become dead letters, and those that were imported before are
+        only forgotten. The order must stay: take, store in the frontier, forget. A process killed in between repeats
+        requests."""
         if scheduler.is_stopped:
             self.is_empty = True
             return False

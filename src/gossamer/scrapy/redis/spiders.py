@@ -87,7 +87,9 @@ class RedisMixin:
         for name in _NOT_CALLED:
             if hasattr(self, name):
                 raise BadSetting(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
-        given = settings.get("REDIS_START_URLS_KEY") or START_KEY if self.redis_key is None else self.redis_key
+        given = self.redis_key
+        if given is None:
+            given = settings.get("REDIS_START_URLS_KEY") or START_KEY
         is_list = isinstance(given, (list, tuple))
         keys = list(dict.fromkeys(_format_key(key, self.name) for key in (given if is_list else [given])))
         if not keys:
@@ -106,8 +108,12 @@ class RedisMixin:
         self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
         if runs_alone(crawler):
             return
-        kind = "zset" if settings.getbool("REDIS_START_URLS_AS_ZSET") else "list"
-        kind = "set" if settings.getbool("REDIS_START_URLS_AS_SET") else kind  # comes first, as in scrapy-redis
+        if settings.getbool("REDIS_START_URLS_AS_SET"):  # looked at first, as in scrapy-redis
+            kind = "set"
+        elif settings.getbool("REDIS_START_URLS_AS_ZSET"):
+            kind = "zset"
+        else:
+            kind = "list"
         self._message_keys = [MessageKey(connection_of(crawler), key, kind=kind) for key in keys]
         crawler.signals.connect(self._start_feeding, signal=signals.spider_opened)
         crawler.signals.connect(self._stop_feeding, signal=signals.spider_closed)

@@ -109,19 +109,20 @@ class RedisStatsCollector(StatsCollector):
         self._task = asyncio.ensure_future(self._merge_regularly())
 
     async def _merge_regularly(self) -> None:
-        waiting = False
+        is_waiting = False  # True: the server did not answer, and a warning was logged
         while True:
             await asyncio.sleep(_MERGE_SECONDS)
             try:
                 await self._merge()
             except GossamerError as error:
-                if not waiting:
+                if not is_waiting:
                     log.warning("Statistics wait for their server: %s", error)
-                waiting = True
+                is_waiting = True
             else:
-                waiting = False
+                is_waiting = False
 
     async def _finish(self) -> None:
+        """Merge the last changes, before the connection is closed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -139,11 +140,11 @@ class RedisStatsCollector(StatsCollector):
             shards = await connection_of(self.crawler).shards()
             await shards.call(0, SCRIPTS["merge_stats"], [self._key], [_KEEP_SECONDS, self._generation, *rows])
         except BaseException:
-            # Merge them again with the next ones. Where only the reply was lost, they count twice, not never. A value
-            # that was set meanwhile replaces an earlier count.
-            adds = {key: count for key, count in adds.items() if ("set", key) not in self._others}
+            # Keep the unsent changes for the next merge. If only the reply was lost, counts are then added twice; the
+            # alternative would be to lose them. A value that was set during the call replaces an unsent count.
+            unsent_adds = {key: count for key, count in adds.items() if ("set", key) not in self._others}
             self._others = others | self._others
-            self._adds = _sum(adds, self._adds)
+            self._adds = _sum(unsent_adds, self._adds)
             raise
 
 
