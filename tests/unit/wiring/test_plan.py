@@ -73,6 +73,7 @@ OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
 """The same for a crawl with Markdown; without it they are refused."""
 SAME_CRAWL: dict[str, Any] = {
     "output": ("x.jsonl",),
+    "report": "x.html",
     "csv_guard": True,
     "domain_max_pending": 5,
     "rate": "9/1",
