@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.cli.commands.export import _Progress, _Stopped
+from gossamer.cli.commands.export import _Progress
 from gossamer.model.record import ItemRecord
+from gossamer.sinks.export import ExportStopped
 from gossamer.sinks.jsonl import encode_lines, read_records
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_spooled import ftp  # noqa: F401 (a fixture)
@@ -108,7 +109,7 @@ def test_progress_is_shown_and_a_stopped_export_ends(monkeypatch: pytest.MonkeyP
     progress.update(1235)
     assert capsys.readouterr().err == ""  # type: ignore[attr-defined]
     stopped.set()
-    with pytest.raises(_Stopped):
+    with pytest.raises(ExportStopped):
         progress.update(1236)
 
 

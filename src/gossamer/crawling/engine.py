@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from gossamer.crawling.later_outputs import FinishedCrawl, make_outputs
 from gossamer.crawling.report import CrawlReport, check_report
 from gossamer.crawling.seeds import gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
@@ -201,7 +204,20 @@ class _Crawling:
         except SinkError as error:
             result.unwritten = True
             result.notes.insert(0, error.detail)
+        if note is not None and "output" in self.settings.crawl.model_fields_set:
+            await self._make_later_outputs(result, note)
         return result
+
+    async def _make_later_outputs(self, result: CrawlResult, note: CrawlNote) -> None:
+        """Make the outputs that are named now for the first time, from those that the finished crawl has."""
+        crawl = FinishedCrawl(result.crawl_id, note.outputs, table_options(self.settings))
+        later = await make_outputs(self.settings.crawl.output, crawl, say=self.observer.say)
+        result.outputs = (*result.outputs, *later.made)
+        result.notes += later.notes
+        result.unwritten = result.unwritten or later.failed
+        if later.made:
+            outputs = (*note.outputs, *(_absolute(path) for path in later.made if path != "-"))
+            write_note(self.settings.data_dir, msgspec.structs.replace(note, outputs=outputs))
 
     async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
         """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
@@ -284,13 +300,14 @@ class _Crawling:
             run=run,
             terms=self.plan.terms,
             spider=self.plan.spider,
-            outputs=tuple(
-                path if path == "-" or "://" in path else os.path.abspath(path)
-                for path in self.settings.crawl.output_paths
-            ),
+            outputs=tuple(map(_absolute, self.settings.crawl.output_paths)),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
         )
+
+
+def _absolute(path: str) -> str:
+    return path if path == "-" or "://" in path else os.path.abspath(path)
 
 
 def _existing(outputs: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ replaced only if the caller asks for it, and never by a part of the new one.
 """
 
 import os
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,12 +17,13 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks import read
 from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
-from gossamer.sinks.open import CSV, FORMATS, JSON, PARQUET, SQLITE
+from gossamer.sinks.open import CSV, FORMATS, JSON, PARQUET, SQLITE, ending_of, is_url, local_path
 from gossamer.sinks.read import Source
+from gossamer.sinks.remote import RemoteFile
 from gossamer.sinks.spool import require_parquet, write_parquet
 from gossamer.sinks.tables import (
     BEGIN_OF_ARRAY,
@@ -35,10 +38,16 @@ from gossamer.sinks.warc_read import rebuilt_exchange
 
 Kind = Literal["pages", "items", "all"]
 
+_COPIED_BYTES = 1 << 20
+"""Bytes that are copied at once. Free to change."""
 _GROUP_BYTES = 4 * 1024 * 1024
 _GROUP_RECORDS = 1000
 """Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be
 changed freely: larger groups compress better and take more memory."""
+
+
+class ExportStopped(Exception):
+    """Raised by `ExportOptions.on_progress` to end an export, which then removes what it began."""
 
 
 @dataclass(slots=True)
@@ -53,6 +62,8 @@ class ExportOptions:
     """Take only the records of this crawl. Empty: of all."""
     on_progress: Callable[[int], None] = lambda _: None
     """Called again and again with the number of records that were read. It may raise to end the export."""
+    needs_records: bool = False
+    """True: an input without such records raises `BadInput`, and no file is written."""
 
 
 @dataclass(slots=True)
@@ -63,6 +74,12 @@ class Exported:
     items: int = 0
     losses: list[str] = field(default_factory=list)
     """Sentences on what the new file lacks, with counts."""
+
+    def sentences(self, source: str, target: str) -> list[str]:
+        """Return what was exported from where to where, then the losses."""
+        found = [_counted(count, kind) for count, kind in ((self.pages, "pages"), (self.items, "items")) if count]
+        to = "standard output" if target == "-" else target
+        return [f"Exported {' and '.join(found) or 'no records'} from {source} to {to}.", *self.losses]
 
 
 class _Survey(NamedTuple):
@@ -95,6 +112,8 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
             else:
                 with part.open("wb") as stream:
                     exported = export_stream(source, stream, ending, options)
+            if options.needs_records and not exported.pages + exported.items:
+                raise BadInput(f"{source.name} has no {'records' if options.records == 'all' else options.records}")
             with part.open("rb") as stream:
                 os.fsync(stream.fileno())
             part.replace(target)
@@ -110,6 +129,64 @@ def export_stream(source: Source, stream: BinaryIO, ending: str, options: Export
     if ending == PARQUET:
         require_parquet()
     return _Export(source, ending, options).to_stream(stream)
+
+
+def open_source(path: str, folder: Path) -> Source:
+    """Return an output as a source. A remote one is copied into `folder`, a temporary one, first. Raises `BadInput`."""
+    if not is_url(path):
+        here = os.getcwd() + os.sep
+        return Source(local_path(path), name=path.removeprefix(here))
+    remote = RemoteFile(path)
+    remote.require_driver()
+    copy = folder / "input"
+    try:
+        if not remote.fetch(copy):
+            raise BadInput(f"there is no file {remote.display_url}")
+    except SinkError as error:
+        raise BadInput(f"the input cannot be read: {error.detail}") from None
+    return Source(copy, ending=ending_of(path), name=remote.display_url)
+
+
+def export_to(
+    source: Source, target: str, ending: str, options: ExportOptions, folder: Path, *, replace: bool
+) -> Exported:
+    """Convert `source` into a local or remote file, or standard output (`-`).
+
+    `folder`: a temporary one. Raises as `export_file`, and `OutputClosed` when the reader of standard output is gone.
+    """
+    if target == "-":
+        return _export_to_stdout(source, ending, options, folder)
+    if not is_url(target):
+        return export_file(source, local_path(target), ending, options, replace=replace)
+    remote = RemoteFile(target)
+    remote.require_driver()
+    try:
+        exists = remote.head(1) is not None
+    except SinkError as error:
+        raise BadInput(f"the output cannot be reached: {error.detail}") from None
+    if exists and not replace:
+        raise BadInput(f"{remote.display_url} exists. Name another file, or replace it with -f.")
+    exported = export_file(source, folder / "output", ending, options, replace=False)
+    remote.put(folder / "output")
+    return exported
+
+
+def _export_to_stdout(source: Source, ending: str, options: ExportOptions, folder: Path) -> Exported:
+    stream = sys.stdout.buffer
+    try:
+        if ending in SQLITE:
+            exported = export_file(source, folder / "output", ending, options, replace=False)
+            with (folder / "output").open("rb") as database:
+                shutil.copyfileobj(database, stream, _COPIED_BYTES)
+        else:
+            exported = export_stream(source, stream, ending, options)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes when it exits
+        raise OutputClosed("standard output: its reader is gone") from None
+    except OSError as error:
+        raise SinkError(f"standard output: {error.strerror}") from None
+    return exported
 
 
 class _Export:

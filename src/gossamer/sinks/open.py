@@ -128,6 +128,11 @@ def _resolve(output: Named, tables: TableOptions) -> _Opened:
     return _Opened(path, ending, kind)
 
 
+def kind_of(output: Destination, tables: TableOptions) -> Literal["pages", "items", "all"]:
+    """Return which records an output of a crawl takes. Raises `BadInput`."""
+    return _resolve(output, tables).kind
+
+
 def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES) -> None:
     """Check, once before a crawl starts, whether these outputs can be written, as far as can be told without writing.
 

@@ -6,7 +6,6 @@ Safe to change: help texts (then regenerate docs/reference) and sentences. Fixed
 import asyncio
 import contextlib
 import json as json_module
-import os
 import shutil
 import sys
 import tempfile
@@ -20,12 +19,11 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
-from gossamer.errors import BadInput, SinkError
+from gossamer.errors import BadInput, OutputClosed
 from gossamer.model.record import Destination
-from gossamer.sinks.export import Exported, ExportOptions, export_file, export_stream
-from gossamer.sinks.open import ENDINGS, SQLITE, ending_of, is_url, local_path
+from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
+from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
-from gossamer.sinks.remote import RemoteFile
 
 _TERMINAL_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
@@ -95,15 +93,11 @@ async def _export(
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             stopped.set()
-            with contextlib.suppress(_Stopped):
+            with contextlib.suppress(ExportStopped):
                 await work
             raise
         finally:
             progress.clear()
-
-
-class _Stopped(Exception):
-    """The export was interrupted."""
 
 
 class _Progress:
@@ -118,7 +112,7 @@ class _Progress:
 
     def update(self, records: int) -> None:
         if self._stopped.is_set():
-            raise _Stopped
+            raise ExportStopped
         now = time.monotonic()
         if self._quiet or now - self._shown_at < (_TERMINAL_SECONDS if self._is_terminal else _PLAIN_SECONDS):
             return
@@ -142,13 +136,14 @@ class _Progress:
 def _convert(source: str, target: str, choices: ExportOptions, force: bool, output_format: str) -> Exported:
     """Convert, with temporary files for what is not a local file."""
     ending = _ending(target, output_format)
+    if target == "-" and 1 in terminal.closed_at_start:
+        raise BadInput("- is standard output, which is closed. Name a file.")
     with tempfile.TemporaryDirectory(prefix="gossamer-export-") as folder:
         opened = _open_source(source, Path(folder))
-        if target == "-":
-            return _to_stdout(opened, ending, choices, Path(folder))
-        if is_url(target):
-            return _to_remote(opened, target, ending, choices, Path(folder), replace=force)
-        return export_file(opened, local_path(target), ending, choices, replace=force)
+        try:
+            return export_to(opened, target, ending, choices, Path(folder), replace=force)
+        except OutputClosed:  # the reader has enough, as `head` does
+            raise typer.Exit(0) from None
 
 
 def _ending(target: str, output_format: str) -> str:
@@ -162,62 +157,15 @@ def _ending(target: str, output_format: str) -> str:
 
 
 def _open_source(source: str, folder: Path) -> Source:
-    """Return the input. Standard input and remote files are copied to a temporary file first, because some formats are
-    read twice."""
-    if source == "-":
-        if 0 in terminal.closed_at_start:
-            raise BadInput("- is standard input, which is closed. Name a file.")
-        path = folder / "input"
-        with path.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream, _COPIED_BYTES)
-        return Source(path, name="standard input")
-    if is_url(source):
-        remote = RemoteFile(source)
-        remote.require_driver()
-        path = folder / "input"
-        try:
-            if not remote.fetch(path):
-                raise BadInput(f"there is no file {remote.display_url}")
-        except SinkError as error:
-            raise BadInput(f"the input cannot be read: {error.detail}") from None
-        return Source(path, ending=ending_of(source), name=remote.display_url)
-    return Source(local_path(source))
-
-
-def _to_stdout(source: Source, ending: str, choices: ExportOptions, folder: Path) -> Exported:
-    if 1 in terminal.closed_at_start:
-        raise BadInput("- is standard output, which is closed. Name a file.")
-    try:
-        if ending in SQLITE:
-            path = folder / "output"
-            exported = export_file(source, path, ending, choices, replace=False)
-            with path.open("rb") as stream:
-                shutil.copyfileobj(stream, sys.stdout.buffer, _COPIED_BYTES)
-        else:
-            exported = export_stream(source, sys.stdout.buffer, ending, choices)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:  # the reader has enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except OSError as error:
-        raise SinkError(f"standard output: {error.strerror}") from None
-    return exported
-
-
-def _to_remote(
-    source: Source, target: str, ending: str, choices: ExportOptions, folder: Path, *, replace: bool
-) -> Exported:
-    remote = RemoteFile(target)
-    remote.require_driver()
-    try:
-        exists = remote.head(1) is not None
-    except SinkError as error:
-        raise BadInput(f"the output cannot be reached: {error.detail}") from None
-    if exists and not replace:
-        raise BadInput(f"{remote.display_url} exists. Name another file, or replace it with -f.")
-    exported = export_file(source, folder / "output", ending, choices, replace=False)
-    remote.put(folder / "output")
-    return exported
+    """Return the input. Standard input is copied to a temporary file first, because some formats are read twice."""
+    if source != "-":
+        return open_source(source, folder)
+    if 0 in terminal.closed_at_start:
+        raise BadInput("- is standard input, which is closed. Name a file.")
+    path = folder / "input"
+    with path.open("wb") as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream, _COPIED_BYTES)
+    return Source(path, name="standard input")
 
 
 def _report(done: Exported, source: str, target: str, *, as_json: bool, quiet: bool) -> None:
@@ -228,16 +176,5 @@ def _report(done: Exported, source: str, target: str, *, as_json: bool, quiet: b
         return
     if quiet:
         return
-    source = "standard input" if source == "-" else source
-    target = "standard output" if target == "-" else target
-    counts = " and ".join(
-        f"{count:,} {noun}{'' if count == 1 else 's'}"
-        for count, noun in ((done.pages, "page"), (done.items, "item"))
-        if count
-    )
-    lines = [
-        f"Exported {counts or 'no records'} from {source} to {target}.",
-        *(f"  {sentence}" for sentence in done.losses),
-    ]
-    text = terminal.without_passwords("\n".join(lines))
-    terminal.print_result(text, on_stderr=target == "standard output")
+    text = "\n  ".join(done.sentences("standard input" if source == "-" else source, target))
+    terminal.print_result(terminal.without_passwords(text), on_stderr=target == "-")

@@ -1,0 +1,134 @@
+"""Outputs that are named for the first time when a crawl is finished: they are made from its other outputs.
+
+Nothing is fetched for them. Safe to change: sentences, and the order in which existing outputs are tried. Fixed: a file
+that exists is not changed.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gossamer.errors import BadInput, SinkError
+from gossamer.model.record import Destination
+from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
+from gossamer.sinks.open import ENDINGS, ending_of, is_url, kind_of, local_path
+from gossamer.sinks.remote import hide_password
+from gossamer.sinks.tables import TableOptions
+
+_BEST_FIRST = (
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
+    ".parquet",
+    ".sqlite",
+    ".sqlite3",
+    ".db",
+    ".warc",
+    ".warc.gz",
+    ".json",
+)
+"""Endings of outputs in the order in which they are tried as a source; other formats come last. May be changed: the
+first should be those that keep all of a record."""
+
+_LARGE_BYTES = 100 * 2**20
+"""Size from which a source is announced, because its export takes some time. Free to change."""
+
+
+@dataclass(slots=True)
+class LaterOutputs:
+    """Result of making outputs of a finished crawl."""
+
+    made: list[str] = field(default_factory=list)
+    """Paths of the new outputs."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences about each: what was exported from where, or why it was not."""
+    failed: bool = False
+    """True: at least one could not be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCrawl:
+    """A finished crawl and what it has written."""
+
+    crawl_id: str
+    outputs: Sequence[str]
+    """Absolute paths, URLs, or - for standard output, of earlier commands."""
+    tables: TableOptions
+
+
+async def make_outputs(
+    named: Sequence[Destination], crawl: FinishedCrawl, *, say: Callable[[str], None]
+) -> LaterOutputs:
+    """Make those of the `named` outputs that the crawl does not have yet. `say` shows a sentence to a person.
+
+    Cancelling it ends the work and removes what it began.
+    """
+    result = LaterOutputs()
+    stopped = threading.Event()
+    for output in named:
+        if _key(output.path) in map(_key, crawl.outputs):
+            continue
+        work = asyncio.create_task(asyncio.to_thread(_make, output, crawl, stopped, say))
+        try:
+            note = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stopped.set()
+            with contextlib.suppress(ExportStopped, SinkError, BadInput):
+                await work
+            raise
+        except (BadInput, SinkError) as error:
+            result.failed = True
+            result.notes.append(f"{hide_password(output.path)} is not made: {error.detail}")
+        else:
+            result.made.append(output.path)
+            result.notes += note
+    return result
+
+
+def _key(path: str) -> str:
+    return path if path == "-" or is_url(path) else os.path.abspath(local_path(path))
+
+
+def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]) -> list[str]:
+    """Make one output from the first source that has its records, and return sentences about it."""
+    if output.path != "-" and not is_url(output.path) and _has_content(local_path(output.path)):
+        raise BadInput("the file exists. Name another one, or delete it.")
+
+    def check(_: int) -> None:
+        if stopped.is_set():
+            raise ExportStopped
+
+    options = ExportOptions(
+        kind_of(output, crawl.tables), crawl.tables.csv_guard, crawl.crawl_id, check, needs_records=True
+    )
+    ending = ".jsonl" if output.path == "-" else ending_of(output.path)
+    problems: list[str] = []
+    for path in sorted(crawl.outputs, key=_rank):
+        if path == "-":
+            problems.append("standard output is gone")
+            continue
+        with tempfile.TemporaryDirectory(prefix="gossamer-export-") as folder:
+            try:
+                source = open_source(path, Path(folder))
+                if source.path.stat().st_size >= _LARGE_BYTES:
+                    say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
+                done = export_to(source, output.path, ending, options, Path(folder), replace=True)
+            except BadInput as error:
+                problems.append(error.detail)
+                continue
+        return done.sentences(source.name, output.path)
+    raise BadInput("; ".join(problems or ["the crawl has no other output"]))
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _rank(path: str) -> int:
+    ending = ending_of(path) if path != "-" else ""
+    return _BEST_FIRST.index(ending) if ending in _BEST_FIRST else len(ENDINGS)
