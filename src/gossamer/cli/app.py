@@ -45,6 +45,7 @@ COMMANDS = {
     "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
     "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
     "migrate": ("migrate:app", "Import what another crawler left: the queue of scrapy-redis."),
+    "text": ("text:text", "Extract the main content of pages, as Markdown or text, from the records of a crawl."),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
 """Commands in the order of `gossamer --help`: the module in `cli.commands` with the function (or Typer program) that

@@ -177,6 +177,7 @@ OPTIONS = {
     "text": SettingOption("crawl.text", ("--text",), bool, OUTPUT),
     "markdown": SettingOption("crawl.markdown", ("--markdown",), bool, OUTPUT),
     "chunk": SettingOption("crawl.chunk", ("--chunk",), int, OUTPUT, "N"),
+    "text_processes": SettingOption("text.processes", ("--processes",), int, HOW_FAST, "N"),
     "text_in": SettingOption("crawl.text_in", ("--text-in",), str, OUTPUT, "records|items|both"),
     "attrs": SettingOption("crawl.attrs", ("--attrs",), str, OUTPUT, "JSON", attrs),
     "resolve": SettingOption("fetch.resolve", ("--resolve",), list[str], REQUESTS, "HOST:ADDRESS", overrides),

@@ -1,0 +1,328 @@
+"""`gossamer text`: extracts the main content of pages from the records of an earlier crawl.
+
+Safe to change: help texts (then regenerate docs/reference), sentences, and the sizes below. Fixed: flags and exit
+codes; and that an output takes its name only when it is complete, so that the command can be repeated after any
+interruption.
+"""
+
+import asyncio
+import base64
+import json as json_module
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.cli import options, terminal
+from gossamer.cli.running import run as run_loop
+from gossamer.cli.terminal import Interruption
+from gossamer.errors import BadInput, SinkError
+from gossamer.extract.content_pool import ContentPool
+from gossamer.extract.content_process import ContentReply
+from gossamer.extract.encoding import is_html
+from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
+from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
+from gossamer.settings import Settings
+from gossamer.sinks.base import Fanout, Sink
+from gossamer.sinks.open import check_outputs, is_url, local_path, open_sinks
+from gossamer.sinks.read import BODIES, TORN, Source
+from gossamer.sinks.tables import TableOptions
+from gossamer.wiring.plan import content_options
+from gossamer.wiring.worker import content_limits
+from gossamer.worker.records import item_record
+
+_PAGES_PER_PROCESS = 100
+_WINDOW_BYTES = 64 * 1024 * 1024
+"""Pages, for each process, and bytes of pages that are in memory at once. May be changed: with fewer, processes have no
+work while a page that takes long is the next to be written; more take memory."""
+_BATCH_RECORDS = 100
+_BATCH_BYTES = 4 * 1024 * 1024
+"""Size of a batch that is written at once, which ends at the limit that is reached first. May be changed freely."""
+_PROGRESS_SECONDS = 0.5
+"""Interval of the progress on a terminal. May be changed freely."""
+
+
+@options.takes("output", "csv_guard", "text", "markdown", "chunk", "text_in", "text_processes")
+def text(
+    records: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECORDS...", help="Outputs of crawls, such as pages.jsonl or pages.warc.gz."),
+    ],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace outputs that exist.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    **given: Any,
+) -> None:
+    """Extract the main content of pages, as Markdown or text, from the records of a crawl.
+
+    Each HTML page becomes an item with its URL, title, author, date, language and Markdown, unless you choose text.
+    With `--text-in records` the whole record is copied, with the content in it.
+
+    gossamer text pages.jsonl -o text.jsonl
+
+    gossamer text pages.jsonl --chunk 2000 -o chunks.jsonl
+
+    Exit code: 0 finished; 1 an output could not be written; 2 bad input; 130 interrupted.
+    """
+    if not given["output"]:
+        raise BadInput("-o: no output is named. Write -o text.jsonl, for example.")
+    if not given["text"] and not given["markdown"]:
+        given["markdown"] = True
+    given["text_in"] = given["text_in"] or "items"
+    settings = options.load_settings(given)
+    content = content_options(settings)
+    assert content is not None
+    sources = [Source(path) for path in records]
+    job = _Job(settings, content, sources, is_quiet=quiet or json or not sys.stderr.isatty())
+    run_loop(job.run(force=force))
+    job.print_result(as_json=json, quiet=quiet)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Numbers of what the command did."""
+
+    pages: int = 0
+    """Pages whose content was extracted."""
+    items: int = 0
+    others: int = 0
+    """Records that are no HTML page: other pages, pages that failed, items."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """HTML pages without content, by reason."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """One run of the command."""
+
+    settings: Settings
+    options: ContentOptions
+    sources: Sequence[Source]
+    is_quiet: bool
+    counts: _Counts = field(default_factory=_Counts)
+    sentences: list[str] = field(default_factory=list)
+    """Remarks on the input, for the end."""
+
+    async def run(self, *, force: bool) -> None:
+        """Extract, and write all outputs. Raises BadInput, SinkError and Interrupted; then no output is changed."""
+        tables = TableOptions(has_items=self.options.in_items, csv_guard=self.settings.crawl.csv_guard)
+        outputs = self.settings.crawl.output
+        targets = [local_path(output.path) for output in outputs if _is_file(output)]
+        for target in targets:
+            if any(target.exists() and target.samefile(source.path) for source in self.sources):
+                raise BadInput(f"-o: {target} is the input. Name another file.")
+            if target.exists() and not force:
+                raise BadInput(f"-o: {target} exists. Name another file, or replace it with -f.")
+        if new := [output for output in outputs if not _is_file(output) or not local_path(output.path).exists()]:
+            check_outputs(new, tables=tables)
+        folders: list[Path] = []
+        try:
+            destinations = [self._unfinished(output, folders) for output in outputs]
+            with (
+                tempfile.TemporaryDirectory(prefix="gossamer-text-") as spool,
+                Interruption(None, terminal.say) as interruption,
+            ):
+                interruption.message_before_work = "nothing was written"
+                sink = Fanout(open_sinks(destinations, spool_dir=Path(spool), tables=tables))
+                try:
+                    await self._extract(sink)
+                finally:
+                    await sink.close()
+                for output, destination in zip(outputs, destinations, strict=True):
+                    if _is_file(output):
+                        _publish(local_path(destination.path), local_path(output.path))
+        finally:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _unfinished(self, output: Destination, folders: list[Path]) -> Destination:
+        """Return where a file is written until it is complete: in a folder beside it."""
+        if not _is_file(output):
+            return output
+        target = local_path(output.path)
+        try:
+            target.absolute().parent.mkdir(parents=True, exist_ok=True)
+            folder = target.absolute().parent / f".{target.name}.part"
+            shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
+            folder.mkdir()
+        except OSError as error:
+            raise BadInput(f"-o: {target} cannot be written: {error.strerror}") from None
+        folders.append(folder)
+        return Destination(str(folder / target.name), output.records)
+
+    async def _extract(self, sink: Sink) -> None:
+        pool = ContentPool(content_limits(self.settings))
+        window = _Window(_PAGES_PER_PROCESS * content_limits(self.settings).processes)
+        batch: list[Output] = []
+        size = 0
+        shown_at = time.monotonic()
+        try:
+            for output in self._outputs():
+                body = _html_of(output.record)
+                if body is None:
+                    self.counts.others += 1
+                    await window.put(output, 0, None)
+                else:
+                    await window.put(output, len(body[0]), asyncio.ensure_future(self._ask(pool, output, *body)))
+                for done, reply in window.finished():
+                    batch += self._results(done, reply)
+                    size += len(done.body)
+                if len(batch) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
+                    await sink.write(batch)
+                    batch, size = [], 0
+                if not self.is_quiet and time.monotonic() - shown_at > _PROGRESS_SECONDS:
+                    shown_at = time.monotonic()
+                    sys.stderr.write(f"\r{self.counts.pages:,} pages")
+                    sys.stderr.flush()
+            await window.wait_for_all()
+            for done, reply in window.finished():
+                batch += self._results(done, reply)
+            await sink.write(batch)
+        finally:
+            if not self.is_quiet:
+                sys.stderr.write("\r\x1b[K")
+            window.cancel()
+            await pool.close()
+
+    def _outputs(self) -> Iterator[Output]:
+        for source in self.sources:
+            yield from source.outputs()
+            if source.lacks[TORN]:
+                self.sentences.append(f"The end of {source.name} is left out: a record that is not written completely.")
+            if source.lacks[BODIES]:
+                self.sentences.append(f"{source.lacks[BODIES]:,} pages of {source.name} have no body.")
+
+    async def _ask(self, pool: ContentPool, output: Output, body: bytes, encoding: str) -> ContentReply:
+        record = output.record
+        url = (record.response_url or record.url) if isinstance(record, PageRecord) else record.url
+        return await pool.extract(body, encoding=encoding, url=url, options=self.options)
+
+    def _results(self, output: Output, reply: ContentReply | None) -> list[Output]:
+        """Return what is written of a record."""
+        options, counts = self.options, self.counts
+        record = output.record
+        copied = [output] if options.in_record else []
+        if reply is None or isinstance(record, ItemRecord):
+            return copied
+        content = reply.content or PageContent(error=ContentError.CRASHED)
+        if content.error:
+            counts.errors[content.error] += 1
+        else:
+            counts.pages += 1
+        record.content = content
+        if not options.in_items:
+            return copied
+        items = content_items(content, reply.chunks, record.response_url or record.url, options)
+        counts.items += len(items)
+        return [*copied, *(Output(record=item_record(record, item)) for item in items)]
+
+    def print_result(self, *, as_json: bool, quiet: bool) -> None:
+        """Print the counts: on standard error if records went to standard output."""
+        counts = self.counts
+        on_stderr = any(output.path == "-" for output in self.settings.crawl.output)
+        if as_json:
+            values = {
+                "pages": counts.pages, "items": counts.items, "without_content": dict(counts.errors),
+                "other_records": counts.others,
+            }  # fmt: skip
+            terminal.print_result(json_module.dumps(values), on_stderr=on_stderr)
+            return
+        if quiet:
+            return
+        names = ", ".join("standard output" if one.path == "-" else one.path for one in self.settings.crawl.output)
+        lines = [f"The content of {counts.pages:,} page{'' if counts.pages == 1 else 's'} is in {names}."]
+        if counts.items not in (0, counts.pages + counts.errors.total()):
+            lines.append(f"  {counts.items:,} chunks")
+        if counts.errors:
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.errors.most_common())
+            lines.append(f"  without content: {reasons}")
+        if counts.others:
+            lines.append(f"  records that are no HTML page: {counts.others:,}")
+        lines += [f"  {sentence}" for sentence in self.sentences]
+        terminal.print_result(terminal.without_passwords("\n".join(lines)), on_stderr=on_stderr)
+
+
+class _Window:
+    """Records in their order, of which some wait for their content."""
+
+    def __init__(self, pages: int) -> None:
+        """`pages`: how many may wait at once."""
+        self._limit = pages
+        self._records: deque[tuple[Output, int, asyncio.Future[ContentReply] | None]] = deque()
+        self._bytes = 0
+        self._waiting = 0
+
+    async def put(self, output: Output, size: int, content: "asyncio.Future[ContentReply] | None") -> None:
+        """Add a record, whose page has this size. Waits while too many pages, or too large ones, wait."""
+        self._records.append((output, size, content))
+        self._bytes += size
+        self._waiting += content is not None
+        while self._waiting > self._limit or self._bytes > _WINDOW_BYTES:
+            waiting = (content for _, _, content in self._records if content is not None and not content.done())
+            first = next(waiting, None)
+            if first is None:
+                return
+            await asyncio.wait((first,))
+            if self._records[0][2] is None or self._records[0][2].done():
+                return
+
+    def finished(self) -> Iterator[tuple[Output, ContentReply | None]]:
+        """Yield and remove the records at the beginning that wait for nothing."""
+        while self._records:
+            output, size, content = self._records[0]
+            if content is not None and not content.done():
+                return
+            self._records.popleft()
+            self._bytes -= size
+            self._waiting -= content is not None
+            yield output, None if content is None else content.result()
+
+    async def wait_for_all(self) -> None:
+        """Wait until no record waits."""
+        if waiting := [content for _, _, content in self._records if content is not None]:
+            await asyncio.wait(waiting)
+
+    def cancel(self) -> None:
+        """Forget what waits."""
+        for _, _, content in self._records:
+            if content is not None:
+                content.cancel()
+
+
+def _is_file(output: Destination) -> bool:
+    return output.path != "-" and not is_url(output.path)
+
+
+def _publish(unfinished: Path, target: Path) -> None:
+    """Give a complete file its name. An output without records has made no file; then the target is empty."""
+    try:
+        if not unfinished.exists():
+            unfinished.touch()
+        os.replace(unfinished, target)
+    except OSError as error:
+        raise SinkError(f"{target}: {error.strerror}") from None
+
+
+def _html_of(record: PageRecord | ItemRecord) -> tuple[bytes, str] | None:
+    """Return body and encoding of a fetched HTML page; None: the record is no such page, or has no body."""
+    if not isinstance(record, PageRecord) or not record.success or not record.body:
+        return None
+    if record.body_encoding == "base64":
+        try:
+            body, encoding = base64.b64decode(record.body), record.encoding or "utf-8"
+        except ValueError:
+            return None
+    else:
+        body, encoding = record.body.encode("utf-8", "replace"), "utf-8"
+    return (body, encoding) if is_html(record.content_type, body) else None
