@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from gossamer.extract.page import Page
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import from_user_input
 from gossamer.settings import Settings, load
+from gossamer.valkey.datadir import delete_data_dir
 
 log = logging.getLogger("gossamer")
 
@@ -38,6 +40,11 @@ log = logging.getLogger("gossamer")
 _TURNS = 4
 """Turns of the event loop before an async loop starts its crawl. May be more. An async loop that was left by `break` is
 closed by Python in a task of its own, which has to tell that crawl to stop before one in the same directory starts."""
+_TEMPORARY = "gossamer-crawl-"
+"""First part of the names of temporary data directories. May be changed: leftovers under the old name then stay."""
+_LEFTOVER_SECONDS = 60.0
+"""Age of a temporary data directory from which it may be a leftover. Must exceed the time between its making and the
+start of its server, which locks it."""
 _stopping: dict[Path, BackgroundTask[CrawlResult]] = {}
 """Crawls of this program that were told to stop, by their data directory: the next one there waits for the end."""
 
@@ -275,6 +282,7 @@ class Crawler:
                 del _stopping[self._settings.data_dir]
             if self._temporary:
                 shutil.rmtree(self._settings.data_dir, ignore_errors=True)
+                _delete_leftovers()
 
     def _wants(self, record: PageRecord) -> bool:
         """Return whether the loop gets a page. Called in the thread of the crawl, for each page."""
@@ -333,7 +341,7 @@ class _Control:
         self.was_interrupted = False
 
     def say(self, sentence: str) -> None:
-        log.info("%s", sentence)  # what is wrong is logged as a warning where it is noticed
+        log.warning("%s", sentence)
 
     def update(self, snapshot: Snapshot) -> None:
         """Do nothing: a program counts its own pages."""
@@ -353,6 +361,15 @@ class _Control:
             task.cancel()
 
 
+def _delete_leftovers() -> None:
+    """Delete temporary data directories that killed programs of this user have left."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError, BadInput):
+            status = path.stat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _LEFTOVER_SECONDS:
+                delete_data_dir(path)
+
+
 def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     """Return the settings of a crawl, and whether their data directory is a temporary one. Raises BadInput.
 
@@ -362,7 +379,8 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     values.setdefault("crawl.output", ())
     temporary = "data_dir" not in values and not values["crawl.output"]
     if temporary:
-        values["data_dir"] = Path(tempfile.gettempdir()) / f"gossamer-{os.getpid()}-{os.urandom(6).hex()}"
+        # Made when the crawl starts, and not here: a crawl that never does leaves nothing.
+        values["data_dir"] = Path(tempfile.gettempdir()) / f"{_TEMPORARY}{os.urandom(8).hex()}"
     return load(values, config=_config(options)), temporary
 
 

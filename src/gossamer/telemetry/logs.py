@@ -93,9 +93,11 @@ class Troubles:
     label, so a name must be stable, and there must not be many of them.
     """
 
-    def __init__(self, notify: Callable[[str], None] | None = None) -> None:
-        """`notify` shows a message to a person. None: messages only go to the log."""
+    def __init__(self, notify: Callable[[str], None] | None = None, *, level: int = logging.WARNING) -> None:
+        """`notify` shows a message to a person. None: messages only go to the log. `level`: that of the log's lines on
+        beginnings and ends; lower where `notify` writes to the same log."""
         self._notify = notify
+        self._level = level
         self.current: dict[str, str] = {}
         """Messages by name."""
 
@@ -104,7 +106,7 @@ class Troubles:
         if name in self.current:
             return
         self.current[name] = message
-        log.warning("%s %s: %s", TROUBLE_BEGAN, name, message)
+        log.log(self._level, "%s %s: %s", TROUBLE_BEGAN, name, message)
         if self._notify:
             self._notify(message)
 
@@ -121,6 +123,6 @@ class Troubles:
         """Remove a problem. Does nothing when no problem of this name is recorded."""
         if self.current.pop(name, None) is None:
             return
-        log.warning("%s %s", TROUBLE_ENDED, name)
+        log.log(self._level, "%s %s", TROUBLE_ENDED, name)
         if self._notify:
             self._notify(message)

@@ -8,6 +8,7 @@ texts of errors, the prefix of the short directory, and how much of the log an e
 import contextlib
 import fcntl
 import os
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -147,6 +148,19 @@ def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:
         pid, _, command = lock.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
         raise FrontierBusy(f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); --data-dir names another")
     return held
+
+
+def delete_data_dir(path: Path) -> bool:
+    """Delete a data directory with all that is in it, unless a process uses it. Returns whether it is gone."""
+    held = HeldLock.acquire(path / _LOCK, f"{os.getpid()} which deletes it\n") if path.is_dir() else None
+    if held is None:
+        return not path.is_dir()
+    try:
+        DataDir(path).remove_address()
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        held.release()
+    return not path.is_dir()
 
 
 def running_address(data_dir: Path) -> str | None:

@@ -179,7 +179,8 @@ class _WorkerParts:
             include_links=bus is not None,
             redact=settings.records.secrets == "redact",
         )
-        self.troubles = Troubles(say)
+        # A program that reads the pages gets the messages through its log.
+        self.troubles = Troubles(say, level=logging.WARNING if reader is None else logging.INFO)
         self.retrier = Retrier(self.troubles)
         self.tally = Tally()
         self._sink = _sink(settings, bus, run, self._on_missing)
