@@ -41,11 +41,11 @@ class CommitLimits:
 
 
 _CLOSE_SECONDS = 3.0
-"""Longest wait for settlements after the reader of an output went away. May be changed: pages that are not settled by
-then are fetched and written again when the crawl is resumed."""
+"""Longest wait for settlements after the reader of an output (such as a pipe) went away. May be changed: pages that are
+not settled by then are fetched and written again when the crawl is resumed."""
 _BATCHES_IN_PROGRESS = 2
-"""The disk writes of one batch overlap the frontier's round trips of the other. May be changed: 1 is slower, more take
-memory."""
+"""Batches that are committed at a time (slots): the disk writes of one overlap the frontier's round trips of the other.
+May be changed: 1 is slower, more take memory."""
 
 
 class Committer:
@@ -244,8 +244,11 @@ class Committer:
                     await self._commit_changed.wait()
 
     async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
-        """Steps 2 and 3 with several shards. Once a shard has failed, the batch leaves its slot to the next one, while
-        `waiting_bytes` allow it, and waits."""
+        """Steps 2 and 3 with several shards.
+
+        If no shard fails, the batch keeps its slot until it is settled. Once a shard has failed, the batch waits for it
+        and releases its slot for the next batch, if `waiting_bytes` have room for its links; else it keeps the slot.
+        """
         shard_failed = asyncio.Event()
         outlinks = Outlinks(batch, self._frontier, self._retrier, shard_failed.set)
         settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, shard_failed.set))
@@ -271,21 +274,25 @@ class Committer:
     async def _settle_by_shard(
         self, batch: Sequence[FinishedLease], outlinks: Outlinks, on_failure: Callable[[], None]
     ) -> None:
-        """Add the outlinks, then settle the pages. A page waits only for the shards that it and its links live on."""
+        """Add the outlinks, then settle the pages. A page waits only for the shards that it and its links live on.
+
+        First all links get a short time to be added, so that most pages are settled together. Then, whenever a shard
+        has added its links, the pages that waited only for this are settled.
+        """
         async with asyncio.TaskGroup() as group:
             adding: Collection[asyncio.Task[None]] = outlinks.add_all(group)
             if adding:
                 _, adding = await asyncio.wait(adding, timeout=_BATCH_WAIT_SECONDS)
             waiting = list(batch)
             while waiting:
-                ready: dict[int, list[FinishedLease]] = {}
+                ready_by_shard: dict[int, list[FinishedLease]] = {}
                 not_ready = []
                 for page in waiting:
                     if outlinks.all_added(page):
-                        ready.setdefault(page.settlement.lease.shard, []).append(page)
+                        ready_by_shard.setdefault(page.settlement.lease.shard, []).append(page)
                     else:
                         not_ready.append(page)
-                for shard, pages in ready.items():
+                for shard, pages in ready_by_shard.items():
                     group.create_task(self._settle_on(shard, pages, outlinks, on_failure))
                 waiting = not_ready
                 if waiting:

@@ -3,8 +3,9 @@
 The frontier is the store of the requests that wait, divided into shards by domain. A lease is its loan of a request to
 this worker.
 
-Safe to change: the estimates below as they say, and how links are grouped into calls. Fixed: the names of additions
-(`_call_id`), because links would be added twice after a crash.
+An addition is one call that gives the frontier some links. Safe to change: the estimates below as they say, and how
+links are grouped into additions. Fixed: the names of additions (`_call_id`), because links would be added twice after a
+crash.
 """
 
 import asyncio

@@ -4,8 +4,9 @@ docs/adr/0010-own-robots-rules-and-encoding-labels.md compares the labels with t
 
 Safe to change: the numbers and candidates of the detection, which is a guess. Fixed: the labels (WHATWG Encoding
 standard) and the order of the sources in `decode`; the names of codecs, which are in the records of pages; that no
-page makes a function raise; and that no expression backtracks (hence the possessive quantifiers, `++` and `*+`), or a
-page could stop a worker.
+page makes a function raise; and that every expression takes time proportional to the text, or a page could stop a
+worker. Neighbouring parts of an expression that match the same characters therefore have possessive quantifiers (`++`,
+`*+`), which never give a character back.
 """
 
 import codecs
@@ -56,6 +57,7 @@ def _codec_of_meta(start: bytes, position: int) -> str | None:
     while (match := _ATTRIBUTE.match(start, position)) is not None:
         name, *values = match.groups()
         value = next((value for value in values if value is not None), b"")
+        # Latin-1 has a character for every byte, so it never fails; real labels are ASCII.
         attributes.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
         position = match.end()
     label: str | None = attributes.get("charset")
@@ -64,7 +66,8 @@ def _codec_of_meta(start: bytes, position: int) -> str | None:
     return codec_of(label) if label else None
 
 
-# Labels of the WHATWG Encoding standard by Python codec, and `latin-1`. That list does not change any more.
+# Labels of the WHATWG Encoding standard by Python codec. That list does not change any more. `latin-1` is added, which
+# is no label of the standard but occurs on the web.
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
     "cp866": "866 cp866 csibm866 ibm866",
@@ -124,27 +127,28 @@ def codec_of(label: str) -> str | None:
 
 
 _DETECTED_BYTES = 4096
-"""Bytes around the first non-ASCII byte that detection without a declaration looks at. Tuning only: more guess better
-and are slow."""
+"""Size of the sample around the first non-ASCII byte, from which an undeclared encoding is guessed. Tuning only: a
+larger sample gives better guesses and takes longer."""
 
 _BYTES_PER_ERROR = 1000
-"""Bytes of UTF-8 that may have one invalid place, such as a cut string or a pasted quotation. Tuning only: fewer read
-more pages of other encodings as UTF-8."""
+"""UTF-8 may have one invalid place (a cut string, a pasted quotation) in every so many bytes. Tuning only: with a
+smaller number, more pages in other encodings are taken for UTF-8."""
 
 _CANDIDATES = (
     "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r",
     "koi8_u", "gb18030", "big5", "euc_jp", "cp932", "euc_kr", "cp949",
 )  # fmt: skip
-"""Encodings that the detector may return, by Python codec: those of pages without a declaration. Their rare relatives
-would fit as well or better by chance. May be changed: each takes time."""
+"""Python codecs that the detector may return: the encodings that pages without a declaration really have. A rarer
+encoding of the same script (such as ISO 8859-5 beside windows-1251) is left out, because it would often fit a text
+better by chance. May be changed: each takes time."""
 
 _TIE_MARGIN = 0.02
 """Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one.
 Tuning only."""
 
 _SNIFFED_BYTES = 1024
-"""Bytes that are searched for the first HTML tag of a body without a type. May be changed: fewer miss pages that begin
-with long comments, and their links."""
+"""Bytes that are searched for the first HTML tag of a body without a type. May be changed: with a smaller number, a
+page that begins with long comments is not recognised as HTML, and its links are lost."""
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _BOM_STARTS = tuple(bom for bom, _ in _BOMS)
@@ -157,7 +161,8 @@ _TEXTUAL = re.compile(
 _HTML_TYPE = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\s*(?:;|,|\Z)", re.IGNORECASE)
 _XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
 _UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
-# The part before the first tag is possessive, because a row of comments has countless ways to be split in two.
+# The part before the first tag is possessive: `<!--.*?-->` may end at any later `-->`, so a row of comments could be
+# divided in exponentially many ways, all of which would be tried where no tag follows.
 _HTML_START = re.compile(
     rb"\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
     rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])",
@@ -297,5 +302,7 @@ def _detected(body: bytes) -> DecodedText:
         for match in matches
     ):
         return _decoded(body, "cp1252")
-    guessed = _decoded(body, codec_of(best.encoding.replace("_", "-")) or best.encoding)
+    # Read as a label, the detector's name means the larger encoding that pages really have: `big5` means big5hkscs.
+    label = best.encoding.replace("_", "-")
+    guessed = _decoded(body, codec_of(label) or best.encoding)
     return guessed if guessed.strict_ok else _decoded(body, "cp1252")

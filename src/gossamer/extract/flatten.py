@@ -5,8 +5,8 @@ every paragraph. 500 KB of `<div>` take 15 seconds that way, 30 KB of nested `<b
 pages, and pages of many tags, are parsed without the elements that links do not need, so that nothing nests.
 
 Safe to change: the limits below, as far as they say. Fixed: `flatten` keeps every tag that `links.py` reads and cuts no
-tag in two, or links are lost; and no expression here may backtrack (hence the possessive quantifiers), or a page could
-stop a worker.
+tag in two, or links are lost; and every expression takes time proportional to the page (hence the possessive
+quantifiers, `++` and `*+`, which never give a character back), or a page could stop a worker.
 """
 
 import re
@@ -64,19 +64,19 @@ _KEPT = frozenset((b"a", b"area", b"base", b"link", b"meta"))
 
 
 def is_costly(html: bytes) -> bool:
-    """Return whether a parser might take far more time or memory than the page's size suggests.
+    """Return whether a parser might take far more time or memory than the page's size suggests: because it has many
+    tags, may reopen many formatting elements, or has a huge tag.
 
     Cheap; in doubt True, which costs a page little."""
     tags = html.count(b"<")
     if tags > _MAX_TAGS:
         return True
+    # At worst, every tag reopens all formatting elements. First the cheap upper estimate of their number.
     if tags > _HARMLESS_TAGS and len(_PERHAPS_FORMATTING.findall(html)) * tags > _MAX_REOPENED:
-        # Each distinct element is reopened up to three times (the standard's "Noah's Ark clause").
         formatting = _FORMATTING.findall(html)
-        if (
-            len(formatting) * tags > _MAX_REOPENED
-            and min(len(formatting), 3 * len(set(formatting))) * tags > _MAX_REOPENED
-        ):
+        # Of equal elements, at most three are reopened (the standard's "Noah's Ark clause").
+        reopened_at_once = min(len(formatting), 3 * len(set(formatting)))
+        if reopened_at_once * tags > _MAX_REOPENED:
             return True
     return len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)
 

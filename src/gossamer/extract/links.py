@@ -168,7 +168,7 @@ class LinkExtractor:
         extractor's own.
         """
         active_scope = scope or self._scope
-        if active_scope is None:  # a mistake of the caller, whatever the page
+        if active_scope is None:  # a mistake in the calling code; no page can cause it
             raise ValueError("this extractor has no scope; pass one to extract()")
         links = Links(base=base_url, texts=[] if self._texts else None)
         charset = None if encoding is None or is_utf8(encoding) else encoding
@@ -222,8 +222,9 @@ class LinkExtractor:
         self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
 
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links, scope: LinkScope) -> None:
-        """Sort the hrefs into new URLs, repeats and dropped ones. The loop runs for each href of each page, so it must
-        not get slower."""
+        """Sort the hrefs into new URLs, repeats (of an href or URL of this page) and dropped ones, which are counted by
+        outcome: remembered from an earlier page, invalid, the page itself, refused by the scope, beyond MAX_URL_BYTES.
+        The loop runs for each href of each page, so it must not get slower."""
         base, dropped = links.base, links.dropped
         # Outcomes of hrefs that were met before, by the pages on which such an href means the same (see `HrefMemory`).
         anywhere, on_site, in_directory = self._memory.recall(self._namespace, base)

@@ -96,8 +96,8 @@ class HrefMemory:
         )
 
     def keep(self, namespace: Hashable, base: str, hrefs: Iterable[str], outcome: str) -> None:
-        """Remember the outcome of hrefs in a document with this base URL, except hrefs whose meaning depends on the
-        whole URL.
+        """Remember the outcome of hrefs in a document with this base URL. Not remembered are hrefs that are long,
+        written in an unusual way (with white space), or whose meaning depends on the whole URL (`?page=2`, `http:x`).
 
         The very object `outcome` is kept: `links.py` compares it by identity."""
         anywhere, on_site, in_directory = (

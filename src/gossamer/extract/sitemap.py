@@ -48,7 +48,8 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
     view, at = memoryview(body), 0
     while body.startswith(_GZIP_START, at) and size <= limit:
         member = zlib.decompressobj(wbits=_GZIP_FORMAT)
-        # It grows from a small start, because zlib copies what follows a member, and there may be many members.
+        # Small pieces first, because zlib copies the rest of a piece in which a member ends, and there may be many
+        # short members.
         given_bytes = _FIRST_PIECE_BYTES
         while not member.eof and size <= limit:
             given = view[at : at + given_bytes]
@@ -120,7 +121,7 @@ class _Reader:
         self.found = SitemapEntries()
         self._url = url
         self._seen: set[str] = set()
-        self._parent = ""  # name of the open `url` or `sitemap` element with its prefix; empty: none is open
+        self._parent = ""  # name of the open `url` or `sitemap` element with its XML prefix; empty: none is open
         self._inside_loc = False
         self._text: list[str] = []  # parts of the text in the open `loc`
         self._text_length = 0
@@ -163,7 +164,7 @@ class _Reader:
                     self.found.cut = True
                     return
                 *lines, rest = (rest + decoder.decode(piece)).splitlines() or [""]
-                if piece.endswith(b"\n"):
+                if piece.endswith(b"\n"):  # the last line is complete; else the next piece goes on with it
                     lines.append(rest)
                     rest = ""
                 for line in lines:

@@ -132,11 +132,12 @@ def encode(answer: Answer, *, head_only: bool, close: bool) -> bytes:
         content = _head(answer, len(body), close)
         if not head_only:
             content += body
-    if answer.ending is Ending.WHOLE:
+    if answer.ending is Ending.WHOLE or head_only:
         return content
     if answer.ending is Ending.STALL:
-        return content[: len(content) - len(body)] if not (head_only or answer.raw) else content
-    return content[: len(content) - (len(body) + 1) // 2] if not head_only else content
+        return content if answer.raw else content[: len(content) - len(body)]
+    left_out = (len(body) + 1) // 2  # RESET, CUT
+    return content[: len(content) - left_out]
 
 
 _REASONS = {int(status): status.phrase for status in HTTPStatus}

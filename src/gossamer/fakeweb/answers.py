@@ -246,7 +246,8 @@ class Answers:
         return host in self._mounted_hosts or self.site.host_number(host) is not None
 
     def answer(self, host: str, path: str) -> Answer:
-        """Return the answer for a path (with its query) on a lower-case host name without port."""
+        """Return the answer for a path (with its query) on a lower-case host name without port: a mounted one, a cached
+        page, robots.txt or a sitemap, or what the fate of the page is (see `Fate`)."""
         if self._mounts:
             mounted = self._mounted(host, path)
             if mounted is not None:
@@ -270,7 +271,7 @@ class Answers:
         if self.site.heals(fate):
             if key in self._healed:
                 return self._page(key, page, at_home=True, cached=False)
-            self._healed.add(key)
+            self._healed.add(key)  # the first request fails, the next ones succeed
         failure = self._failures.get(fate)
         if failure is not None:
             return failure

@@ -2,8 +2,7 @@
 
 Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
 request that the journal (the access log) began is ended there once, when the kernel has all of its answer or the
-connection is gone. Tests judge crawlers by these times, so no buffer may hold data back from the
-kernel.
+connection is gone. Tests judge crawlers by these times, so no buffer may hold data back from the kernel.
 """
 
 import asyncio
@@ -204,7 +203,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begin(self, request: _Request) -> None:
-        """Get the answer to a request, log the request, and send the answer, now or after its delay."""
+        """Get the answer to a request, log the request, and send the answer, now or after its delay. The answer comes
+        from the control host (never logged or delayed), an extra site, or the generated and mounted pages."""
         server = self._server
         self._busy = True
         self._how = How.LEFT
@@ -249,7 +249,8 @@ class Connection(asyncio.Protocol):
             self._finish(answer.ending)
 
     def _finish(self, ending: Ending) -> None:
-        """End the request as its answer requires, now that the kernel has taken everything."""
+        """End the request as its answer requires, now that the kernel has taken everything: stay silent until the
+        client leaves, go on with the next request, reset the connection, or close it."""
         if ending is Ending.STALL:
             self._how = How.STALL
             return

@@ -186,7 +186,7 @@ class Site:
         """Return the `out_degree` pages that this one links to, in the order of its HTML; a page may be there twice.
 
         First the navigation, then the page's children in a tree over the host's pages, by which every page can be
-        reached, then random ones, of which a share leads to other hosts.
+        reached (page 3 has the children 7 and 8), then random ones, of which a share leads to other hosts.
         """
         spec, host, number = self.spec, page.host, page.number
         pages, degree = spec.pages, spec.out_degree

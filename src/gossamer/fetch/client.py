@@ -186,10 +186,14 @@ class HttpClient:
         `wait_for_room`: True: the caller counts the bodies that it keeps in the budget. While these fill it, a complete
         response waits here before it is decoded, because a small body may be large when decoded.
 
-        Raises the subclasses of FetchError; BadUrl and BadInput for an invalid request. If a kept connection is lost
-        before the first byte of the response, an idempotent request without `send_by` is sent once more on a new
-        connection; one with `send_by` raises ConnectionLost as `repeatable`. After some such losses connections to the
-        origin are not reused (see `LostConnections`). Cancelling closes the connection.
+        Raises the subclasses of FetchError; BadUrl and BadInput for an invalid request. Cancelling closes the
+        connection. If the connection is lost, there are three cases:
+        - it was kept from an earlier request, no byte of the response has come, the method is idempotent, and there is
+          no `send_by`: the request is sent once more, on a new connection
+        - the same with `send_by`: ConnectionLost is raised as `repeatable`
+        - else: ConnectionLost is raised
+
+        After some losses of kept connections, those to the origin are not reused (see `LostConnections`).
         """
         if self._loop is None or self._closed:
             self._begin()
@@ -214,8 +218,7 @@ class HttpClient:
             try:
                 await self._send(plan, checkout, wire, reader, deadline)
             except ConnectionLost as error:
-                # The server closed the connection while the request was on its way (allowed by RFC 9112, section
-                # 9.3.1).
+                # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
                 if not self._may_repeat(request, plan, checkout, reader):
                     raise
                 if request.send_by is not None:
@@ -312,8 +315,8 @@ class HttpClient:
                 if connection is not None:
                     return _Checkout(connection, key, kept=True)
         seconds_left = self._timeouts.connect
-        for addresses_left in range(len(plan.ips), 0, -1):
-            ip = plan.ips[-addresses_left]
+        for index, ip in enumerate(plan.ips):
+            addresses_left = len(plan.ips) - index  # this one included
             key = plan.key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:

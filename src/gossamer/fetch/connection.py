@@ -158,10 +158,11 @@ class HttpConnection(asyncio.Protocol):
         self._session = context, server_hostname
 
     def send(self, request: bytes, reader: ResponseReader, *, deadline: float) -> asyncio.Future[ResponseReader]:
-        """Send a request. The future returns `reader` when the response is complete, or raises a FetchError. The caller
-        must then consume the reader's `complete_bytes` in the budget.
+        """Send a request. The future returns `reader` when the response is complete, or raises a FetchError.
 
-        To cancel, call `abort`. A request on a connection that is `closed` fails with ConnectionLost.
+        The budget counts a body while it is received (`take`) and when it is complete (`complete`), until the caller
+        calls the budget's `consume` with the reader's `complete_bytes`; the bytes of a failed one are released here. To
+        cancel, call `abort`. A request on a connection that is `closed` fails with ConnectionLost.
         """
         self._result = result = self._loop.create_future()
         self._reader = reader

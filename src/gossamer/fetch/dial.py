@@ -318,7 +318,8 @@ class ConnectionPlan:
         origin, proxy = self.origin, self.proxy
         if proxy is None:
             return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)
-        # A plain proxy accepts requests for any host on one connection; a tunnel leads to one host and address.
+        # One connection to a plain proxy may serve requests for any host; one with a tunnel leads to one host and
+        # address.
         host = "" if self.absolute_form else f"{origin.host}:{origin.port}:{self.target_ip}"
         return PoolKey(origin.scheme, host, ip, proxy.port, self.proxy_url, self.insecure)
 

@@ -168,8 +168,12 @@ class Resolver:
     def _judge(self, name: str, found: Iterable[str], *, allow_all: bool = False) -> _Resolution:
         """Ask the guard about each address. `allow_all`: the operator named the address, so it may be private."""
         every = tuple(_interleave(found))
-        allow_all = allow_all or name in self._private_hosts
-        reasons = {} if allow_all else {ip: reason for ip in every if (reason := self._refused(ip)) is not None}
+        reasons: dict[str, str] = {}  # by refused address
+        if not allow_all and name not in self._private_hosts:
+            for ip in every:
+                reason = self._refused(ip)
+                if reason is not None:
+                    reasons[ip] = reason
         return _Resolution(
             approved=tuple(ip for ip in every if ip not in reasons),
             every=every,

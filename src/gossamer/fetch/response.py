@@ -1,7 +1,8 @@
 """Reads one HTTP/1.x response from bytes, without a socket: llhttp does the framing, this module the bounds (RFC 9112).
 
-The parser gets whole heads, which are cut out here. So an interim (1xx) response ends where its head ends, the raw head
-is available, and a malformed one can be repaired and parsed again.
+A head is a status line, headers and an empty line. The parser gets whole heads, which are cut out here. So an interim
+(1xx) response ends where its head ends, the raw head is available, and a malformed head can be repaired and parsed
+again.
 
 Safe to change: the faults that `repair_head` repairs, as long as a repaired head has one meaning only; the bounds are
 in `ResponseLimits`. Fixed: `keep_alive` must be False whenever the end of a response is in doubt (a repaired head,
@@ -28,18 +29,19 @@ def repair_head(head: bytes) -> bytes:
     """
     status_line, *lines = _LINE_END.split(head.rstrip(b"\r\n"))
     fields = _unfold(lines)
-    lengths = {
-        part.strip() for name, value in fields if name.lower() == b"content-length" for part in value.split(b",")
-    }
-    encoded = any(name.lower() == b"transfer-encoding" for name, _ in fields)
-    repaired = [status_line]
-    length_given = False
+    lengths: set[bytes] = set()  # the different values of Content-Length, also of one header that repeats its value
     for name, value in fields:
-        if name.lower() == b"content-length" and len(lengths) <= 1:
-            if encoded or length_given:
+        if name.lower() == b"content-length":
+            lengths.update(map(bytes.strip, value.split(b",")))
+    keeps_length = not any(name.lower() == b"transfer-encoding" for name, _ in fields)
+    repaired = [status_line]
+    for name, value in fields:
+        # Different lengths are left as they are: the parser refuses them.
+        if name.lower() == b"content-length" and len(lengths) == 1:
+            if not keeps_length:
                 continue
-            length_given = True
-            value = next(iter(lengths))
+            keeps_length = False  # the next one only repeats it
+            (value,) = lengths
         repaired.append(name + b": " + value)
     return b"\r\n".join([*repaired, b"", b""])
 
@@ -64,8 +66,9 @@ def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
 _START = b"HTTP/1."
 _VERSION = slice(5, 8)
 _REASON = slice(13, None)
-_FRAMING_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
-"""Lengths of the names that `_note_framing` reads. Another name that it is to read must be added here."""
+_FRAMING_NAME_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
+"""Lengths of the names that `_note_framing` reads, so that few other headers reach it: comparing a length costs less
+than `lower`. Another name that it is to read must be added here."""
 _EMPTY_LINE_BYTES = len(b"\n\r\n")
 """Longest form of an empty line with the line end before it, by which `_head_end` finds the end of a head."""
 
@@ -165,16 +168,15 @@ class ResponseReader:
                 if not pending.startswith(_START) and not _START.startswith(pending):
                     raise BadResponse(f"it begins with {pending[:40]!r}")
             end = _head_end(pending, self._searched)
-            if (self.received_bytes if end < 0 else self._interim_bytes + end) > self.limits.header_bytes:
+            # All heads together have one limit. While this one has no end, everything received is part of some head.
+            head_bytes = self._interim_bytes + end if end >= 0 else self.received_bytes
+            if head_bytes > self.limits.header_bytes:
                 raise HeadersTooLarge(f"more than {self.limits.header_bytes} bytes")
             if end < 0:
                 self._pending = pending
                 self._searched = max(0, len(pending) - _EMPTY_LINE_BYTES)  # the end may hold a part of an empty line
                 return b""
-            if end == len(pending):
-                self.head, pending = pending, b""
-            else:
-                self.head, pending = pending[:end], pending[end:]
+            self.head, pending = pending[:end], pending[end:]
             self._searched = 0
             self._parse_head()
         self._pending = b""
@@ -223,8 +225,7 @@ class ResponseReader:
             name, _, value = line.partition(":")
             value = value.strip(" \t")
             headers.append((name, value))
-            # Only three headers matter here, and few others have names of the same lengths: cheaper than `lower`.
-            if len(name) in _FRAMING_LENGTHS:
+            if len(name) in _FRAMING_NAME_LENGTHS:
                 self._note_framing(name.lower(), value)
 
     def _note_framing(self, name: str, value: str) -> None:

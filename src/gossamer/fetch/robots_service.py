@@ -365,7 +365,13 @@ class RobotsService:
             done.exception()  # retrieved, because all callers may have been cancelled by now
 
     async def _load_or_fetch(self, key: str, request: FetchRequest) -> _CachedRules:
-        """Return the stored record if it still counts; else fetch the file, or wait for the worker that fetches it."""
+        """Return the stored record if it still counts; else fetch the file, or wait for the worker that fetches it.
+
+        Repeats until one of these ends it:
+        - the store has a record that still counts: it is returned
+        - this worker gets the claim: it fetches the file and saves the record
+        - after twice the life of a claim, neither: the file counts as unreachable, which is not saved
+        """
         claim_seconds = self._fetch_seconds + _CLAIM_MARGIN_SECONDS
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
@@ -413,13 +419,18 @@ class RobotsService:
             return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
 
     async def _follow(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
-        """Fetch the file, following redirects. `earlier`: the expired record, whose count of failures continues."""
+        """Fetch the file, following redirects. `earlier`: the expired record, whose count of failures continues.
+
+        A request that fails has one of three results:
+        - the page's own request would fail, too (the proxy, or the origin cannot be connected to): raised
+        - a redirect leads to an address that the guard blocks: everything is disallowed
+        - any other failure: the file is unreachable
+        """
         origin_host = ada_url.URL(request.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
                 fetched = await self._fetch(request)
             except FetchError as exc:
-                # An origin that cannot be connected to cannot serve the page either: its request fails and is retried.
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 if isinstance(exc, BlockedAddress):

@@ -1,9 +1,10 @@
 """Requests in the frontier: batches to add, leases, settlements, and the payload that travels with a request.
 
-The frontier is the store of waiting requests; an entry is a request in it. Its Lua scripts know the values of Outcome.
-Its counters hold those of DropReason, which clients read. A Payload is stored by field name, without defaults. So
-rename none of these and change no default; a reason, or a field of Payload with a default, may be added. Batch, Lease,
-Settlement and SettleResult exist only in memory: they may change with their users.
+The frontier is the store of waiting requests; an entry is a request in it. What may be changed:
+- Outcome: the frontier's Lua scripts know the values. Fixed.
+- DropReason: the frontier stores the values, and clients read them. A reason may be added, none renamed.
+- Payload: stored by field name, without defaults. A field with a default may be added; names and defaults are fixed.
+- Batch, Lease, Settlement and SettleResult exist only in memory: they may change with their users.
 """
 
 import hashlib
@@ -74,9 +75,11 @@ class SettleResult(StrEnum):
 
 
 MAX_PRIORITY = 60_000
-"""Largest priority of a Scrapy request, and the negative of the smallest; others are clipped. May be smaller; larger
-only up to 2**17 - 1, because the frontier stores a priority, and a turn of 36 bits that orders the queues of the same
-priority, in one float."""
+"""Largest priority of a Scrapy request, and the negative of the smallest; others are clipped.
+
+May be smaller; larger only up to 65,000 (LOWEST_PRIORITY in settle.lua). The frontier orders queues by one float, which
+is exact up to 53 bits: 36 bits for the turns of queues with the same priority leave 17 bits for the priority, and the
+largest floats have another meaning (RESTING in agendas.lua)."""
 MAX_DEPTH = 2**16 - 1
 """Largest depth. Must not change: the frontier stores a depth in two bytes."""
 MAX_DEATHS = 3
@@ -104,8 +107,9 @@ class Batch:
     """Name of this addition: for an hour, a repeat under the same name gets the same result and adds nothing. The
     frontier sets it at the first attempt if `unfiltered`, because seen URLs do not prevent a second addition then."""
     attempt: tuple[str, int] | None = None
-    """Name and number of the `add` call that begins with this batch, while its result is unknown. Set by the
-    frontier."""
+    """Name and number of the `add` call that begins with this batch; None once its result is known. Set by the
+    frontier: when a caller repeats a call that failed, the frontier recognises it by these, and returns the result of
+    the first call instead of reporting its URLs as duplicates."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -134,7 +138,8 @@ class Lease(msgspec.Struct, frozen=True):
     request_id: str
     """Fixed when the request was added, the same on every attempt."""
     identity: bytes
-    """Bytes that make the entry unique beyond spider and URL; empty: these suffice. Only the frontier reads them."""
+    """Bytes that identify the request within its run, if the entry stores some; empty: spider and URL identify it. Only
+    the frontier reads them."""
     charged: float
     """Earliest time at which its hit can have been charged, on this process's monotonic clock."""
     ahead_seconds: float = 0.0
@@ -169,9 +174,9 @@ class Settlement:
 def request_id(run: Run, identity: bytes) -> str:
     """Return the id of a request: 32 hex digits, the same on every attempt.
 
-    `identity`: spider and URL, with the bytes that make the entry unique beyond these. The id is computed from what the
-    entry holds, so the frontier does not store it. The computation must not change: a consumer recognises a repeated
-    record by this id, also after an upgrade.
+    `identity`: bytes that identify the request within its run: those of `Lease.identity`, or spider and URL where it is
+    empty. The id is computed from what the entry holds, so the frontier does not store it. The computation must not
+    change: a consumer recognises a repeated record by this id, also after an upgrade.
     """
     name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
     return hashlib.blake2b(name, digest_size=16).hexdigest()

@@ -136,10 +136,13 @@ class RegexSet:
     def matches(self, url: str) -> bool:
         """Return whether any of the expressions is found in this canonical URL."""
         if self._re2:
-            # The set also contains the empty expression, which always matches. So one match means that nothing else
-            # matched, and no match means that the set ran out of memory: then search the expressions one by one.
+            # The set also contains the empty expression, which always matches. So there are three cases:
+            # several matches: one of the expressions was found; one match: only the empty one; no match: there is no
+            # set, or it ran out of memory, so the expressions are searched one by one.
             matched = () if self._set is None else self._set.Match(url)
-            if len(matched) > 1 or (not matched and any(search(url) for search in self._re2)):
+            if len(matched) > 1:
+                return True
+            if not matched and any(search(url) for search in self._re2):
                 return True
         return any(search(url) for search in self._python) if self._python else False
 
@@ -393,7 +396,7 @@ def domain_name(text: str) -> str:
     """Return a domain or host name in its canonical form. Raises BadInput for a text that is neither."""
     name = text.strip().removeprefix("*.").strip(".")
     if ":" in name and not name.startswith("["):
-        name = f"[{name}]"
+        name = f"[{name}]"  # as URLs have IPv6 addresses
     if name and not any(character in name for character in "/?#@\\ "):
         try:
             return host(canonical(f"http://{name}/"))
@@ -436,16 +439,15 @@ def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
 def covers(old: Terms, new: Terms) -> bool:
     """Return whether a crawl with the terms `old` follows every link that a crawl of the same URLs with `new` follows.
 
-    Expressions are compared as texts: an equivalent `allow_regex` that is written differently counts as different. So
-    False may be wrong, but True must always be right: pages that `new` asked for would not be fetched.
+    Each filter of `old` is compared with that of `new`: none may be stricter. Expressions are compared as texts: an
+    equivalent `allow_regex` that is written differently counts as different. So False may be wrong, but True must
+    always be right: pages that `new` asked for would not be fetched.
     """
-    if new.maxdepth == 0:
+    if new.maxdepth == 0:  # `new` follows no link
         return True
     return (
         (old.maxdepth is None or (new.maxdepth is not None and new.maxdepth <= old.maxdepth))
-        and _domains_cover(old.allowed_domains, new.allowed_domains)
-        and old.allowed_hosts == new.allowed_hosts
-        and old.allowed_prefixes == new.allowed_prefixes
+        and _places_cover(old, new)
         and _contains(old.allow_regex, new.allow_regex)
         and set(old.deny_regex or ()) <= set(new.deny_regex or ())
         and _denied(old) <= _denied(new)
@@ -459,11 +461,20 @@ def _contains(old: Collection[str] | None, new: Collection[str] | None) -> bool:
     return not old or (bool(new) and set(new or ()) <= set(old))
 
 
-def _domains_cover(old: Collection[str] | None, new: Collection[str] | None) -> bool:
-    """Return whether the domains `old`, with their subdomains, contain the domains `new`."""
-    if not old or not new:
-        return not old
-    return all(any(name == domain or name.endswith(f".{domain}") for domain in old) for name in new)
+def _places_cover(old: Terms, new: Terms) -> bool:
+    """Return whether `old` allows every place (domain, host, prefix) that `new` allows. Terms without any allow all.
+
+    Hosts and prefixes must be the same; a domain of `new` may lie below one of `old`.
+    """
+    if old.allowed_hosts != new.allowed_hosts or old.allowed_prefixes != new.allowed_prefixes:
+        return False
+    old_domains, new_domains = old.allowed_domains or (), new.allowed_domains or ()
+    if not (old.allowed_hosts or old.allowed_prefixes):
+        if not old_domains:
+            return True  # everywhere
+        if not new_domains:
+            return False  # `new` goes everywhere
+    return all(any(name == domain or name.endswith(f".{domain}") for domain in old_domains) for name in new_domains)
 
 
 def _denied(terms: Terms) -> frozenset[str]:

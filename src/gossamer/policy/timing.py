@@ -5,13 +5,16 @@ budget for a certain moment (the start time) and hands out the request as a leas
 would come together with requests that were charged for later moments.
 
 A worker cannot compare its clock with the frontier's. It knows when it sent a call, how long the reply took, and how
-long replies usually take. The reply may have been delayed by the difference, possibly after the hit was charged, so the
-worker counts that difference as lateness. All times are in seconds; those of one call are on one monotonic clock.
+long replies usually take. Example: replies usually take 2 ms, and this one took 300 ms. The hit may have been charged
+298 ms ago, if only the reply was held up; the worker assumes this worst case and counts the hit as 298 ms late. All
+times are in seconds; those of one call are on one monotonic clock.
 
 Nothing here is stored, so workers of two versions may run side by side. The limits of lateness and spacing may become
 stricter, at the cost that their docstrings name; looser ones break what docs/explanation/guarantees.md promises to
 sites.
 """
+
+from typing import NamedTuple
 
 START_WITHIN_SECONDS = 0.1
 """Longest time after its start time in which a lease may be started; later, it goes back to its queue. May be lowered:
@@ -19,36 +22,34 @@ busy workers then return more leases."""
 
 _SEND_WITHIN_FACTOR = 1.5
 """A request that has no connection this many times `max_start_delay` after its start time is not sent. May be lowered,
-but not to 1, or no time is left for connecting. START_WITHIN_SECONDS times this is 0.15 s: a site may see hits at most
-0.2 s closer together than they were charged, and the rest is left for the network."""
+but not to 1, or no time is left for connecting.
+
+The product with START_WITHIN_SECONDS is the longest lateness, 0.15 s. So if one request is that late and the next is
+punctual, they leave 0.15 s closer together than they were charged. Sites are promised at most 0.2 s; the remaining
+0.05 s are left for differences of the network."""
 
 _MAX_DELAY_SHARE = 2 / 3
-"""Share of the even gap by which a request may start late. _SEND_WITHIN_FACTOR times this must not exceed 1: a request
-is then sent before the next but one is due, so that three in a row cannot come together."""
+"""Share of the even gap (the time between two hits that follow each other evenly) by which a request may start late.
+
+_SEND_WITHIN_FACTOR times this must not exceed 1, and is 1 now: a request is sent at the latest when the next one is
+due. Two in a row may then come together, but never three."""
 _EVENT_LOOP_SECONDS = 0.02
 """Delay that every request may have, because a busy event loop is not more punctual. Where hits are closer together
 than this, returning late leases could not keep them apart, and a busy worker would return most of its leases; there
 only `Pacing` spaces the requests. May be lowered: busy workers then return more leases."""
 
-_KEPT_SHARE = 0.6
-"""Share of the time between two start times that is always kept. The frontier's scripts shorten that time to no less
-than nine tenths of the even gap (CATCH_UP in windows.lua), so half the gap is kept. May be raised, up to 1: more
-requests then become too late after a stall."""
-_DOMAINS_KEPT = 10_000
-"""Domains whose last request `Pacing` remembers. May be changed: more take memory; when there are more, all are
-forgotten, and two requests of each may come closer together once."""
 _RISE_FACTOR = 1.5
 _RISE_SECONDS = 0.005
-"""The estimated round-trip time rises per reply at most by this factor and then by these seconds. May be changed:
-larger values let one delayed reply hide that its request is late; with smaller ones a worker returns requests for
-longer after the network has become slower."""
+"""One reply raises the estimate of the round-trip time to at most the old estimate times this factor, plus these
+seconds. May be changed: larger values let one delayed reply hide that its request is late; with smaller ones a worker
+returns requests for longer after the network has become slower."""
 
 
 def round_trip_estimate(before: float, took: float) -> float:
     """Return a new estimate of the round-trip time, from the old one (0: none) and the time of the last reply.
 
     The estimate falls at once and rises slowly: one delayed reply raises it only a little, a longer route raises it to
-    the new time within some calls.
+    the new time within some calls. The first estimate is at most 5 ms: the first reply, too, may have been delayed.
     """
     return min(took, before * _RISE_FACTOR + _RISE_SECONDS)
 
@@ -70,13 +71,24 @@ def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
     return now - start > max_start_delay(spacing)
 
 
+_KEPT_SHARE = 0.6
+"""Share of the time between two start times that `Pacing` always keeps. The frontier's scripts hand out start times at
+least 0.9 of the even gap apart (CATCH_UP in windows.lua), so 0.54 of the gap is kept: more than the half that is
+promised. May be raised, up to 1: more requests then become too late after a stall."""
+_MAX_PACED_DOMAINS = 10_000
+"""Domains whose last request `Pacing` remembers. May be changed: more take memory; when there are more, all are
+forgotten, and two requests of each may come closer together once."""
+
+
 class Pacing:
     """Spaces the requests that one process sends to a domain, also when several were delayed together.
 
     After a pause of the process, or when several requests waited for one robots.txt, all may be due at once. Each of
-    them then keeps a share of the time that lies between its start time and that of the request before it. Hits of one
-    budget have start times that are an even gap apart. Hits of two budgets of the domain (for example of two spiders)
-    may have the same start time, and their requests start together.
+    them then keeps a share of the time that lies between its start time and that of the request before it. Example:
+    requests are charged for 0, 10 and 20 ms, and the process pauses until 50 ms. They start at 50, 56 and 62 ms.
+
+    Hits of one budget have start times that are an even gap apart. Hits of two budgets of the domain (for example of
+    two spiders) may have the same start time, and their requests start together.
     """
 
     def __init__(self) -> None:
@@ -95,7 +107,7 @@ class Pacing:
         if is_late(start, spacing, now=at):
             return None
         if spacing and start >= last_start:
-            if len(self._last) >= _DOMAINS_KEPT:
+            if len(self._last) >= _MAX_PACED_DOMAINS:
                 self._last.clear()
             self._last[domain] = start, at
         return at
@@ -106,56 +118,66 @@ _SLOW_HOST_SECONDS = 10.0
 again, or a host that always connects slowly is never fetched."""
 _MAX_SLOW_HOSTS = 10_000
 """Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
-_FIRST_ALLOWANCE_SECONDS = 0.2
-"""First allowance of a slow host. A larger one is found sooner; after a stall of the process, requests that were
-connecting may come closer together by it."""
+_ALLOWANCE_STEP_SECONDS = 0.2
+"""The allowance of a slow host rises at most to twice the last one and this much more: to 0.2 s, then 0.6 s, then
+1.4 s. With a larger step, fewer requests are given back until the allowance suffices; after a stall of the process,
+requests that were connecting may come closer together by it."""
 
 _VARIATION = 1.25
 """Allowance as a multiple of the time that connecting took, because it never takes the same. With less, more requests
 are given back; with more, they may come closer together after a stall."""
 
 
+class _SlowHost(NamedTuple):
+    allowance: float
+    """Seconds."""
+    raised_at: float
+    """Time at which the allowance was raised last."""
+    known_until: float
+
+
 class SlowHosts:
     """Estimates how long connecting takes to hosts where requests were not sent in time because of it.
 
     A request that is not sent leaves its connection to the next one. If that is lost meanwhile, the next request must
-    not be given back, too: a host that always connects slowly would never be fetched. Requests to such a host may
-    therefore be sent later, by the time that connecting usually takes: all are late by about the same time, so they
-    stay apart. One that takes much longer was held up, as all are by a stall of the process, and is not sent.
+    not be given back, too: a host that always connects slowly would never be fetched. Requests to such a host get an
+    allowance: they may be sent later by the time that connecting usually takes. All are late by about the same time, so
+    they stay apart. One that takes much longer was held up, as all are by a stall of the process, and is not sent.
     """
 
     def __init__(self) -> None:
-        self._hosts: dict[str, tuple[float, float, float]] = {}
-        """By host: the allowance in seconds, when it was raised last, and until when the host is known."""
+        self._hosts: dict[str, _SlowHost] = {}
 
     def allowance(self, host: str, *, now: float) -> float:
         """Return by how many seconds more a request to this host may be late; 0 for a host that connects in time."""
         known = self._hosts.get(host)
         if known is None:
             return 0.0
-        if now < known[2]:
-            return known[0]
+        if now < known.known_until:
+            return known.allowance
         del self._hosts[host]
         return 0.0
 
     def on_late(self, host: str, *, took: float, allowed: float, began: float, now: float) -> None:
         """Record that a request was not sent in time, because connecting took so long.
 
-        `allowed`: its allowance when it began. Of the requests that were connecting at once, only one raises the
-        allowance, so that a single stall does not raise it to its own length."""
-        seconds, raised_at, _ = self._hosts.get(host, (0.0, float("-inf"), 0.0))
+        `took`: seconds that connecting took. `allowed`: its allowance when it began. Of the requests that were
+        connecting at once, only one raises the allowance, so that a single stall does not raise it to its own length.
+        """
+        allowance, raised_at, _ = self._hosts.get(host, (0.0, float("-inf"), 0.0))
         if began >= raised_at:
-            seconds, raised_at = min(_VARIATION * took, 2 * allowed + _FIRST_ALLOWANCE_SECONDS), now
+            allowance, raised_at = min(_VARIATION * took, 2 * allowed + _ALLOWANCE_STEP_SECONDS), now
         if len(self._hosts) >= _MAX_SLOW_HOSTS:
             self._hosts.clear()
-        self._hosts[host] = seconds, raised_at, now + _SLOW_HOST_SECONDS
+        self._hosts[host] = _SlowHost(allowance, raised_at, now + _SLOW_HOST_SECONDS)
 
     def on_connected(self, host: str, *, took: float, now: float) -> None:
-        """Record that a request was sent in time on a new connection. Does nothing for a host that is not known."""
+        """Record that a request was sent in time on a new connection. If connecting took less than half of the host's
+        allowance, the allowance is lowered. Does nothing for a host that is not known."""
         known = self._hosts.get(host)
         if known is not None:
-            seconds = known[0] if took > known[0] / 2 else _VARIATION * took
-            self._hosts[host] = seconds, known[1], now + _SLOW_HOST_SECONDS
+            allowance = known.allowance if took > known.allowance / 2 else _VARIATION * took
+            self._hosts[host] = _SlowHost(allowance, known.raised_at, now + _SLOW_HOST_SECONDS)
 
 
 HEARTBEATS_BEFORE_DEATH = 3
@@ -210,14 +232,17 @@ believed sooner. Not below 0.0005, by which time services correct a clock."""
 
 
 class ServerClock:
-    """One process's estimate of one server's clock, to notice when that clock is set.
+    """One process's estimate of one server's time, to notice when the server's clock is set.
 
-    `now`, `sent` and `received` are readings of a monotonic clock of this process.
+    The server's time is its clock plus an offset that the server stores. When the clock is set back by a minute, one
+    process corrects the offset by a minute, so that the server's time goes on evenly for all. `corrections` is how
+    often that has been done; the server returns it with its time. `now`, `sent` and `received` are readings of a
+    monotonic clock of this process.
     """
 
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """Seconds by which the server's clock is ahead of this process's clock."""
+        """Seconds by which the server's time is ahead of this process's clock."""
         self._error = 0.0
         """Seconds by which `_ahead` may be wrong, as of the last comparison."""
         self.compared_at = float("-inf")
@@ -230,13 +255,18 @@ class ServerClock:
         return now - self.compared_at >= _COMPARE_SECONDS
 
     def expected(self, now: float) -> float | None:
-        """Return the time that the server's clock should have now. None before the first comparison."""
+        """Return what the server's time should be now. None before the first comparison."""
         return None if self._ahead is None else now + self._ahead
 
     def compare(self, *, sent: float, received: float, server_time: float, corrections: int) -> float:
-        """Compare a reply with the server's time. Returns the seconds by which that time must be corrected.
+        """Compare the server's time in a reply with the expected one. Returns the seconds by which the server's time
+        must be corrected: 0, unless its clock was set and no process has corrected its time since.
 
-        That is 0, unless the server's clock was set since the last comparison and no process has corrected its time.
+        There are four cases:
+        - first comparison, or a process has corrected the server's time since the last one: the reply is believed
+        - the time has jumped by more than the clocks' errors explain: the correction is returned, nothing is recorded
+        - the reply was quick, so that it is more exact than the old estimate by now: it replaces the estimate
+        - the reply was slow: the old estimate stays, and has become less exact
         """
         # The server read its clock at some time between `sent` and `received`.
         ahead, error = server_time - (sent + received) / 2, (received - sent) / 2
@@ -246,11 +276,11 @@ class ServerClock:
             jump = ahead - self._ahead
             if abs(jump) > _CLOCK_SET_SECONDS + error + self._error:
                 return -jump
-            error_now = self._error + _DRIFT * (received - self.compared_at)
-            if error <= error_now:
+            error_by_now = self._error + _DRIFT * (received - self.compared_at)
+            if error <= error_by_now:
                 self._ahead, self._error = ahead, error
             else:
-                self._error = error_now
+                self._error = error_by_now
         self.compared_at, self.corrections = received, corrections
         return 0.0
 

@@ -28,7 +28,7 @@ def suffix_label_count(labels: list[str]) -> int:
     level counts as a suffix, too (rule `*`).
 
     `labels` are those of a canonical URL: in lower case, non-ASCII ones as `xn--…`. Only the list's ICANN section is
-    used.
+    used. Examples of its rules: `co.uk`, `*.ck` (every name below `ck`), and its exception `!www.ck`.
     """
     rules = _rules()
     count = len(labels)
@@ -166,16 +166,17 @@ class BaseUrl:
         if not self._allows_shortcut or not 0 < len(href) < _CLEAN_LENGTH:
             return None
         if href[0] == "/":
-            if _CLEAN.fullmatch(href, 1):
+            if _CLEAN.fullmatch(href, 1):  # `/path`
                 return self._origin + href
-            if href.startswith("//"):
+            if href.startswith("//"):  # `//host/path`
                 scheme = self._site[: self._site.index("/")]
                 return self._on_site(scheme + href)
             return None
-        if href.startswith("http"):
+        if href.startswith("http"):  # `http://host/path`
             return self._on_site(href)
         if href.startswith("../"):
             return self._parent() + href[3:] if _CLEAN.fullmatch(href, 3) else None
+        # `path`. A `?query` alone replaces the query of the whole base URL, which is not kept here.
         return self._directory + href if href[0] != "?" and _CLEAN.fullmatch(href) else None
 
     def _on_site(self, url: str) -> str | None:

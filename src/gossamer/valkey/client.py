@@ -245,10 +245,11 @@ def read_info(reply: Reply) -> dict[str, str]:
 
 
 class _SharedConnection:
-    """A connection that many tasks share. It is made once, and again after it has ended.
+    """A connection that many tasks share. It is made by the first `get`, and again after it has ended.
 
-    `in_background`: after a failed attempt to connect, a background task makes the next ones, and calls fail at once
-    until one succeeds.
+    When an attempt to connect fails, `get` raises the failure. What the next `get` does depends on `in_background`:
+    False: it tries to connect, and its caller waits. True: it raises that failure at once, until a background task has
+    connected.
     """
 
     def __init__(
@@ -280,6 +281,8 @@ class _SharedConnection:
             if self.connection is not None and self.connection.alive:
                 return self.connection
             try:
+                # A server whose last connection ended without an answer is expected not to answer now, either: only
+                # the background task waits for it.
                 if self._in_background and self.connection is not None and self.connection.unresponsive:
                     raise FrontierUnavailable(f"{self.connection.server}: no answer")
                 return await self._make()

@@ -152,13 +152,18 @@ class ValkeyConnection(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _check_deadlines(self) -> None:
-        """Judge the first pending call: its deadline has passed, its reply is late, or the server is silent."""
+        """Judge the first pending call, whose reply comes first. The cases:
+
+        - this event loop stood still: judge again after reading what arrived in the meantime
+        - the call's deadline has passed: the connection ends
+        - the reply is late: `on_late_reply` is called
+        - the server is silent, too (`fail_fast_seconds`): all pending calls fail, and the connection stays open
+        """
         timer, self._timer = self._timer, None
         if not self._pending or not self.alive:
             return
         now = self._loop.time()
         if timer is not None and now - timer.when() > _LOOP_STALL_SECONDS:
-            # This process stood still: first read what arrived in the meantime.
             self._timer = self._loop.call_later(_LOOP_STALL_SECONDS / 2, self._check_deadlines)
             return
         left = self._pending[0][2] - now
@@ -168,9 +173,9 @@ class ValkeyConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._next_check(left), self._check_deadlines)
         if self._on_late_reply is not None and left <= self._call_seconds - _LATE_SECONDS:
             self._on_late_reply()
-        # The server is silent since the first pending call was sent, or since its last data, whichever is later.
-        since = max(now + left - self._call_seconds, self._last_received)
-        if self._fail_fast_seconds is not None and now - since >= self._fail_fast_seconds:
+        sent = now + left - self._call_seconds
+        silent_since = max(sent, self._last_received)
+        if self._fail_fast_seconds is not None and now - silent_since >= self._fail_fast_seconds:
             self._fail_pending()
 
     def _fail_pending(self) -> None:

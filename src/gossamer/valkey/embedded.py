@@ -264,12 +264,16 @@ class EmbeddedValkey:
     async def supervise(self) -> None:
         """Restart the server whenever it dies, until `stop`. Run this as a background task.
 
-        Pauses between attempts grow up to _RESTART_SECONDS. Each failure is reported to `on_trouble` and the log, that
-        of a full disk once a minute; none is raised.
+        Pauses between attempts grow up to _RESTART_SECONDS; the first one comes without a pause, unless the server has
+        just been restarted. Each failure is reported to `on_trouble` and the log, that of a full disk once a minute;
+        none is raised.
         """
         loop = asyncio.get_running_loop()
-        # `unresolved`: a failure was reported, and that the server is back was not.
-        attempt, reported_at, unresolved = 0, 0.0, False
+        attempt = 0
+        """Restarts since the server last ran for _STEADY_SECONDS."""
+        reported_at = 0.0
+        unresolved = False
+        """True: a failure was reported, and that the server is back was not."""
         while True:
             await self._exited.wait()
             if self._stopping:

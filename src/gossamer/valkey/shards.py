@@ -215,9 +215,11 @@ class Shards:
     ) -> Any:
         """Run a script as `call` does; its writes are then on at least one replica, if the server has any.
 
-        Raises FrontierUnavailable also when no replica confirmed the writes in time. For a server without replica, it
-        counts the call in `unconfirmed` and logs a warning once. A repeated call that finds its work done also waits
-        for a replica.
+        - The server has a replica: waits for its confirmation. Raises FrontierUnavailable when none comes in time. A
+          repeated call that finds its work done waits, too.
+        - It has none, and never had: counts the call in `unconfirmed`, and logs a warning once.
+        - It has none any more: another server may have replaced it. Raises FrontierUnavailable unless a majority of the
+          primaries reports that this one is still in place.
         """
         doing = f"{script.name} on shard {shard}"
         while True:
@@ -232,12 +234,12 @@ class Shards:
                     _log.warning("%s has no replica: confirmed writes are as safe as its own disk", client)
                 self.unconfirmed += 1
                 reply = await self.call(shard, script, keys, args, since=since)
-                if self._topology.has_replicas:  # the replica will probably come back, so ask at each call
-                    client.forget_replicas()
-                # A server that hung or was cut off while a replica replaced it does not know that yet.
-                if self._topology.has_replicas and not await self._topology.is_confirmed_primary(keys[0], client):
-                    self._topology.mark_stale(client)
-                    raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
+                if self._topology.has_replicas:
+                    client.forget_replicas()  # the replica will probably come back, so ask at each call
+                    # A server that hung or was cut off while a replica replaced it does not know that yet.
+                    if not await self._topology.is_confirmed_primary(keys[0], client):
+                        self._topology.mark_stale(client)
+                        raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
                 return reply
             # WAIT covers the writes of its own connection. A repeated call may write nothing, because its first attempt
             # wrote on another connection; the SET is a later write on this one, so WAIT covers both.
@@ -297,7 +299,13 @@ class Shards:
         """Send the commands to the server of the key, following redirects; return the replies, that of `wait` last.
 
         `wait`: packed WAIT to send after the commands; empty: none. The commands are sent again only when the first one
-        was refused: once it was carried out, only the caller knows how to repeat it.
+        was refused: once it was carried out, only the caller knows how to repeat it. The refusals:
+
+        - NOSCRIPT: the server does not have the script. Sent again, with the script.
+        - MOVED: another server has the key's slot now. Sent to that server.
+        - ASK: the slot is being moved to another server, which may have the key. Sent there after an ASKING, except for
+          a script that touches keys that the call does not declare: they may be on either server, so it must wait.
+        - any other: raised.
         """
         client = await self._topology.client_of(key)
         asking = loading = False

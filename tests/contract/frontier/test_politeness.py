@@ -3,9 +3,12 @@
 The model (politeness.py) judges every hit; these tests pin down what is handed out when.
 """
 
+from typing import Any
+
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.frontier.valkey.commands import Argument
 from gossamer.model.crawl import BudgetScope, DomainPolicy, Rate, Terms
 from gossamer.model.request import Outcome, Settlement
 
@@ -460,3 +463,24 @@ async def test_a_changed_wish_counts_from_the_next_lease(pair: Pair) -> None:
     run.crawl = (await pair.frontier.set_crawl_limits(joined, rate=rate, concurrency=10)).crawl
     await pair.pass_time(10)
     assert await leased(pair, worker) == 10
+
+
+async def test_an_egress_that_is_set_while_another_one_is_leased_for(pair: Pair) -> None:
+    """Work that waits is listed for it, too, although the call under way was for another new egress."""
+    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=100.0, scope=BudgetScope.IP))
+    await fill(pair, 5, "a.test", "b.test")
+    worker = await pair.hire(pool="shared", spiders=["link"], egress="192.0.2.1")
+    seat: Any = pair.seats[worker]
+    call = seat._commands.call
+
+    async def set_another(shard: int, script: str, *arguments: Argument) -> Any:
+        reply = await call(shard, script, *arguments)
+        if script == "lease":
+            seat.set_egress("192.0.2.2")
+        return reply
+
+    seat._commands.call = set_another
+    assert await seat.lease(limit=1) == []  # nothing is listed yet for an egress that nobody knew
+    seat._commands.call = call
+    worker.egress = "192.0.2.2"
+    assert await leased(pair, worker) == 2

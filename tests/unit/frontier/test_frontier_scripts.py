@@ -35,7 +35,7 @@ LOCALS_AT_MOST = 195
 
 _LOCAL = re.compile(r"^local (?:function (\w+)|([\w, ]+))", re.MULTILINE)
 _KEY = re.compile(r'BASE \.\. "([a-z-]+)')
-_TOUCHES = re.compile(r"^-- Touches (.*(?:\n--  .*)*)", re.MULTILINE)
+_TOUCHES = re.compile(r"^-- Touches \(see keys\.py\) (.*(?:\n--  .*)*)", re.MULTILINE)
 _TRANSITION = re.compile(r"^-- transition: (\w+) -> (\w+) on (\w+)$", re.MULTILINE)
 
 
@@ -60,7 +60,7 @@ def test_the_header_names_the_keys_that_a_command_may_touch(name: str) -> None:
     )
     header = _TOUCHES.search(COMMANDS[name])
     named = re.split(r"[\s,]+", header[1].replace("\n--", " ").strip()) if header else []
-    assert named == touched, f"write: -- Touches {', '.join(touched)}"
+    assert named == touched, f"write: -- Touches (see keys.py) {', '.join(touched)}"
 
 
 def test_keys_py_has_no_key_that_nothing_touches() -> None:

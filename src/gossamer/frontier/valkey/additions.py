@@ -3,9 +3,9 @@
 A run is one life of a crawl, from its first request until nothing is left; terms are the options of one submission. A
 request goes to the shard of its domain. The home record of a crawl, on its home shard, lists the shards of the run.
 
-Safe to change: the sizes below. Fixed: a shard is listed in the home record
-before it gets requests, or a finish or a stop would miss them; and a repeated addition has the names and numbers of
-the first one, or its URLs would count as duplicates of themselves.
+Safe to change: the sizes below. Fixed: a shard is listed in the home record before it gets requests, or a finish or a
+stop would miss them; and a repeated addition has the names and numbers of the first one, or its URLs would count as
+duplicates of themselves.
 """
 
 import secrets
@@ -87,9 +87,10 @@ class RequestAdder:
         self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
         """By run (token, generation, number): the shards that the run's home record lists."""
         self._ended: dict[tuple[str, int, int], str] = {}
-        """By run: spiders whose part has ended, as open_run.lua returns them and add.lua takes them: each behind the
-        letter of its end (see `runs.LETTERS`), joined by commas."""
+        """By run: spiders whose part (share of the crawl) has ended, as open_run.lua returns them and add.lua takes
+        them: each behind the letter of its end (see `runs.LETTERS`), joined by commas."""
         self._cache_epoch = 0
+        """Data epoch to which the two caches above belong. It ends when the frontier may have lost confirmed writes."""
         self._fresh_keys: dict[str, str] = {}
         """By crawl: idempotency key of a fresh run whose opening is not answered yet."""
         self._names = _AdditionNames()
@@ -208,11 +209,13 @@ class RequestAdder:
         calls = {shard: _split_into_calls(batches[0].attempt, part) for shard, part in by_shard.items()}
         is_only_call = sum(map(len, calls.values())) == 1
         await gather_all(
-            self._add_shard(run, terms, shard, some, result, seeds, is_only_call) for shard, some in calls.items()
+            self._add_shard(run, terms, shard, some, result, seeds=seeds, last=is_only_call)
+            for shard, some in calls.items()
         )
         if not is_only_call and result.added == 0:
             # Only now is it known that no URL was new. A last call says so: the run may have nothing left to do.
-            await self._add_shard(run, terms, next(iter(calls)), [_AddCall([], "", 0)], result, False, True)
+            empty = [_AddCall([], "", 0)]
+            await self._add_shard(run, terms, next(iter(calls)), empty, result, seeds=False, last=True)
         return result
 
     async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
@@ -226,15 +229,16 @@ class RequestAdder:
             return None
 
     async def _add_shard(
-        self, run: Run, terms: Terms, shard: int, calls: list[_AddCall], result: AddResult, seeds: bool, last: bool
+        self, run: Run, terms: Terms, shard: int, calls: list[_AddCall], result: AddResult, *, seeds: bool, last: bool
     ) -> None:
         """Add to one shard, one call after the other, and enter the replies in the result.
 
-        `last`: True for a call after which nothing more comes and before which no URL was new.
+        `last`: True for a call after which nothing more comes and before which no URL was new. A shard answers "closed"
+        where the run is being finished or is over. Then the home shard is asked: if the run goes on, the call is
+        repeated with the version of the home record that confirms it; else its URLs are rejected.
         """
         for call in calls:
-            version = 0  # of the home record that confirms the run; 0: not asked
-            # "closed": the shard refuses, because the run is being finished or is over, until the home shard was asked.
+            version = 0  # the home shard was not asked
             while (reply := await self._call(run, terms, shard, call, version, last=last, seeds=seeds))[0] == b"closed":
                 confirmed = await self._confirm(run, [shard], seeds=seeds)
                 if confirmed is None:

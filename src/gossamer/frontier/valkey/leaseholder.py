@@ -150,8 +150,7 @@ class ValkeyLeaseholder:
     async def _lease(self, limit: int) -> None:
         """Lease requests into `_leased`, from one group of shards after the other until there are enough.
 
-        A shard that gave its whole share may have more, so it is asked again after the others. If nothing was leased,
-        wait for the calls that are still under way.
+        A shard that gave its whole share may have more, so it is asked again after the others.
         """
         await self._rebalance_starving()
         pending = deque(self._sessions_to_ask())
@@ -161,6 +160,11 @@ class ValkeyLeaseholder:
             counts = await self._lease_from_group(group, share)
             pending.extend(session for session, count in zip(group, counts, strict=True) if count == share)
             self._next_shard = (group[-1].shard + 1) % len(self._sessions)
+        await self._wait_for_calls_under_way()
+
+    async def _wait_for_calls_under_way(self) -> None:
+        """If nothing was leased, wait until a call that is still under way has leased something, or none is left whose
+        shard is responsive. After _LATE_SECONDS, no shard with a call under way counts as responsive."""
         deadline = time.monotonic() + _LATE_SECONDS
         while not self._leased and (tasks := [s.lease_task for s in self._sessions if s.lease_task and s.responsive]):
             _, running = await asyncio.wait(
@@ -171,10 +175,15 @@ class ValkeyLeaseholder:
                     session.late = session.lease_task is not None
 
     def _sessions_to_ask(self) -> list[ShardSession]:
-        """Return the sessions to lease from, in order. While some shards answer, the others are asked after pauses."""
+        """Return the sessions to lease from, in order. Left out are:
+
+        - shards whose last lease call is still under way
+        - shards that failed, during their pause, while any other shard answers
+        - shards that announced nothing due yet, where there are many; a few are asked together, so asking costs no time
+        """
         count = len(self._sessions)
         ordered = [self._sessions[(self._next_shard + i) % count] for i in range(count)]
-        if count > _SHARDS_AT_ONCE:  # fewer are asked together, so it costs no time to ask those with nothing due
+        if count > _SHARDS_AT_ONCE:
             now = self._time()
             ordered = [session for session in ordered if session.due <= now]
         some_answer = any(session.responsive for session in self._sessions)
@@ -182,11 +191,15 @@ class ValkeyLeaseholder:
         return [s for s in ordered if s.lease_task is None and not (some_answer and s.retry_at > now)]
 
     async def _lease_from_group(self, group: Sequence[ShardSession], share: int) -> list[int]:
-        """Lease `share` requests from each shard; returns how many each gave, 0 for one that has not answered yet."""
+        """Lease `share` requests from each shard; returns how many each gave, 0 for one that has not answered yet.
+
+        Shards of one server: waits until all have answered. Shards of several servers: waits at most _LATE_SECONDS for
+        the first reply, then _GATHER_SECONDS for the others. An unresponsive shard is asked as well, but waited for
+        only where all are.
+        """
         tasks = [asyncio.create_task(self._lease_from(session, share)) for session in group]
         for session, task in zip(group, tasks, strict=True):
             session.lease_task = task
-        # An unresponsive shard is asked as well, but waited for only where no other one is.
         waited = [task for session, task in zip(group, tasks, strict=True) if session.responsive] or tasks
         if self._independent:
             _, running = await asyncio.wait(waited, timeout=_LATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -211,31 +224,33 @@ class ValkeyLeaseholder:
 
     async def _lease_shard(self, session: ShardSession, limit: int) -> int:
         """Make one lease call and process its reply; returns how many requests it leased."""
-        announcements = session.announcements
-        answer = await session.lease(limit, self._pool, self._egress, self._retention_ms)
+        announcements, egress = session.announcements, self._egress
+        answer = await session.lease(limit, self._pool, egress, self._retention_ms)
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
         reply, name, charged = answer
-        _, due, rows, crawls, terms, starved, idle, enroll = reply  # see the head of lease.lua
+        _, due_ms, rows, crawls, terms, starved, idle, enroll = reply  # see the head of lease.lua
         leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
         count = len(rows) // codec.LEASE_ROW
-        if count >= limit or session.announcements != announcements:  # more may be due, or arrived during the call
-            session.due = 0.0
-        else:
-            seconds = _ASK_AGAIN_SECONDS if due == b"" else min(float(due) / 1000, _ASK_AGAIN_SECONDS)
-            # Subtract the time that the next call takes, so that it arrives when the requests are due.
-            session.due = self._time() + seconds - max(0.0, session.round_trip_seconds - _NEAR_SECONDS)
+        more_may_be_due = count >= limit or session.announcements != announcements
+        session.due = 0.0 if more_may_be_due else self._time_to_ask(session, due_ms)
         if len(self._sessions) > 1:
             for token in starved:
                 session.starving.setdefault(token.decode(), 0.0)
         for token in idle:
             await self._try_finish(token.decode())
         if enroll:
-            await self._enroll_egress(session)
+            await self._enroll_egress(session, egress)
         return count
+
+    def _time_to_ask(self, session: ShardSession, due_ms: bytes) -> float:
+        """Return when to ask a shard again whose next request is due in so many ms (empty: it has none). That is
+        earlier by the time that the call takes, so that it arrives when the request is due."""
+        seconds = _ASK_AGAIN_SECONDS if due_ms == b"" else min(float(due_ms) / 1000, _ASK_AGAIN_SECONDS)
+        return self._time() + seconds - max(0.0, session.round_trip_seconds - _NEAR_SECONDS)
 
     def _drop_lost(self) -> None:
         """Drop leases of a name that its shard declared dead: `lease` does not return them."""
@@ -246,11 +261,14 @@ class ValkeyLeaseholder:
         session = self._sessions[lease.shard]
         return lease.worker == session.name and lease.id in session.held
 
-    async def _enroll_egress(self, session: ShardSession) -> None:
-        """Make the shard list the domains whose rate limit is per egress for this egress, which is new there."""
+    async def _enroll_egress(self, session: ShardSession, egress: str) -> None:
+        """Make the shard list the domains whose rate limit is per egress for this egress, which is new there.
+
+        The egress is that of the lease call that asked for this: `set_egress` may have set another one since, which no
+        lease call has announced to the shard, and which must not count as enrolled."""
         cursor = ""
         while True:
-            reply = await self._commands.call(session.shard, "enroll_egress", self._egress, cursor, _DOMAINS_A_STEP)
+            reply = await self._commands.call(session.shard, "enroll_egress", egress, cursor, _DOMAINS_A_STEP)
             cursor = reply.decode()
             if not cursor:
                 session.due = 0.0
@@ -315,6 +333,9 @@ class ValkeyLeaseholder:
     async def _settle_rows(
         self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, data_epoch: int | None = None
     ) -> Sequence[int] | None:
+        """Settle leases by rows in the order that settle.lua reads; returns 1 or 0 for each. None: the worker's name
+        was declared dead. Also starts what the settlements may have caused: the end of a run, or a new share of a page
+        budget."""
         session = self._sessions[shard]
         reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, data_epoch=data_epoch)
         if reply is None:
@@ -383,10 +404,10 @@ class ValkeyLeaseholder:
         return await self._send_heartbeat(self._sessions[shard])
 
     async def _send_heartbeat(self, session: ShardSession) -> float:
-        # Not longer than until the next heartbeat is sent, but at least a second.
-        seconds = self._dead_after_ms / 1000 / HEARTBEATS_BEFORE_DEATH
+        # No heartbeat takes longer than until the next one is sent, but each gets at least a second.
+        interval = self._dead_after_ms / 1000 / HEARTBEATS_BEFORE_DEATH
         try:
-            async with asyncio.timeout(max(1.0, seconds)):
+            async with asyncio.timeout(max(1.0, interval)):
                 answer = await session.heartbeat(self._dead_after_ms)
         except TimeoutError:
             raise FrontierUnavailable(f"shard {session.shard} did not answer a heartbeat in time") from None

@@ -165,15 +165,17 @@ def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
 
     `parts`: spider -> letter of how its part ended.
     """
-    letters = {parts.get(spider, "") for spider, counts in info.spiders.items() if counts.added}
+    letters = {parts.get(spider, "") for spider, counts in info.spiders.items() if counts.added}  # "": ended by itself
     if info.state is CrawlState.FINISHED and letters and "" not in letters:
-        info.state = CrawlState.EXPIRED if letters == {LETTERS[CrawlState.EXPIRED]} else CrawlState.STOPPED
+        all_expired = letters == {LETTERS[CrawlState.EXPIRED]}
+        info.state = CrawlState.EXPIRED if all_expired else CrawlState.STOPPED
 
 
 async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
     """Return how much of an application waits, in one call for each shard."""
     rows = await commands.everywhere("app_info", appid, spider)
-    waiting, domains, crawls = (sum(row[part] for row in rows) for part in range(3))
+    # Each row: waiting requests, domains, crawls.
+    waiting, domains, crawls = map(sum, zip(*rows, strict=True))
     return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
 
 
@@ -187,9 +189,10 @@ async def _read_homes(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> li
 async def _read_records(
     commands: ScriptCommands, pattern: KeyPattern, places: Sequence[tuple[int, str]], *, max_fields: int = 0
 ) -> list[Sequence[bytes]]:
-    """Return the hashes of this pattern at (shard, token), in order. `max_fields` (about) bounds each of SHARES."""
+    """Return the hashes of this pattern at the places (shard, token), in the same order. `max_fields`: for SHARES,
+    about how many fields of each hash; 0: all."""
     records: list[Sequence[bytes]] = [()] * len(places)
-    by_shard: dict[int, list[int]] = {}
+    by_shard: dict[int, list[int]] = {}  # positions in `places`
     for index, (shard, _) in enumerate(places):
         by_shard.setdefault(shard, []).append(index)
 
@@ -306,8 +309,9 @@ async def workers(commands: ScriptCommands, *, dead_after_ms: int) -> list[Worke
     """Return the workers that sent a heartbeat in time, by name."""
     found: dict[str, WorkerInfo] = {}
     for row in await commands.everywhere("list_workers", dead_after_ms):
-        for index in range(0, len(row), 3):
-            name, silent, leased = worker_of(row[index].decode()), row[index + 1] / 1000, row[index + 2]
+        # For each session: its name, ms since its last call, number of its leases. A worker has one on each shard.
+        for session, silent_ms, leased in zip(row[::3], row[1::3], row[2::3], strict=True):
+            name, silent = worker_of(session.decode()), silent_ms / 1000
             worker = found.setdefault(name, WorkerInfo(name, silent, 0))
             worker.silent_seconds = min(worker.silent_seconds, silent)
             worker.leased += leased
@@ -318,11 +322,11 @@ async def backlog(commands: ScriptCommands) -> list[Backlog]:
     """Return what waits for each spider, by name."""
     found: dict[str, Backlog] = {}
     for row in await commands.everywhere("backlog"):
-        for index in range(0, len(row), 3):
-            spider = row[index].decode().partition("|")[2]
+        for group, queued, domains in zip(row[::3], row[1::3], row[2::3], strict=True):
+            spider = group.decode().partition("|")[2]  # "<pool>|<spider>"
             part = found.setdefault(spider, Backlog(spider, 0, 0))
-            part.queued += int(row[index + 1])
-            part.domains += row[index + 2]
+            part.queued += int(queued)
+            part.domains += domains
     return [found[spider] for spider in sorted(found)]
 
 
@@ -334,9 +338,9 @@ async def backlog_domains(
     found: dict[str, int] = {}
     while shard < commands.count and len(found) < limit:
         next_position, row = await commands.call(shard, "backlog_domains", spider, position, max(1, limit - len(found)))
-        for index in range(0, len(row), 2):  # a domain may be in several pools
-            domain = row[index].decode()
-            found[domain] = found.get(domain, 0) + int(row[index + 1])
+        for name, count in zip(row[::2], row[1::2], strict=True):  # a domain may be in several pools
+            domain = name.decode()
+            found[domain] = found.get(domain, 0) + int(count)
         position = next_position.decode()
         if not position:
             shard += 1
@@ -398,7 +402,7 @@ class _UrlSearch:
             for first in range(0, _ENTRIES_LOOKED_AT, _ENTRIES_A_CALL):
                 entries = await self._commands.plain(self._shard, "LRANGE", key, first, first + _ENTRIES_A_CALL - 1)
                 for offset, entry in enumerate(entries):
-                    if self._is_in(entry):
+                    if self._has_url(entry):
                         return priority, first + offset
                 if len(entries) < _ENTRIES_A_CALL:
                     break
@@ -427,29 +431,29 @@ class _UrlSearch:
                     return worker_of(name)
         return None
 
-    def _is_in(self, entry: bytes) -> bool:
+    def _has_url(self, entry: bytes) -> bool:
         return self._url_bytes in entry and codec.entry_url(entry) == self._url
 
     def _is_retry(self, member: bytes) -> bool:
-        """Compare a retry: token, run, priority, spider, domain, entry."""
+        """Return whether a member of LATER is the request: token, run, priority, spider, domain, entry."""
         if not self._may_be_in(member):
             return False
         token, run, _, spider, _, entry = codec.unpack_parts(member, 6)
-        return self._is_mine(token, run, spider) and self._is_in(entry)
+        return self._is_of_run(token, run, spider) and self._has_url(entry)
 
     def _is_lease(self, raw: bytes) -> bool:
-        """Compare a lease: run, token, priority, spider, domain, scope, entry, two of its last redirect, its start, and
-        the even gap."""
+        """Return whether a stored lease is of the request: run, token, priority, spider, domain, scope, entry, and four
+        fields that do not matter here (see `taken` in lease.lua)."""
         if not self._may_be_in(raw):
             return False
         run, token, _, spider, _, _, entry, *_ = codec.unpack_parts(raw, 11)
-        return self._is_mine(token, run, spider) and self._is_in(entry)
+        return self._is_of_run(token, run, spider) and self._has_url(entry)
 
     def _may_be_in(self, raw: bytes) -> bool:
         """Exclude most values without decoding them."""
         return self._url_bytes in raw and self._token_bytes in raw
 
-    def _is_mine(self, token: bytes, run: bytes, spider: bytes) -> bool:
+    def _is_of_run(self, token: bytes, run: bytes, spider: bytes) -> bool:
         return (token, spider) == (self._token_bytes, self._spider_bytes) and codec.unpack_number(run) == self._run
 
 

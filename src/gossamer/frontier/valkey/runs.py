@@ -155,8 +155,8 @@ class StopResult:
 
 
 async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> tuple[int, bool]:
-    """Return the sum of a counter (`A`: requests added, `Z`: done) over all shards, and whether any shard knows the
-    run."""
+    """Return the sum of a counter (`A`: requests added, `Z`: requests done) over all shards, and whether any shard
+    knows the run."""
     keys = {shard: commands.keys[shard].key(KeyPattern.COUNTERS, token=home.token) for shard in home.shards}
     rows = await asyncio.gather(*(commands.plain(shard, "HMGET", key, "run", name) for shard, key in keys.items()))
     values = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
@@ -166,14 +166,18 @@ async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> 
 async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int, even_if_empty: bool = False) -> bool:
     """Finish the run if nothing of it is left to do; returns True if this call decided so. Any process may call it.
 
-    First all `done` counters are read, then all `added`. A done counter never exceeds its added counter, so equal sums
-    mean that nothing was open at a moment in between. Then every shard closes the run: from then on additions must ask
-    the home shard, and those that asked before its version was read must ask again. The home shard decides only if none
-    has asked since. All calls are confirmed: a shard whose server was replaced and does not know the run would close a
-    run that goes on elsewhere. In the same step the home shard ends as expired the parts whose time has passed, so the
-    end is the same whether the expirer or the last lease came first.
+    The steps, in this order:
+    1. Read the home record, with its version.
+    2. Read all counters of requests done, then all counters of requests added. A done counter never exceeds its added
+       counter, so equal sums mean that nothing was open at a moment in between.
+    3. Every shard closes the run: from then on additions must ask the home shard, and those that asked before step 1
+       must ask again.
+    4. The home shard decides, only if no addition has asked since step 1. In the same step it ends as expired the parts
+       whose time has passed, so the end is the same whether the expirer or the last lease came first.
+    5. End the run on all shards.
 
-    `even_if_empty`: finish also a run to which nothing was ever added.
+    Steps 3 and 4 are confirmed by replicas: a shard whose server was replaced and does not know the run would close a
+    run that goes on elsewhere. `even_if_empty`: finish also a run to which nothing was ever added.
     """
     home = await read_home(commands, token)
     if home is None:
@@ -183,7 +187,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
         await end_on_shards(commands, home, finished, retention_ms=retention_ms)
     if home.state is not CrawlState.RUNNING:  # `stopping` records the shards that do not know of a stop yet
         return False
-    done, known = await _sum_counter(commands, home, "Z")  # before `added`: see above
+    done, known = await _sum_counter(commands, home, "Z")
     added, _ = await _sum_counter(commands, home, "A")
     if done != added or not (known or even_if_empty):
         return False
@@ -234,7 +238,7 @@ async def end_on_shards(
         for letter, spider in ends:
             call = partial(commands.call_confirmed, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop)
             reply = await call_after_purge(commands, shard, call, blocked=-1)
-            purged = int(reply[0])  # of all ends of this stop on the shard up to now
+            purged = int(reply[0])  # for this stop on the shard up to now: the last reply counts all ends
             result.by_end[spider] = result.by_end.get(spider, 0) + int(reply[1])
             result.idle |= len(reply) > 2
         result.purged += purged
@@ -278,8 +282,9 @@ async def expire_due(
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
 
     while next_shard < end and total < limit:
-        ask_several = limit - total >= _EXPIRING_SHARDS_AT_ONCE
-        shards = range(next_shard, min(next_shard + (_EXPIRING_SHARDS_AT_ONCE if ask_several else 1), end))
+        # Near the limit one shard at a time is asked: each that is asked may return one part.
+        at_once = _EXPIRING_SHARDS_AT_ONCE if limit - total >= _EXPIRING_SHARDS_AT_ONCE else 1
+        shards = range(next_shard, min(next_shard + at_once, end))
         share = max(1, (limit - total) // len(shards))
         replies = await asyncio.gather(
             *(commands.call(s, "expire", share, stop_marker_ms, retention_ms) for s in shards)
@@ -287,7 +292,7 @@ async def expire_due(
         # Each reply: number of parts, 1 when there may be more, tokens of the crawls.
         total += sum(reply[0] for reply in replies)
         await asyncio.gather(*(stop(token) for reply in replies for token in reply[2:]))
-        if not any(reply[1] for reply in replies):
+        if not any(reply[1] for reply in replies):  # else ask the same shards again
             next_shard += len(shards)
     return total
 
@@ -347,8 +352,10 @@ async def rebalance_budget(commands: ScriptCommands, token: str, shard: int, *, 
     """Move a share of a crawl's page budget to a shard whose requests wait for one, or end the run when all of the
     budget is used.
 
-    Returns True when requests on that shard need not wait any more. The steps (begin, return, grant, take) carry the
-    number that `begin` gave out, so that a rebalance that was overtaken or died half-way grants no page twice.
+    Returns True when requests on that shard need not wait any more. The steps: `begin` gives out a number; `return`
+    makes every shard give back what it has not used; `grant` writes the shares down on the home shard; `take` hands the
+    new share to the shard. All carry the number, so that a rebalance that was overtaken or died half-way grants no page
+    twice.
     """
     home = await read_home(commands, token)
     if home is None or home.crawl.max_pages is None:

@@ -124,7 +124,10 @@ class ShardSession:
         self.error, self._failures, self.retry_at = None, 0, 0.0
 
     def charged_at(self, sent_at: float) -> float:
-        """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out."""
+        """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out.
+
+        If the reply took no longer than usual, that is now; else its way back may have been delayed, and the call was
+        carried out as early as after the usual time."""
         took = time.monotonic() - sent_at
         self.round_trip_seconds = estimate = round_trip_estimate(self.round_trip_seconds, took)
         return sent_at + estimate
@@ -207,12 +210,16 @@ class ShardSession:
     async def leases_not_held(self) -> tuple[str, list[int]]:
         """Return the name, and its leases on the shard that the worker does not hold: they are settled, and a failover
         or a restore forgot that."""
-        name, answered = self.name, self._call_number - (self._unanswered_since is not None)
+        name = self.name
+        # Leases of a call without a reply are not held yet: they are left out.
+        last_answered_call = self._call_number if self._unanswered_since is None else self._call_number - 1
         key = self._commands.keys[self.shard].key(KeyPattern.LEASES, worker=name)
         listed = [int(field) for field in await self._commands.plain(self.shard, "HKEYS", key) if field != b"last"]
         if name != self.name:
             return name, []
-        return name, [lease for lease in listed if lease // _IDS_A_CALL <= answered and lease not in self.held]
+        return name, [
+            lease for lease in listed if lease // _IDS_A_CALL <= last_answered_call and lease not in self.held
+        ]
 
 
 def forwarded(leases: Sequence[int]) -> list[Argument]:

@@ -231,11 +231,22 @@ class RequestSubmitter:
             chunk.answers[index] = exc
 
     async def _submit_one(self, submission: Submission) -> SubmissionResult:
-        """Open or join a run and add the URLs, unless the last run has finished and has seen them all."""
+        """Open or join a run and add the URLs, unless the last run has finished and has seen them all.
+
+        A fresh run forgets what the crawl has seen. What happens depends on the crawl's last run:
+        - none: the first run begins
+        - running: it is joined, also by a submission that wants a fresh run
+        - finished, and the submission wants a fresh run: that begins. If an earlier attempt of this submission has
+          begun it already, and it has finished: a normal run begins for URLs that are new; else nothing is to be added
+        - finished otherwise: a fresh run begins if the terms are wider than those of the last run; else a normal run
+          begins if some URL is new; else nothing is to be added
+
+        Each round of the loop tries one of these. Another process may begin or finish a run in between.
+        """
         crawl, terms, batches, at = submission.crawl, submission.terms, submission.batches, submission.expires
         expires = {} if at is None else {batch.spider: at for batch in batches}
         open_fresh = submission.fresh  # whether to ask for a fresh run
-        may_begin = submission.fresh  # whether a run may follow a finished one
+        may_begin = submission.fresh  # whether a run may follow a finished one; False: RunFinished instead
         while True:
             try:
                 run = await self._adder.open_crawl(
@@ -248,7 +259,7 @@ class RequestSubmitter:
                 break
             except RunFinished as finished:
                 verdict = await self._compare(finished.run, terms, batches)
-                if open_fresh:  # the key's fresh run, which an earlier attempt began, has finished
+                if open_fresh:  # the fresh run that an earlier attempt began (by the idempotency key) has finished
                     nothing_to_add = verdict is not _Verdict.NEW
                     open_fresh = False
                 else:

@@ -90,11 +90,11 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def terms(self, *, domain_max_pending: int | None) -> Terms:
-        """Return the terms of this request and of all links that it leads to, without the domains that may get its
-        secrets. `domain_max_pending`: the operator's cap; None: no cap."""
+        """Return the terms of this request and of all links that it leads to. `secrets_for` is left empty, because the
+        caller fills it in (`with_secrets_for`). `domain_max_pending`: the operator's cap; None: no cap."""
         return Terms(
             maxdepth=self.maxdepth,
-            domain_max_pages=self.domain_max_pages or None,
+            domain_max_pages=self.domain_max_pages or None,  # 0 in a request: no limit
             domain_max_pending=domain_max_pending,
             allowed_domains=self.allowed_domains or None,
             allow_regex=self.allow_regex or None,

@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3... ids, at most a thousand
 -- Returns how many there were
--- Touches clock, event, events
+-- Touches (see keys.py) clock, event, events
 -- include shard
 redis.call("ZREM", BASE .. "events", unpack(ARGV, 3))
 return redis.call("HDEL", BASE .. "event", unpack(ARGV, 3))

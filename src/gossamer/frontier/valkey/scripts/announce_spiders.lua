@@ -4,7 +4,7 @@
 -- ARGV  1 now  2 prefix  3 life of an announcement, ms  4 lane that announces (`fast` or `scrapy`)
 --       then the names of its spiders; none: only list
 -- Returns { spiders of the fast lane, spiders of the Scrapy lane }
--- Touches clock, spiders:{lane}
+-- Touches (see keys.py) clock, spiders:{lane}
 -- include shard
 local life = tonumber(ARGV[3])
 local announced = {}

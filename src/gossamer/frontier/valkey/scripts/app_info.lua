@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 application  4 spider, or "" for all
 -- Returns { requests that wait in queues or to be queued later, domains on which they wait (for each spider), crawls }
--- Touches app-domains:{spider}|{appid}, app:{appid}, clock, running:{spider}|{appid}, running:|{appid}
+-- Touches (see keys.py) app-domains:{spider}|{appid}, app:{appid}, clock, running:{spider}|{appid}, running:|{appid}
 -- include shard
 -- include running
 local appid, spider = ARGV[3], ARGV[4]

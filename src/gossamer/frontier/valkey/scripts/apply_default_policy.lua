@@ -8,9 +8,9 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 most domains a call
 -- Returns 1 when there is more to do, else 0
--- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
---         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
---         wait:{pool}, x:{domain}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n,
+--         off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}
 -- include shard
 -- include moves
 -- include next_group

@@ -3,8 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix
 -- Returns { "<pool>|<spider>", requests, domains, ... }
--- Touches a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider}, per-egress:{pool}|{spider},
---         r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
+--         per-egress:{pool}|{spider}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
 -- include shard
 -- include places
 local row, answer = redis.call("HGETALL", BASE .. "backlog"), {}

@@ -6,8 +6,9 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 spider  4 cursor, "" to begin  5 domains to return (approximate)
 -- Returns { next cursor, "" at the end, { domain, requests, ... } }
--- Touches a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider}, per-egress:{pool}|{spider},
---         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
+--         per-egress:{pool}|{spider}, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}
 -- include shard
 -- include places
 local MOST_QUEUES = 1000 -- of a domain: no more are counted

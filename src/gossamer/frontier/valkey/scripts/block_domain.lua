@@ -8,7 +8,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""
 --       6 life of the crawl delay, ms
 -- Returns 1
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard

@@ -5,7 +5,7 @@
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
 -- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""
 --         when that is not known }
--- Touches clock, policy, w:{scope}, x:{domain}
+-- Touches (see keys.py) clock, policy, w:{scope}, x:{domain}
 -- include shard
 -- include hits
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]

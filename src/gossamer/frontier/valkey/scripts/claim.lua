@@ -5,7 +5,7 @@
 --       6 ms after which a claim that was not repeated is free again  7 ms that all of it is remembered
 --       then the names of what is to be done
 -- Returns for each 1: this process does it, 0: it is done, -1: another process does it
--- Touches clock, once:{token}:{generation}
+-- Touches (see keys.py) clock, once:{token}:{generation}
 -- include shard
 local key, process = BASE .. "once:" .. ARGV[3] .. ":" .. ARGV[4], ARGV[5]
 local answers = {}

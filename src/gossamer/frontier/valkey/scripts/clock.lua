@@ -9,7 +9,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 process  4 the time that the process expects now, ms; "" in its first call
 --       5 ms by which the process wants the time corrected, or ""  6 number of corrections that it knows of
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }
--- Touches clock, clocks
+-- Touches (see keys.py) clock, clocks
 -- include shard
 local LIFE = 3600000 -- ms that a process is remembered
 -- The list of them lives longer: if the clock is set back while no process runs, the next one has to know.

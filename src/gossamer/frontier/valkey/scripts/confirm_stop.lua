@@ -5,7 +5,7 @@
 -- ARGV  1 now  2 prefix  3 token  4 version of the home shard's record when it was read
 --       then for each end: spider or "", number of waiting requests that were purged for it
 -- Returns 1, or 0 when shards are still to be told
--- Touches clock, event, events, h:{token}, n, stopping
+-- Touches (see keys.py) clock, event, events, h:{token}, n, stopping
 -- include shard
 -- include events
 local token, key = ARGV[3], BASE .. "h:" .. ARGV[3]

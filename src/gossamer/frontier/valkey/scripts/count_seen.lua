@@ -4,7 +4,7 @@
 -- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 digest of the terms  7 limits (msgpack) and terms (opaque)
 --       then the fingerprints (decimal)
 -- Returns { how many of them the run has seen here, 1 when something was queued here under these terms }
--- Touches c:{token}, clock, s:{token}:{generation}:{bucket}, t:{token}
+-- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}, t:{token}
 -- include shard
 -- include seen
 -- include run_order

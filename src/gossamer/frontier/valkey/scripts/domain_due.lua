@@ -4,7 +4,7 @@
 -- ARGV  1 now  2 prefix  3 pool  4 spider  5 domain
 -- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first),
 --         ms by which the server's clock is ahead of the shard's time }, the first two by the server's clock
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard

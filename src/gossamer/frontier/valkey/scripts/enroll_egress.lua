@@ -1,30 +1,36 @@
 #!lua flags=allow-oom
--- Give a new egress address (from which requests leave) ready sets of its own for the domains whose budget is per
--- address, some at a time. A group is "<pool>|<spider>".
--- May be changed: most domains a call and the form of the cursor, both together with leaseholder.py.
--- Must hold: the address counts as enrolled only after the last domain. Until then its time in `egresses` is negative,
--- and `lease` asks its next worker to begin again.
+-- Enroll a new egress (an address that requests leave from): put the domains whose rate limit is per egress into ready
+-- sets of this egress. A ready set lists domains by the time of their next hit; a group is "<pool>|<spider>".
+-- `lease` calls for this when a worker first uses an egress. It adds the egress to `egresses` with a negative time, and
+-- this script makes the time positive after the last domain. Until then each `lease` with it asks for a new beginning.
+-- One call visits some of a group's domains; update_domain puts each into the ready sets of all egresses in `egresses`,
+-- this one included.
+-- May be changed: the number of domains a call (leaseholder.py gives it), and the form of the cursor, which the caller
+-- only hands back.
+-- Must hold: the time becomes positive only after the last domain, or the domains that are left out would never be
+-- leased through this egress.
 -- KEYS  1 prefix of the shard's keys
--- ARGV  1, 2 see include/shard.lua  3 egress  4 cursor, "" to begin  5 most domains a call
--- Returns the next cursor, "" at the end (the egress then counts as enrolled)
--- Touches a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
+-- ARGV  1, 2 see include/shard.lua  3 egress  4 cursor, "" to begin  5 domains to visit in this call (about)
+-- Returns the next cursor, "" at the end
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
 -- include shard
 -- include ready
 -- include next_group
-local group, inner = string.match(ARGV[4], "^(.-)\n(%d+)$")
+-- The cursor: a group, a line break, and where SSCAN goes on in that group's set ("0": at its beginning).
+local group, position = string.match(ARGV[4], "^(.-)\n(%d+)$")
 if not group then
-  group, inner = next_group(""), "0"
+  group, position = next_group(""), "0"
 end
 if group then
-  local reply = redis.call("SSCAN", place_key(group, PER_EGRESS), inner, "COUNT", ARGV[5])
+  local reply = redis.call("SSCAN", place_key(group, PER_EGRESS), position, "COUNT", ARGV[5])
   for _, domain in ipairs(reply[2]) do
     update_domain(group, domain)
   end
   write_all()
-  inner = reply[1]
-  if inner == "0" then
+  position = reply[1]
+  if position == "0" then -- SSCAN has returned all
     group = next_group(group)
   end
 end
@@ -32,4 +38,4 @@ if not group then
   redis.call("ZADD", BASE .. "egresses", now, ARGV[3])
   return ""
 end
-return group .. "\n" .. inner
+return group .. "\n" .. position

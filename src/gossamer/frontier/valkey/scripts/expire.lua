@@ -3,7 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most parts a call  4 how long an expired crawl refuses submissions, ms  5 retention ms
 -- Returns { number of parts that expired, 1 when there may be more, tokens whose shards are to be told ... }
--- Touches clock, ending, expiries, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping
+-- Touches (see keys.py) clock, ending, expiries, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers,
+--         stopping
 -- include shard
 -- include stopping
 local most, marker_ms, retention = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -3,8 +3,8 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 most runs a call  4 retention ms
 -- Returns { number of runs that were due, tokens of those that other shards have to be asked about ... }
--- Touches app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle, idle-until, n,
---         running:{spider}|{appid}, running:|{appid}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle,
+--         idle-until, n, running:{spider}|{appid}, running:|{appid}
 -- include shard
 -- include check_finished
 local due = redis.call("ZRANGEBYSCORE", BASE .. "idle-until", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))

@@ -5,7 +5,8 @@
 --       7 the latest time by the clocks of the shards that the run touched, ms
 --       then for each spider that had requests: its name, how many of them were dropped as expired
 -- Returns 1 decided now, 0 not
--- Touches clock, ending, event, events, expiries, h:{token}, n, running:{spider}|{appid}, running:|{appid}
+-- Touches (see keys.py) clock, ending, event, events, expiries, h:{token}, n, running:{spider}|{appid},
+--         running:|{appid}
 -- include shard
 -- include finishing
 local row = redis.call("HMGET", BASE .. "h:" .. ARGV[3], "state", "run", "version")

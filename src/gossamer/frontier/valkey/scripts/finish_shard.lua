@@ -12,8 +12,8 @@
 --       7 crawl (msgpack)  8 version of the home shard's record before anything was summed
 -- Returns { } while there is work, else { the time, each spider that had requests here, how many of them were
 --         dropped as expired, ... }; only the time where the shard is in a later run
--- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, idle-until, n, old, opened, purge, t:{token},
---         z:{token}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, idle-until, n, old, opened, purge,
+--         t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- include shard

@@ -4,7 +4,7 @@
 -- ARGV  1 now  2 prefix  3 worker  4 heartbeat ms
 -- Returns { leases that the worker has here, or -1 when it was declared dead,
 --           ms until the worker that has been silent longest counts as dead, 0 when one does }
--- Touches clock, dead, deaths, l:{worker}, workers
+-- Touches (see keys.py) clock, dead, deaths, l:{worker}, workers
 -- include shard
 -- include workers
 local worker = ARGV[3]

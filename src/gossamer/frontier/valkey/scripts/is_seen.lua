@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 fingerprint
 -- Returns 1 or 0
--- Touches c:{token}, clock, s:{token}:{generation}:{bucket}
+-- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}
 -- include shard
 -- include seen
 local crawl = crawl_of(ARGV[3])

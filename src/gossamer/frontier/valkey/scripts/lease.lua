@@ -21,9 +21,9 @@
 --   even gap in us (negative: its domain is blacklisted, and the worker is to drop it), ...
 --   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
--- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
---         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         clock, d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle,
+--         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, starving, t:{token}, w:{scope}, wait:{pool}, workers,
 --         x:{domain}, z:{token}
@@ -212,8 +212,9 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
 end
 
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind
--- it. Must leave share, counters, agenda and the record of hits up to date: the next queue of the domain is judged
--- by them.
+-- it. In this order: a queue whose crawl or part has ended is discarded; a blocked domain gets nothing; without a free
+-- hit, the queue may give way; without a page left in the crawl's budget, it is set aside; else entries are taken.
+-- Must leave share, counters, agenda and record of hits up to date: the next queue of the domain is judged by them.
 local function take(group, spider, domain, lease_egress, policy, token, priority, second)
   local crawl = crawl_of(token)
   if not crawl or end_reason(crawl, spider) then

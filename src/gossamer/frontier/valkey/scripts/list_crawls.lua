@@ -6,7 +6,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 application, or "" for all  4 cursor, "" to begin  5 crawls to return
 --       (approximate)  6 running: 1 for those that run
 -- Returns { next cursor, "" at the end, { crawls as the client packed them } }
--- Touches apps, clock, crawls:{appid}, h:{token}, running:{spider}|{appid}, running:|{appid}
+-- Touches (see keys.py) apps, clock, crawls:{appid}, h:{token}, running:{spider}|{appid}, running:|{appid}
 -- include shard
 -- include running
 local MOST_STEPS = 1000 -- scans that one call makes

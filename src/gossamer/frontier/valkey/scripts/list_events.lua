@@ -5,7 +5,7 @@
 --       5 ms for which only this publisher gets events
 -- Returns { id, epoch ms, event (msgpack: letter, run, spider, purged, crawl), ... }; none while
 --         another publisher has them
--- Touches clock, event, events, publisher
+-- Touches (see keys.py) clock, event, events, publisher
 -- include shard
 local key, publisher = BASE .. "publisher", ARGV[4]
 if publisher ~= "" then

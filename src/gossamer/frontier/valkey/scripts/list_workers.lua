@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 heartbeat ms
 -- Returns { worker, ms since its last call, leases, ... }
--- Touches clock, l:{worker}, workers
+-- Touches (see keys.py) clock, l:{worker}, workers
 -- include shard
 local row = redis.call("ZRANGEBYSCORE", BASE .. "workers", now - tonumber(ARGV[3]), "+inf", "WITHSCORES")
 local answer = {}

@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 format  4 shards  5 secret  6 id of the shard
 -- Returns { format, shards, secret, id } as they stand; nothing is written to a shard of another format
--- Touches clock, meta
+-- Touches (see keys.py) clock, meta
 -- include shard
 local key = BASE .. "meta"
 if redis.call("EXISTS", key) == 0 then

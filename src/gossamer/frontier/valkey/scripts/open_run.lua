@@ -11,8 +11,8 @@
 --         { "stopping" } when the last run has to be stopped on its shards first,
 --         { "finished", run, generation, version, crawl } for a run that finished within the age, or that this request
 --         was in, or { "ok", run, generation, version, crawl, spiders whose part has ended: "slink" ... }
--- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened, running:{spider}|{appid},
---         running:|{appid}, stopping
+-- Touches (see keys.py) apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened,
+--         running:{spider}|{appid}, running:|{appid}, stopping
 -- include shard
 -- include join_run
 return join_run({

@@ -6,8 +6,8 @@
 --       then for each: token, crawl (msgpack: appid, crawlid, pool, ...), shards about to be touched: "3,5",
 --       and when parts of it are to expire: their number, and for each spider, epoch ms (0: never)
 -- Returns for each what `open_run` does
--- Touches apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened, running:{spider}|{appid},
---         running:|{appid}, stopping
+-- Touches (see keys.py) apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened,
+--         running:{spider}|{appid}, running:|{appid}, stopping
 -- include shard
 -- include join_run
 local answers, i = {}, 3

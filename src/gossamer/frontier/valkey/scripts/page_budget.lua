@@ -14,8 +14,8 @@
 --   grant  (home shard)  7 max_pages, then shard, quota it keeps, ... of all shards, the one that asks first
 --                        -> the new quota of the first, or -1
 --   take   (that shard)  7 quota -> 1
--- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         clock, d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         w:{scope}, wait:{pool}, x:{domain}, z:{token}
 -- include shard
@@ -35,12 +35,12 @@ if step == "begin" or step == "grant" then
   if tonumber(row[3] or 0) ~= number then
     return -1
   end
-  local kept = 0
+  local kept = 0 -- by all shards together
   for i = 8, #ARGV, 2 do
     kept = kept + tonumber(ARGV[i + 1])
   end
-  local free = tonumber(ARGV[7]) - kept
-  return tonumber(ARGV[9]) + math.max(0, math.min(free, math.ceil(free / 4), MOST_GRANTED))
+  local free, kept_by_first = tonumber(ARGV[7]) - kept, tonumber(ARGV[9])
+  return kept_by_first + math.max(0, math.min(free, math.ceil(free / 4), MOST_GRANTED))
 end
 
 local crawl = crawl_of(token)

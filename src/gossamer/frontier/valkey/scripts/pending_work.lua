@@ -5,7 +5,7 @@
 -- Returns { tokens whose shards are to be told of a stop, tokens with nothing to do here, tokens opened long ago,
 --         tokens that starve, 1 when queues are to be purged, 1 when the default policy is to be applied,
 --         the shard's id (nil: it lost its data) }
--- Touches applying-policy, clock, idle, meta, opened, purge, starving, stopping
+-- Touches (see keys.py) applying-policy, clock, idle, meta, opened, purge, starving, stopping
 -- include shard
 local idle = redis.call("ZRANGE", BASE .. "idle", 0, 99)
 for _, token in ipairs(idle) do

@@ -8,10 +8,10 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 most domains a call (approximate)
 -- Returns 1 when there is more to do, else 0
--- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge, purging,
---         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         w:{scope}, wait:{pool}, x:{domain}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         clock, d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
+--         purging, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}
 -- include shard
 -- include discarding
 -- include end_reasons

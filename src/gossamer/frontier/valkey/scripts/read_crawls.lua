@@ -7,7 +7,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 kind: h (home record), c (counters) or d (shares of domains)
 --       4 most fields of each  5... tokens
 -- Returns of each { field, value, ... }; of a record with more fields, that many or a few more
--- Touches c:{token}, clock, d:{token}, h:{token}
+-- Touches (see keys.py) c:{token}, clock, d:{token}, h:{token}
 -- include shard
 local keys = { h = BASE .. "h:", c = BASE .. "c:", d = BASE .. "d:" }
 local kind, most, answer = ARGV[3], tonumber(ARGV[4]), {}

@@ -13,9 +13,9 @@
 --       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs
 --       8 number of deaths after which a request is given up
 -- Returns { requests put back, 1 when there are more, the shard's time, tokens idle on this shard ... }
--- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
---         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         clock, d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle,
+--         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
 --         z:{token}
@@ -66,7 +66,7 @@ local function add_death(entry, worker)
   end
   names = names .. worker .. "\n"
   local _, count = string.gsub(names, "\n", "")
-  if count >= MOST_NAMES then -- as one that has killed its workers
+  if count >= MOST_NAMES then -- no names any more: a number of deaths in the flags, at which the request is given up
     return string.char(flags % 2 + 2 * math.min(deaths_limit, MOST_COUNTED_DEATHS)) .. string.sub(entry, 2, 7)
       .. string.sub(entry, rest)
   end
@@ -76,7 +76,8 @@ end
 
 local reclaimed_crawls, count = {}, 0
 
--- Puts the request of one lease in front of its queue, or drops it where its crawl has ended.
+-- Puts the request of one lease in front of its queue. Drops it where its crawl or part has ended; where its workers
+-- may have died of it, queues it for later, so that the last of them can call again before it is given up.
 local function put_back(packed, worker)
   local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(packed)
   release(scope, domain)

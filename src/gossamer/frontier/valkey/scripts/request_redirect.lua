@@ -7,8 +7,8 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
 -- Returns -1 unknown worker or lease, 0 another request has seen the target, 1 granted (a hit is charged), 2 wait
--- Touches a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, groups, l:{worker},
---         n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, groups,
+--         l:{worker}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, s:{token}:{generation}:{bucket}, w:{scope}, wait:{pool}, workers,
 --         x:{domain}
 -- include shard

@@ -8,7 +8,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 domain  4 origin  5 record  6 its life, ms
 --       7 bytes that a domain's records may take
 -- Returns how many records made room
--- Touches clock, robots-claim:{origin}, robots-of:{domain}, robots:{origin}
+-- Touches (see keys.py) clock, robots-claim:{origin}, robots-of:{domain}, robots:{origin}
 -- include shard
 local domain, origin, record, life, most = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local OVERHEAD = 300 -- bytes that the server needs for a record besides its text (approximate)

@@ -3,7 +3,7 @@
 -- KEYS  1 shard prefix
 -- ARGV  1 now  2 prefix  3 token  4 run  5 crawl (msgpack)
 -- Returns 1, or 0 where the run is not known
--- Touches c:{token}, clock, h:{token}, n
+-- Touches (see keys.py) c:{token}, clock, h:{token}, n
 -- include shard
 local token, run, packed_crawl = ARGV[3], ARGV[4], ARGV[5]
 local known = 0

@@ -9,9 +9,9 @@
 -- ARGV  1, 2 see include/shard.lua  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 --       5 optional: the policy that must be there ("": none), or the new one already
 -- Returns the new version of all policies on this shard, 0 when another policy is there
--- Touches a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
---         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
---         wait:{pool}, x:{domain}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n,
+--         off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}
 -- include shard
 -- include moves
 -- include keep_hits

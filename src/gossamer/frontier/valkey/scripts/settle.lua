@@ -13,8 +13,8 @@
 --       delay ms, new tail or "", number of drop counts, and for each of those: reason, count
 -- Returns { "stale" } where the worker is not registered, or
 --         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
--- Touches a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token}, clock,
---         d:{token}, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         clock, d:{token}, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
 --         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
@@ -92,7 +92,13 @@ end
 
 local settled_crawls = {}
 
--- Settles one lease, whose arguments begin at ARGV[at].
+-- Settles one lease, whose arguments begin at ARGV[at]. The cases, in this order:
+--   its crawl has another run by now, or is gone: only the hit counts
+--   fetched, failed or dropped: done
+--   its crawl or its spider's part has ended meanwhile: done, as dropped
+--   retry, postponed: queued again after the delay
+--   returned, forwarded: back in front of its queue
+-- A page of the budget that was not fetched is free again.
 local function settle(lease, at)
   local outcome, reason, delay, tail = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
   local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)

@@ -6,7 +6,7 @@
 -- ARGV  1 now  2 prefix  3 token  4 state: stopped, expired or finished (given up, may run anew)  5 spider or ""
 --       6 how long the crawl refuses submissions, ms  7 retention ms
 -- Returns 1, or 0 where there is no such crawl
--- Touches clock, ending, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping
+-- Touches (see keys.py) clock, ending, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping
 -- include shard
 -- include stopping
 return end_early(ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))

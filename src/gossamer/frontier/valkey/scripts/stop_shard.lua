@@ -14,8 +14,8 @@
 -- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by
 --         any stop, token if the crawl is idle on this shard },
 --         or { -1 } when the queues of an earlier run have to be purged first
--- Touches app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token}, idle,
---         idle-until, n, old, opened, purge, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token},
+--         idle, idle-until, n, old, opened, purge, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- transition: queued -> dropped on expire
@@ -56,8 +56,10 @@ else
     redis.call("ZREM", BASE .. "idle-until", token)
   end
 end
+-- What this end has dropped here, with earlier calls: for an expired part all that was dropped as expired, because
+-- leases may have dropped some of it before; for a used-up budget nothing more is counted; else a counter is kept.
 local purged_by_end
-if letter == "e" and spider ~= "" then -- leases may have dropped some of it before
+if letter == "e" and spider ~= "" then
   write_counters()
   purged_by_end = tonumber(redis.call("HGET", crawl.key, "D:" .. spider .. ":expired") or 0)
 elseif letter ~= "b" and purged > 0 then

@@ -9,9 +9,9 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
--- Touches a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event,
---         events, expiries, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
---         per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses,
+--         ending, event, events, expiries, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old,
+--         opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
 --         stopping, t:{token}, z:{token}
 -- include shard

@@ -31,7 +31,10 @@ local function earlier_answer(addition)
   end
 end
 
--- Returns the crawl in the run that is added to, which is begun here where need be; or nil and the answer of the call.
+-- Returns the crawl in the run that is added to; or nil and the answer of the call. The cases:
+--   this shard is in a later run, or the run was closed here since the home shard confirmed it: refused
+--   in an earlier run, or none: the run begins here, once the queues of the earlier one are purged
+--   in the same run: continued, also where it was closed before the home shard confirmed it
 local function crawl_for(addition)
   local token = addition.token
   local crawl = crawl_of(token)
@@ -47,7 +50,7 @@ local function crawl_for(addition)
       return nil, { "purging" }
     end
     if crawl.requested_rate then
-      requested_rates = "1"
+      requested_rates = "1" -- begin_run has stored it; agendas.lua may have read it before
     end
   elseif crawl.state == "f" then
     redis.call("HSET", crawl.key, "st", "r")

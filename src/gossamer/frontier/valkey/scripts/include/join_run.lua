@@ -124,6 +124,13 @@ end
 
 -- Joins or begins a run. `request`: { token, packed_crawl, name, fresh, shards, expected, age, expiries }, as the
 -- arguments of `open_run`, which returns the same; `expiries`: spider, epoch ms (0: never), ...
+-- The cases, in this order:
+--   1. The crawl is stopped or expired, or the last run is not the one that is expected: refused.
+--   2. A repeated request for a fresh run that has begun: it joins that run or, where this one is over, gets "finished".
+--   3. Finished, and the parts of all these spiders have ended: refused, unless a fresh run is to begin what expired.
+--   4. Finished since the caller began, `age` ms ago: "finished", the caller belongs to that run.
+--   5. Running: joined; a fresh run is refused.
+--   6. Else the next run begins, once a stop that is being carried out has ended.
 local function join_run(request)
   local token, expiries, fresh, age = request.token, request.expiries, request.fresh, request.age
   local home = read_home(token)
@@ -147,12 +154,11 @@ local function join_run(request)
   if state == "finished" and age >= 0 and now - end_of_last_run(key) <= age then
     return { "finished", home.run, home.generation, home.version, home.packed_crawl }
   end
+  if fresh and state == "running" then
+    return { "refused", state }
+  end
   local fields = {}
-  if state == "running" then
-    if fresh then
-      return { "refused", state }
-    end
-  else
+  if state ~= "running" then
     if state and redis.call("HEXISTS", BASE .. "stopping", token) == 1 then
       return { "stopping" }
     end

@@ -21,7 +21,8 @@ local function set_only_fingerprint(crawl, fingerprint)
   crawl.only_fingerprint = fingerprint or false
 end
 
--- Adds a fingerprint. Returns true where it was not in the set.
+-- Adds a fingerprint. Returns true where it was not in the set. The first fingerprint becomes a field of the crawl; the
+-- second moves it into a bucket.
 local function mark_seen(crawl, fingerprint)
   if crawl.only_fingerprint then
     if crawl.only_fingerprint == fingerprint then
@@ -43,7 +44,8 @@ local function mark_seen(crawl, fingerprint)
   return false
 end
 
--- Moves part of the next bucket in turn into a new last one.
+-- Moves part of the next bucket in turn into a new last one. Example: of five buckets, 0 to 4, bucket 1 is split into
+-- 1 and 5 (level 4: the last full power of two).
 local function split_bucket(crawl)
   local index = crawl.buckets
   local _, level = bucket_of("0", index)

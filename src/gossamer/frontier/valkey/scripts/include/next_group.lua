@@ -1,7 +1,9 @@
--- Walks over all groups.
+-- Walks over all groups ("<pool>|<spider>") in the order of their names, one group a call of a script. A group that
+-- comes up behind the walk is not visited.
 -- include places
 
--- Returns the group after this one by name; nil after the last. Not by time: that order changes during a walk.
+-- Returns the group after this one; nil after the last, "" gives the first. Not by time, as `groups` is sorted: that
+-- order changes during a walk.
 local function next_group(after)
   local found
   for _, group in ipairs(list_groups()) do

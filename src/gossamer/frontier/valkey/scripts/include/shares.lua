@@ -4,8 +4,8 @@
 -- include counters
 
 -- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority
--- "l-10" counts requests of priority -10 that are to be queued later: they are in no queue. Stored: a change needs
--- another FORMAT in identity.py.
+-- "l-10" counts requests of priority -10 that are to be queued later: they are in no queue. Example: { 3, 1, "link",
+-- 50, 120, "link", "l40", 2 }. Stored: a change needs another FORMAT in identity.py.
 local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
 local shares = {} -- by token, then domain
 

@@ -86,14 +86,16 @@ local function free_in_window(record, budget, at)
   return budget.hits - used, at
 end
 
--- Returns the gap before the next hit, and what is left of the debt then.
+-- Returns the gap before the next hit, and what is left of the debt then. Example: even spacing is 1000 ms, and the
+-- last hit was 150 ms late. The next gap is 900 ms and leaves a debt of 50; the one after it is 950 ms and leaves none.
 local function next_gap(spacing, debt)
   local gap = math.max(CATCH_UP * spacing, spacing - debt)
   return gap, debt - spacing + gap
 end
 
 -- Returns when the next hit may start, how many may start then by the windows alone, the debt after it, and the even
--- gap. Missed hits are made up for only while the windows leave room, and those of one window at most.
+-- gap. First its time by the spacing (`paced`), then the time from which on every budget's window has room. Missed hits
+-- are made up for only while the windows leave room, and those of one window at most.
 local function next_hit(record, policy, budgets)
   local spacing, window = budgets.spacing, budgets.window
   local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
