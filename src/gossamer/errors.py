@@ -42,6 +42,19 @@ class BadSpider(BadInput):
     """The spider cannot be loaded."""
 
 
+class BadExtraction(BadInput):
+    """The extraction rules are not valid."""
+
+    def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+        super().__init__(f"{place}: {reason}" if place else reason)
+        self.path = path
+        """Keys and positions that lead to the faulty part. Empty: the whole object."""
+        self.place = place
+        """The path as text: `rules[0].fields.price.type`."""
+        self.reason = reason
+
+
 class BadUrl(BadInput):
     """This is not an http or https URL."""
 

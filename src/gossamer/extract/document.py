@@ -92,3 +92,83 @@ def _parse(html: bytes) -> LexborHTMLParser:
         return LexborHTMLParser(html, options=_PARSE_ONLY)
     except Exception:  # out of memory, or a limit of the parser: a hostile page has no links
         return LexborHTMLParser(b"", options=_PARSE_ONLY)
+
+
+# --- text of elements -------------------------------------------------------------------------------------------------
+
+_BREAKING = frozenset(
+    (
+        "address", "article", "aside", "blockquote", "body", "br", "caption", "dd", "details", "div", "dl", "dt",
+        "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li",
+        "main", "nav", "ol", "option", "p", "pre", "section", "select", "summary", "table", "tbody", "td", "tfoot",
+        "th", "thead", "title", "tr", "ul",
+    )
+)  # fmt: skip
+"""Elements before and after which a word ends. May be extended: others are read as parts of a line."""
+_SILENT = frozenset(("script", "style", "template", "noscript"))
+"""Elements whose text is for no reader."""
+_NEED_CARE = ",".join(sorted(_BREAKING | _SILENT))
+
+
+def node_text(node: LexborNode) -> str:
+    """Return the text of an element, with a blank where a block or a line ends, and without that of scripts."""
+    only = node.first_child
+    if only is None:
+        return ""
+    if only.next is None and only.tag == "-text":
+        return only.text_content or ""
+    special = node.css(_NEED_CARE)
+    if not special or (len(special) == 1 and special[0].mem_id == node.mem_id):
+        return node.text()
+    pieces: list[str] = []
+    current = only
+    while True:
+        tag = current.tag
+        if tag == "-text":
+            pieces.append(current.text_content or "")
+        elif tag not in _SILENT:
+            if tag in _BREAKING:
+                pieces.append(" ")
+            child = current.first_child
+            if child is not None:
+                current = child
+                continue
+        following = current.next
+        while following is None:
+            parent = current.parent
+            if parent is None or parent.mem_id == node.mem_id:
+                return "".join(pieces)
+            current = parent
+            if current.tag in _BREAKING:
+                pieces.append(" ")
+            following = current.next
+        current = following
+
+
+def element_text(element: Any) -> str:
+    """Return the text of an element of lxml, as `node_text` does."""
+    pieces: list[str] = []
+    _add_texts(element, pieces)
+    return "".join(pieces)
+
+
+def _add_texts(element: Any, pieces: list[str]) -> None:
+    # Recursive: lxml's parser lets elements nest 255 levels deep at most.
+    tag = element.tag
+    if not isinstance(tag, str) or tag in _SILENT:
+        return
+    if tag in _BREAKING:
+        pieces.append(" ")
+    pieces.append(element.text or "")
+    for child in element:
+        _add_texts(child, pieces)
+        pieces.append(child.tail or "")
+    if tag in _BREAKING:
+        pieces.append(" ")
+
+
+def element_html(element: Any) -> str:
+    """Return the HTML of an element of lxml."""
+    from lxml import etree
+
+    return str(etree.tostring(element, encoding="unicode", method="html", with_tail=False))
