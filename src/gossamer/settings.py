@@ -138,6 +138,17 @@ class CrawlSettings(_Group):
         "Where text and Markdown go: the records of the pages, items, or both. Unset: records; items for chunks and "
         "for outputs that take only items, such as .csv",
     )
+    extract: str | dict[str, Any] = _setting(
+        "",
+        "File of extraction rules, in YAML, JSON or TOML: which items to take from the pages. In a settings file, also "
+        "the rules themselves",
+    )
+    field: tuple[str, ...] = _setting(
+        (),
+        "Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text: "
+        "title=h1, price=.price @number, image=img.main@src @url",
+    )
+    each: str = _setting("", "CSS selector of one item, for the fields of field. Empty: one item for each page")
     allow_private: bool = _setting(
         False,
         "Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay "

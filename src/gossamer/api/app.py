@@ -22,7 +22,7 @@ from gossamer import __version__
 from gossamer.api import classic, crawls, domains, events, openapi, pages, status, submit
 from gossamer.api.access import OPEN_PATHS, Authentication, BodyLimit, RateLimit
 from gossamer.api.context import ApiContext, normalized_path
-from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, ProblemModel, refusal
+from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemModel, refusal
 from gossamer.api.pending import PendingRequests
 from gossamer.api.problems import (
     Problem,
@@ -231,7 +231,12 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     schemas["Policies"].pop("$defs", None)  # its references point to the components
     left_out = ("$schema", "$comment")  # the comments are for maintainers
     for component, name in _MESSAGE_SCHEMAS.items():
-        schemas[component] = {part: value for part, value in schema(name).items() if part not in left_out}
+        shown = _with_references(
+            {part: value for part, value in schema(name).items() if part not in left_out}, component
+        )
+        for part, definition in shown.pop("$defs", {}).items():
+            schemas[f"{component}{part.capitalize()}"] = definition
+        schemas[component] = shown
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "The setting service.token, if it is set"}
     }
@@ -253,6 +258,19 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
                 )
             operation["responses"] = dict(sorted(responses.items()))
     return description
+
+
+def _with_references(part: Any, component: str) -> Any:
+    """Return a copy of a message's schema whose references lead to components: `#/$defs/rule` of `CrawlRequest` to
+    `CrawlRequestRule`."""
+    if isinstance(part, dict):
+        return {
+            key: f"{SCHEMAS}{component}{value.rpartition('/')[2].capitalize()}"
+            if key == "$ref" and isinstance(value, str)
+            else _with_references(value, component)
+            for key, value in part.items()
+        }
+    return [_with_references(each, component) for each in part] if isinstance(part, list) else part
 
 
 def _classic_refusal(status_code: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from gossamer.wiring.plan import MOST_NESTED, check_attrs
 # Titles of the panels in `--help`, each a group of options.
 WHAT = "What to crawl"
 HOW_FAST = "How fast"
+EXTRACT = "What to take from the pages"
 OUTPUT = "Output"
 REQUESTS = "Requests"
 WHERE = "Where it runs"
@@ -172,6 +173,9 @@ OPTIONS = {
         help="Where to write the pages in addition to the bus, as for gossamer crawl.",
     ),
     "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
+    "extract": SettingOption("crawl.extract", ("--extract",), str, EXTRACT, "FILE"),
+    "field": SettingOption("crawl.field", ("--field",), list[str], EXTRACT, "NAME=SELECTOR", tuple),
+    "each": SettingOption("crawl.each", ("--each",), str, EXTRACT, "SELECTOR"),
     "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
     "report": SettingOption("crawl.report", ("--report",), str, OUTPUT, "FILE.html"),
     "text": SettingOption("crawl.text", ("--text",), bool, OUTPUT),

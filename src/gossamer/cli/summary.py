@@ -13,13 +13,15 @@ from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from gossamer.cli import terminal
 from gossamer.cli.terminal import without_passwords
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.request import DropReason
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.tally import RuleCount, Tally
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
     from rich.console import Console
@@ -200,6 +202,7 @@ class Summary(CrawlResult):
             "queued": total.queued + total.later if total else None,  # `later`: those that wait for a retry
             "retries": self.tally.retries,
             "items": self.tally.items,
+            "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
@@ -247,6 +250,8 @@ class Summary(CrawlResult):
                 lines.append(f"  pages are in {', '.join(written)}")
         if self.report:
             lines.append(f"  the report is {self.report}")
+        if not self.already_finished:
+            lines += [f"  {line}" for line in rule_lines(tally.rules)]
         if self.missing_records:
             records = counted(self.missing_records, "record")
             lines.append(f"  missing from the output: {records}; the file was deleted or cut short")
@@ -271,6 +276,32 @@ class Summary(CrawlResult):
         if not self.interrupted:
             return f"The crawl {self.crawl_id} ended; its state is unknown."
         return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
+
+
+_FIELDS_NAMED = 10
+"""Number of fields without a value that the summary names. May be changed freely."""
+
+
+def rule_lines(rules: dict[str, RuleCount]) -> list[str]:
+    """Return a sentence for each extraction rule, or field of one, that found nothing on any page of this command."""
+    lines: list[str] = []
+    for name, count in sorted(rules.items()):
+        pages = counted(count.pages, "page")
+        empty = [field for field, found in count.fields.items() if not found]
+        if not count.pages:
+            lines.append(f"{name}: there was no page for it, an HTML page whose URL matches its urls")
+            continue
+        if not count.items and len(empty) == len(count.fields):
+            lines.append(f"{name}: matched nothing on any page ({pages} tried)")
+            continue
+        if empty:
+            named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
+            lines.append(f"{name}: no value on any page ({pages} tried) for {named}")
+        lines += [
+            f"{name}: left out {counted(lacking, 'item')} without the required {field}"
+            for field, lacking in sorted(count.lacking.items())
+        ]
+    return lines
 
 
 def _not_fetched(dropped: dict[str, int]) -> str:

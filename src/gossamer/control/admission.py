@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gossamer.errors import BadInput, BadUrl, CrawlRefused, RequestRejected
+from gossamer.errors import BadExtraction, BadInput, BadUrl, CrawlRefused, RequestRejected
+from gossamer.extract.fields import check_rules
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.guard import Network, host_address, refusal_reason, within
 from gossamer.fetch.request import check_headers
@@ -34,6 +35,9 @@ missing here is not checked on submission."""
 _CACHED_FILTERS = 1000
 """Number of sets of filters that are remembered as valid. May be changed freely: more need memory, fewer are compiled
 more often, which is slow. Producers send the same set with many requests."""
+_CACHED_RULES = 100
+"""Number of extraction rules that are remembered as valid. May be changed freely: each takes up to 32 KiB, and those
+that are not remembered are compiled again."""
 _CACHED_HOSTS = 10_000
 """Number of hosts whose check is remembered. May be changed freely: more need memory."""
 DUPLICATE = "duplicate"
@@ -127,6 +131,8 @@ class RequestValidator:
         """Reason why each host is rejected; empty: the host is allowed."""
         self._valid_filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
         """Sets of filters that are valid, the oldest first."""
+        self._valid_rules: OrderedDict[bytes, None] = OrderedDict()
+        """Extraction rules that are valid, in packed form, the oldest first."""
 
     def admit(self, request: CrawlRequest, *, sent_at: float | None = None) -> AdmittedRequest:
         """Return the request if it is valid. Raises RequestRejected with the field and the reason.
@@ -141,6 +147,7 @@ class RequestValidator:
         self._check_content(request)
         self._check_filters(request)
         self._check_http_options(request)
+        self._check_extraction(request)
         domain = registered_domain(host(url))
         payload = request.payload()
         if len(payload.body) > MAX_BODY_BYTES:
@@ -190,6 +197,21 @@ class RequestValidator:
         self._valid_filters[key] = None
         if len(self._valid_filters) > _CACHED_FILTERS:
             self._valid_filters.popitem(last=False)
+
+    def _check_extraction(self, request: CrawlRequest) -> None:
+        """Compile the extraction rules, so that a selector that does not parse is rejected here."""
+        if request.extract is None:
+            return
+        try:
+            key = _pack(request.extract)
+            if key not in self._valid_rules:
+                check_rules(request.extract)
+                self._valid_rules[key] = None
+                if len(self._valid_rules) > _CACHED_RULES:
+                    self._valid_rules.popitem(last=False)
+        except BadExtraction as fault:
+            place = ".".join(map(str, ("extract", *fault.path)))
+            raise RequestRejected(fault.reason, field=place) from None
 
     def _check_http_options(self, request: CrawlRequest) -> None:
         if agent := request.useragent:

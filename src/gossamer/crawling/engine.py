@@ -28,7 +28,8 @@ from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
+from gossamer.wiring.plan import Plan, check_settings, make_plan
+from gossamer.wiring.private_hosts import find_private_hosts
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,

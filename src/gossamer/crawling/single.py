@@ -21,7 +21,8 @@ from gossamer.model.request import Lease
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.settings import Settings
-from gossamer.wiring.plan import Plan, check_settings, find_private_hosts, make_plan
+from gossamer.wiring.plan import Plan, check_settings, make_plan
+from gossamer.wiring.private_hosts import find_private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory

@@ -94,9 +94,9 @@ def _values(text: str) -> tuple[list[Any], bool]:
 def look_up(values: list[Any], path: str) -> list[Any]:
     """Return what a path leads to in JSON-LD: texts, numbers, truth values and objects, in order.
 
-    A path is a row of keys with dots: `offers.price`. Where a list stands, each of its elements counts; a number selects
-    one: `image.0`. A first key with a capital letter is a type: `Product.name` looks in objects of that type, wherever
-    they are. Without a type, a path begins at the objects of a script, or of its `@graph`.
+    A path is a row of keys with dots: `offers.price`. Each element of a list counts; a number selects one: `image.0`. A
+    first key with a capital letter is a type: `Product.name` looks in objects of that type, wherever they are. Without
+    a type, a path begins at the objects of a script, or of its `@graph`.
     """
     keys = path.split(".")
     budget = [_MAX_OBJECTS]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gossamer.model.content import ContentOptions
+from gossamer.model.extraction import Extraction
 
 
 @lru_cache(maxsize=4096)  # tuning only: crawls whose token is remembered
@@ -170,6 +171,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
     content: ContentOptions | None = None
     """Main content of pages that records or items are to have. None: none."""
+    extract: Extraction | None = None
+    """Rules by which workers take items from pages. Scrapy spiders ignore them. None: none."""
 
 
 class CrawlState(StrEnum):

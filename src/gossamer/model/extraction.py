@@ -66,7 +66,7 @@ SOURCES = ("css", "xpath", "jsonld", "meta", "regex")
 """Sources of a field. The short form writes all but CSS as a prefix with a colon."""
 _FIELD_KEYS = (*SOURCES, "attribute", "type", "list", "required", "default", "each", "fields")
 _RULE_KEYS = ("name", "urls", "each", "fields")
-_PAGE_URL = "page_url"
+PAGE_URL = "page_url"
 """First field of every item: the URL of its page."""
 
 
@@ -115,6 +115,11 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: tuple[ItemRule, ...]
 
 
+def field_names(extraction: Extraction) -> list[str]:
+    """Return the names of the fields of all rules, each once, in their order."""
+    return list(dict.fromkeys(name for rule in extraction.rules for name in rule.fields))
+
+
 Path = tuple[str | int, ...]
 
 
@@ -122,7 +127,7 @@ def read_extraction(value: object) -> Extraction:
     """Return the rules that a decoded JSON, YAML or TOML object describes. Raises BadExtraction with the place of the
     first fault."""
     given = _mapping(value, ())
-    reader = _Reader()
+    reader = _RuleReader()
     if "rules" in given:
         _check_keys(given, ("rules",), ())
         rules = given["rules"]
@@ -142,13 +147,7 @@ def read_extraction(value: object) -> Extraction:
     return extraction
 
 
-def read_fields(typed: Mapping[str, str], *, each: str | None = None) -> Extraction:
-    """Return the only rule that short forms describe, by the names of their fields. Raises BadExtraction."""
-    rule: dict[str, Any] = {"fields": dict(typed)}
-    return read_extraction(rule if each is None else {"each": each, **rule})
-
-
-class _Reader:
+class _RuleReader:
     """Reads rules, and counts their fields."""
 
     def __init__(self) -> None:
@@ -186,8 +185,8 @@ class _Reader:
     def _name(name: str, path: Path, level: int) -> str:
         if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
             raise BadExtraction(f"a name must have 1 to {MAX_NAME_LENGTH} printable characters", (*path, name[:100]))
-        if level == 1 and name == _PAGE_URL:
-            raise BadExtraction(f"every item begins with {_PAGE_URL} by itself; choose another name", (*path, name))
+        if level == 1 and name == PAGE_URL:
+            raise BadExtraction(f"every item begins with {PAGE_URL} by itself; choose another name", (*path, name))
         return name
 
     def field(self, value: object, path: Path, level: int) -> ItemField:

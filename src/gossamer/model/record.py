@@ -77,6 +77,10 @@ class PageRecord(msgspec.Struct, kw_only=True):
     """True: the body was cut at the size limit."""
     content: PageContent | None = None
     """Main content as text or Markdown. None: the crawl did not ask for it, or the page is not HTML."""
+    extract_error: str = ""
+    """Reason why extraction rules have taken no item, or not all items, from the page; empty: they took all.
+    `too_complex`: the page was not parsed, because that might take far too long. `limit`: it has too many items, or
+    items that are too long together."""
 
 
 class ItemRecord(msgspec.Struct, kw_only=True):

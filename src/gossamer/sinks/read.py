@@ -190,7 +190,7 @@ def _record_of_row(row: dict[str, Any]) -> PageRecord | ItemRecord:
     for name in ("response_headers", "request_headers", "timings"):
         if name in fields:
             fields[name] = dict(fields[name])
-    for name in ("attrs", "item"):
+    for name in ("attrs", "content", "item"):
         if fields.get(name):
             fields[name] = msgspec.json.decode(fields[name])
     return msgspec.convert(fields, kind)
@@ -198,6 +198,7 @@ def _record_of_row(row: dict[str, Any]) -> PageRecord | ItemRecord:
 
 _EMPTY: dict[str, Any] = {
     "response_headers": {}, "request_headers": {}, "links": [], "attrs": None, "redirects": [], "timings": {},
+    "content": None,
 }  # fmt: skip
 """Fields of a page that tables hold as JSON text, with their value for an empty cell."""
 _PAGE_TYPES = {name: kind for name, kind in get_type_hints(PageRecord).items() if name not in _EMPTY}

@@ -33,7 +33,7 @@ Record = PageRecord | ItemRecord
 PAGE_COLUMNS = (
     "url", "response_url", "status_code", "success", "reason", "exception", "depth", "content_type", "encoding",
     "truncated", "timestamp", "ip", "timings", "redirects", "links", "response_headers", "request_headers", "attrs",
-    "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt",
+    "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt", "extract_error",
 )  # fmt: skip
 """Columns of a CSV file of pages: all fields but the body, which would make cells of megabytes. May be changed freely:
 readers find columns by name, but a crawl cannot continue a file with other columns."""

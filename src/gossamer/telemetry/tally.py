@@ -24,6 +24,30 @@ class OriginWait(msgspec.Struct, frozen=True):
     """Time of the next attempt, in epoch seconds."""
 
 
+class RuleCount(msgspec.Struct):
+    """Counts of one extraction rule."""
+
+    pages: int = 0
+    """Pages that the rule was tried on."""
+    items: int = 0
+    fields: dict[str, int] = msgspec.field(default_factory=dict)
+    """Pages on which each field had a value, by its name; 0 for one that had none so far."""
+    lacking: dict[str, int] = msgspec.field(default_factory=dict)
+    """Matches that became no item, by the required field that they lack."""
+
+    def plus(self, other: "RuleCount") -> "RuleCount":
+        """Return the sum as a new object."""
+        return RuleCount(
+            self.pages + other.pages,
+            self.items + other.items,
+            _added(self.fields, other.fields),
+            _added(self.lacking, other.lacking),
+        )
+
+
+_NO_RULE = RuleCount()
+
+
 class Tally(msgspec.Struct):
     """Counts since the process started. Settled: reported to the frontier, the queue of requests, with a result."""
 
@@ -36,7 +60,10 @@ class Tally(msgspec.Struct):
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
     items: int = 0
-    """Items that spiders extracted."""
+    """Items that spiders and extraction rules took from pages."""
+    rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
+    """Pages and items of each extraction rule, by its name. Counted only in a crawl of its own: a service has any
+    number of crawls."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     bytes: int = 0
@@ -95,6 +122,10 @@ class Tally(msgspec.Struct):
             retried=_added(self.retried, other.retried),
             items=self.items + other.items,
             no_content=_added(self.no_content, other.no_content),
+            rules={
+                name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))
+                for name in self.rules | other.rules
+            },
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
             committing=self.committing + other.committing,

@@ -8,27 +8,25 @@ Safe to change: messages and limits, as their texts say. Fixed: everything that 
 `derived_id`, its limits), because a command finds the crawl that it resumes by its id.
 """
 
-import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from gossamer.errors import BadInput, BlockedAddress, DnsFailed
+from gossamer.errors import BadInput
 from gossamer.extract.content_pool import require_trafilatura
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
-from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.request import check_headers
-from gossamer.fetch.resolve import Resolver
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Crawl, CrawlId, QueryOrder, Rate, Terms
+from gossamer.model.extraction import Extraction
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
 from gossamer.policy.secrets import with_secrets_for
@@ -44,6 +42,7 @@ from gossamer.policy.urls import (
 from gossamer.service_settings import CENTURY_SECONDS
 from gossamer.settings import DEFAULT_USER_AGENT, Settings
 from gossamer.sinks.open import TABLES
+from gossamer.wiring.extraction import load_extraction
 from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
@@ -54,7 +53,7 @@ common JSON readers fail."""
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 """Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers."""
-_PATHS = {"output", "ca_file"}
+_PATHS = {"output", "ca_file", "extract"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""
 
@@ -150,87 +149,6 @@ def _check_headers(settings: Settings) -> None:
     crawl = settings.crawl
     check_headers((("User-Agent", settings.fetch.user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
     check_headers(tuple((name, "") for name in crawl.secret_header))
-
-
-_NAMES_CHECKED = 1000
-"""Maximum number of host names that are looked up before the start. May be changed freely: more make a start slower.
-The rest is checked when it is fetched, as every link is. With --allow-private all names are looked up, because the
-crawl has to know which hosts are private."""
-
-_LOOKUPS_AT_ONCE = 32
-"""Number of parallel look-ups. May be lower, but not higher than the resolver's number of threads (`threads` in
-`fetch/resolve.py`): a look-up that waits for a thread could time out."""
-
-
-async def find_private_hosts(
-    resolver: Resolver,
-    seeds: Iterable[str],
-    *,
-    allowed: bool,
-    look_up_names: bool = True,
-    say: Callable[[str], None] | None = None,
-) -> tuple[str, ...]:
-    """Return the seeds' hosts that have only addresses outside the public internet, IP addresses before names.
-
-    Raises BadInput for the first of them unless `allowed`. A name that does not resolve is not refused: the crawl
-    records its failure. `look_up_names` False: a proxy resolves the names, so this function looks none up; if private
-    hosts are `allowed`, it returns all names as private. `say` shows the user a sentence if there are many look-ups.
-    """
-    hosts = list(dict.fromkeys(map(host, seeds)))
-    addresses = [name for name in hosts if host_address(name) is not None]
-    names = [name for name in hosts if host_address(name) is None]
-    private = await _private_addresses(resolver, addresses, allowed=allowed)
-    if not look_up_names:
-        return (*private, *names) if allowed else ()
-    if not allowed:
-        names = names[:_NAMES_CHECKED]
-    elif len(names) > _NAMES_CHECKED and say is not None:
-        say(f"Looking up {len(names):,} hosts: --allow-private needs to know which have private addresses.")
-    return (*private, *await _private_names(resolver, names, allowed=allowed))
-
-
-async def _private_addresses(resolver: Resolver, addresses: Sequence[str], *, allowed: bool) -> list[str]:
-    """Return the private ones of these IP addresses. Raises BadInput for the first of them unless `allowed`."""
-    found: list[str] = []
-    for address in addresses:
-        # The resolver decides, because an option may permit the address. `refusal_reason` has the words for a person.
-        reason = refusal_reason(host_address(address) or "")
-        if reason is not None and await _refusal(resolver, address):
-            if not allowed:
-                raise BadInput(
-                    f"{address} is not on the public internet ({reason}). To crawl it, add --allow-private, which "
-                    "permits the hosts of the given URLs."
-                )
-            found.append(address)
-    return found
-
-
-async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: bool) -> list[str]:
-    """Return the names that only have private addresses. Raises BadInput for the first of them unless `allowed`."""
-    found: list[str] = []
-    for start in range(0, len(names), _LOOKUPS_AT_ONCE):
-        batch = names[start : start + _LOOKUPS_AT_ONCE]
-        refusals = await asyncio.gather(*(_refusal(resolver, name) for name in batch))
-        for name, refusal in zip(batch, refusals, strict=True):
-            if refusal and not allowed:
-                raise BadInput(
-                    f"{refusal}: not on the public internet. To crawl it, add --allow-private, which permits the hosts "
-                    f"of the given URLs, or --resolve {name}:ADDRESS, which permits this one."
-                )
-            if refusal:
-                found.append(name)
-    return found
-
-
-async def _refusal(resolver: Resolver, name: str) -> str:
-    """Return why the host may not be fetched; empty where it may, or does not resolve."""
-    try:
-        await resolver.addresses(name, 0)
-    except BlockedAddress as error:
-        return error.detail
-    except DnsFailed:
-        pass
-    return ""
 
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -343,10 +261,11 @@ def make_plan(
     crawl = settings.crawl
     check_settings(settings)
     spider = find_spider(crawl.spider)
-    terms = _terms(settings, seeds, now=now, private_hosts=private_hosts)
+    extraction = load_extraction(crawl)
+    terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
     scope_of(terms)  # raises BadInput for a filter that is not valid
     crawl_identity = CrawlId(
-        APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds, spider)
+        APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds, spider, extraction)
     )
     return Plan(
         crawl=Crawl(
@@ -364,7 +283,9 @@ def make_plan(
     )
 
 
-def derived_id(settings: Settings, seeds: Sequence[str], spider: LoadedSpider) -> str:
+def derived_id(
+    settings: Settings, seeds: Sequence[str], spider: LoadedSpider, extraction: Extraction | None = None
+) -> str:
     """Return the crawl id for these seeds and settings: the first seed's host and a digest of all.
 
     The same command has to return the same id in every version, because that is how it resumes its crawl. So the order
@@ -397,6 +318,8 @@ def derived_id(settings: Settings, seeds: Sequence[str], spider: LoadedSpider) -
         *([crawl.query_order] if crawl.query_order == "ignored" else []),
         *([secrets] if any(secrets) else []),
         *([["content", content]] if (content := _content_identity(settings)) else []),
+        # As text, because the order of fields counts.
+        *([{"extract": msgspec.json.encode(extraction).decode()}] if extraction is not None else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -446,7 +369,14 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_hosts: Sequence[str]) -> Terms:
+def _terms(
+    settings: Settings,
+    seeds: Sequence[str],
+    *,
+    now: float,
+    private_hosts: Sequence[str],
+    extraction: Extraction | None,
+) -> Terms:
     """Return the options that all requests of the crawl carry. Raises BadInput for those that contradict each other."""
     crawl, fetch = settings.crawl, settings.fetch
     domains, hosts, directories = _scope_places(crawl.scope, seeds)
@@ -482,6 +412,7 @@ def _terms(settings: Settings, seeds: Sequence[str], *, now: float, private_host
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),
         content=content_options(settings),
+        extract=extraction,
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

@@ -33,6 +33,7 @@ from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
+from gossamer.model.extraction import PAGE_URL, field_names
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
@@ -43,6 +44,7 @@ from gossamer.sinks.tables import TableOptions
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
+from gossamer.wiring.extraction import load_extraction
 from gossamer.wiring.plan import address_service, check_settings, content_options
 from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
@@ -377,9 +379,13 @@ def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: 
 
 def table_options(settings: Settings) -> TableOptions:
     """Return how the tables of a crawl with these settings are written."""
-    content = content_options(settings)
-    has_items = settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS or (content is not None and content.in_items)
-    return TableOptions(has_items=has_items, csv_guard=settings.crawl.csv_guard)
+    content, extraction = content_options(settings), load_extraction(settings.crawl)
+    has_others = settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS or (content is not None and content.in_items)
+    # Items that the rules do not describe may have any fields, so their columns are found in the items.
+    columns = None if extraction is None or has_others else (PAGE_URL, *field_names(extraction))
+    return TableOptions(
+        has_items=has_others or extraction is not None, columns=columns, csv_guard=settings.crawl.csv_guard
+    )
 
 
 async def finish_outputs(settings: Settings) -> None:

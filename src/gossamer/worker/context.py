@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gossamer.extract.document import HtmlDocument
+from gossamer.extract.fields import CompiledExtraction
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
@@ -109,12 +110,19 @@ class SharedMemory:
     many crawls: fewer links are looked up again, and fewer filters are compiled again."""
 
     def __init__(
-        self, seen: SeenCache, *, href_bytes: int = 12 * 1024 * 1024, scope_bytes: int = 12 * 1024 * 1024
+        self,
+        seen: SeenCache,
+        *,
+        href_bytes: int = 12 * 1024 * 1024,
+        scope_bytes: int = 12 * 1024 * 1024,
+        rules_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters."""
+        """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters.
+        `rules_bytes`: for compiled extraction rules."""
         self.seen = seen
         self.hrefs = HrefMemory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
+        self._rules: BoundedCache[bytes, CompiledExtraction] = BoundedCache(rules_bytes)
 
     def scope(self, name: bytes, terms: Terms) -> LinkScope:
         """Return the compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for an invalid
@@ -122,6 +130,17 @@ class SharedMemory:
         scope = self._scopes.get(name) or scope_of(terms)
         self._scopes.put(name, scope, scope.estimated_bytes)  # its size grows with the origins that it has judged
         return scope
+
+    def rules(self, name: bytes, terms: Terms) -> CompiledExtraction | None:
+        """Return the compiled extraction rules of these terms; None: they have none. `name`: their `rules_name`. Raises
+        BadInput for rules that this worker cannot compile."""
+        if terms.extract is None:
+            return None
+        rules = self._rules.get(name)
+        if rules is None:
+            rules = CompiledExtraction(terms.extract)
+            self._rules.put(name, rules, rules.estimated_bytes)
+        return rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +202,10 @@ class Context:
         self._href_namespace = (*self._namespace, spider_name, self._scope_name)
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
         memory.scope(self._scope_name, terms)  # raises for an invalid regex
+        self.extracts = terms.extract is not None
+        """True: items are taken from pages by rules."""
+        self._rules_name = rules_name(terms)
+        memory.rules(self._rules_name, terms)  # raises for rules that are not valid
         # The scope is passed to each call: one that is kept here would escape the bound of the shared memory.
         self._extractor = LinkExtractor(
             None,
@@ -198,6 +221,11 @@ class Context:
     def scope(self) -> LinkScope:
         """Filters of discovered links and redirect targets."""
         return self._memory.scope(self._scope_name, self.terms)
+
+    @property
+    def rules(self) -> CompiledExtraction | None:
+        """Extraction rules. None: no items are taken from pages by rules."""
+        return self._memory.rules(self._rules_name, self.terms) if self.extracts else None
 
     def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         """Return the fingerprint of a request for this spider under these terms."""
@@ -275,6 +303,13 @@ def scope_name(terms: Terms) -> bytes:
         terms.query_order,
     )
     return hashlib.blake2b(msgspec.msgpack.encode(filters), digest_size=16).digest()
+
+
+def rules_name(terms: Terms) -> bytes:
+    """Return a name that is equal for terms with the same extraction rules. It names caches in memory only."""
+    if terms.extract is None:
+        return b""
+    return hashlib.blake2b(msgspec.msgpack.encode(terms.extract), digest_size=16).digest()
 
 
 class CrawlHeaders:

@@ -43,6 +43,7 @@ from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context
+from gossamer.worker.items import add_items
 from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page, Spider
@@ -239,10 +240,12 @@ class PageReader:
         custom_parse = not context.spider.follows_all_links
         links: Links | None = None
         document: HtmlDocument | None = None
-        if (follows or custom_parse or context.include_links) and is_html(decoded.content_type, fetched.body):
+        # A spider of one's own asks for links when it wants them.
+        wants_links = context.include_links or (follows and not custom_parse)
+        if (wants_links or custom_parse or context.extracts) and is_html(decoded.content_type, fetched.body):
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(fetched.body, decoded.encoding)
-            if context.include_links or not custom_parse:  # a spider of one's own asks for links when it wants them
+            if wants_links:
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding)
         if context.terms.content is not None and is_html(decoded.content_type, fetched.body):
             attempt.content_encoding = decoded.encoding
@@ -269,6 +272,8 @@ class PageReader:
         elif links is not None and follows:
             _add_all_links(context, lease, links, finished)
             finished.size += urls_size(links.urls)
+        if context.extracts:
+            add_items(context, document, finished, self._tally)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished

@@ -67,10 +67,15 @@ OTHER_CRAWLS: dict[str, Any] = {
     "cookie": "a=b",
     "secret_header": ("X-Test",),
     "headers_for": ("x.test",),
+    "extract": {"fields": {"title": "h1"}},
+    "field": ("title=h2",),
+    "each": ".item",
 }
 """What is asked of the pages: another value makes another crawl."""
 OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
 """The same for a crawl with Markdown; without it they are refused."""
+WITH: dict[str, dict[str, Any]] = {"each": {"crawl__field": ("title=h2",)}}
+"""Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {
     "output": ("x.jsonl",),
     "report": "x.html",
@@ -95,7 +100,10 @@ def test_of_every_setting_of_a_crawl_it_is_known_whether_it_is_in_the_id() -> No
 
 def test_the_id_tells_all_questions_apart_and_nothing_else() -> None:
     plain = plan("a.test").crawl.id
-    changed = {name: plan("a.test", **{f"crawl__{name}": value}).crawl.id for name, value in OTHER_CRAWLS.items()}
+    changed = {
+        name: plan("a.test", **WITH.get(name, {}), **{f"crawl__{name}": value}).crawl.id
+        for name, value in OTHER_CRAWLS.items()
+    }
     changed["user_agent"] = plan("a.test", fetch__user_agent="me/1").crawl.id
     for name, value in OTHER_CONTENT.items():
         changed[name] = plan("a.test", crawl__markdown=True, **{f"crawl__{name}": value}).crawl.id

@@ -14,6 +14,7 @@ import msgspec
 from gossamer.errors import RequestRejected
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
+from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
@@ -64,6 +65,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     markdown: bool = False
     chunk: int | None = None
     text_in: Literal["records", "items", "both"] | None = None
+    extract: dict[str, Any] | None = None
+    """Extraction rules as they were sent; `rules` reads them."""
     ignore_robots: bool = False
     timeout: float | None = None
     retries: int | None = None
@@ -89,9 +92,14 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             idle_seconds=idle_seconds,
         )
 
+    def rules(self) -> Extraction | None:
+        """Return the extraction rules; None: there are none. Raises BadExtraction."""
+        return None if self.extract is None else read_extraction(self.extract)
+
     def terms(self, *, domain_max_pending: int | None) -> Terms:
         """Return the terms of this request and of all links that it leads to. `secrets_for` is left empty, because the
-        caller fills it in (`with_secrets_for`). `domain_max_pending`: the operator's cap; None: no cap."""
+        caller fills it in (`with_secrets_for`). `domain_max_pending`: the operator's cap; None: no cap. Raises
+        BadExtraction."""
         return Terms(
             maxdepth=self.maxdepth,
             domain_max_pages=self.domain_max_pages or None,  # 0 in a request: no limit
@@ -114,6 +122,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             retries=self.retries,
             query_order=QueryOrder(self.query_order),
             content=self.content(),
+            extract=self.rules(),
         )
 
     def content(self) -> ContentOptions | None:
