@@ -86,7 +86,6 @@ SAME_CRAWL: dict[str, Any] = {
     "priority": 7,
     "expires": "12h",
     "links": True,
-    "report": "r.html",
     "allow_private": True,
     "insecure": True,
     "idle_seconds": 3.0,
