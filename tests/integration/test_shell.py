@@ -59,7 +59,7 @@ async def test_an_error_in_the_code_shows_only_the_users_own_lines(web: Server, 
     done = await shell(web, tmp_path, "-c", "page.nothing")
     assert done.returncode == 1
     assert done.stderr.startswith('Traceback (most recent call last):\n  File "<-c>", line 1')
-    assert "shell.py" not in done.stderr
+    assert "spiders.py" not in done.stderr
 
 
 async def test_a_page_that_cannot_be_fetched_says_why(web: Server, tmp_path: Path) -> None:

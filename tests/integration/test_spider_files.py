@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import Server, WebSpec, html, serve
-from tests.servers.crawling import FAST_FLAGS, gossamer
+from tests.servers.crawling import FAST_FLAGS, command, gossamer
 
 TITLES = """
 from gossamer import Spider
@@ -54,6 +56,12 @@ def records(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def titles(folder: Path) -> list[str]:
     return sorted(record["item"]["title"] for record in records(folder, "item"))
+
+
+def until_written(path: Path) -> None:
+    """Wait for the first line of a file."""
+    while not path.exists() or b"\n" not in path.read_bytes():
+        time.sleep(0.01)
 
 
 def asked(web: Server) -> Sequence[str]:
@@ -106,6 +114,62 @@ async def test_a_faulty_file_is_refused_before_anything_is_fetched(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not asked(web)
+
+
+LIST_AND_GOODS = """
+from gossamer import Spider
+
+class List(Spider):
+    def parse(self, page):
+        for link in page.links:
+            yield page.follow(link, spider="goods", attrs={"from": page.url})
+
+class Goods(Spider):
+    async def parse(self, page):
+        yield {"title": page.css("h1::text").get(), "from": page.attrs["from"]}
+"""
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_a_spider_may_send_links_to_another_of_its_file(web: Server, tmp_path: Path, processes: str) -> None:
+    (tmp_path / "shop.py").write_text(LIST_AND_GOODS)
+    done = await run(web, tmp_path, "--spider", "shop.py:List", "--processes", processes)
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == ["First", "Second"]
+    assert {record["item"]["from"] for record in records(tmp_path, "item")} == {f"http://shop.test:{web.port}/"}
+
+
+async def test_requests_of_a_renamed_spider_are_told_about(web: Server, tmp_path: Path) -> None:
+    """The crawl would wait for them without a word."""
+    file = tmp_path / "shop.py"
+    arguments = command(
+        *("crawl", f"http://shop.test:{web.port}/", "--resolve", "*:127.0.0.1", "--spider", "shop.py"),
+        *("--crawl-id", "x", "--rate", "1/3600"),
+    )
+    for content, awaited in (
+        (TITLES, None),
+        (TITLES.replace("Shop", "Store"), "2 requests of this crawl wait for the spider shop, which this command does"),
+    ):
+        file.write_text(content)
+        process = await asyncio.create_subprocess_exec(*arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
+        assert process.stderr is not None
+        if awaited is None:
+            await asyncio.to_thread(until_written, tmp_path / "pages.jsonl")
+        else:
+            while awaited not in (line := (await process.stderr.readline()).decode()):
+                assert line, "the command ended"
+            assert 'write into it: name = "shop"' in line
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+
+async def test_a_worker_refuses_a_faulty_file(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TITLES)
+    done = await asyncio.to_thread(
+        gossamer, "worker", "--spider", "shop.py:Nope", "--data-dir", str(tmp_path), cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "--spider: shop.py has no spider Nope. It has: Shop (line 4)." in done.stderr
 
 
 async def test_an_error_of_the_spider_shows_its_own_line(web: Server, tmp_path: Path) -> None:

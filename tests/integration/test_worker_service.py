@@ -16,7 +16,7 @@ from gossamer.fakeweb.answer import Answer
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo
-from gossamer.model.record import PageRecord
+from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.settings import Settings
@@ -407,6 +407,25 @@ async def test_a_link_to_a_spider_that_is_elsewhere_waits_for_it(
         assert info.state is CrawlState.FINISHED
         assert [(page.spiderid, page.body) for page in service.records()] == [("relay", "list"), ("goods", "goods")]
         assert service.said == []
+
+
+async def test_a_worker_serves_the_spider_of_a_file(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "goods.py").write_text(
+        "from gossamer import Spider\n\nclass Goods(Spider):\n    def parse(self, page): return {'text': page.text}"
+    )
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("a.test", "/", html("lamp"))
+        run = await service.submit(Request(f"http://a.test:{web.port}/", spider="goods"))
+        references = [f"{tmp_path}/goods.py"]
+        async with open_worker(service.settings(), service.frontier, pool="shared", spiders=references) as worker:
+            task = asyncio.create_task(worker.run())
+            await _until(service, run, lambda info: info.total().fetched == 1)
+            await service.frontier.spiders.refresh(["goods"])
+            assert "goods" in service.frontier.spiders.names(), "the service would refuse requests for it"
+            worker.stop()
+            await asyncio.wait_for(task, 60)
+        (item,) = [one for one in records_of(service.folder / "pages.jsonl") if isinstance(one, ItemRecord)]
+        assert (item.item, item.spiderid) == ({"text": "lamp"}, "goods")
 
 
 async def _until(service: Service, run: Run, wanted: Callable[[CrawlInfo], bool]) -> None:

@@ -22,8 +22,8 @@ COMMANDS = {
         "report:report",
         "Make a page about a crawl from its records: what failed and why, then everything else.",
     ),
-    "shell": ("shell:shell", "Try selectors on one page, at a Python prompt."),
-    "new": ("new:app", "Write a file to begin with: a spider."),
+    "shell": ("spiders:shell", "Try selectors on one page, at a Python prompt."),
+    "new": ("spiders:new", "Write a file to begin with: a spider."),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",

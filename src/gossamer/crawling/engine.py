@@ -190,9 +190,21 @@ class _Crawling:
         if before is not None and before.state is CrawlState.RUNNING:
             done = before.total().done
             self.observer.say(f"Resuming {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
+            self._warn_of_absent_spiders(before)
         elif not added.added:
             self.observer.say("All given URLs were added before.")
         return await self._work(run)
+
+    def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
+        """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
+        here = {self.plan.spider, *self.plan.loaded_spider.sibling_names, *known_spiders()}
+        for name, counts in before.spiders.items():
+            waiting = counts.queued + counts.later
+            if waiting and name not in here:
+                self.observer.say(
+                    f"{waiting:,} requests of this crawl wait for the spider {name}, which this command does not have. "
+                    f'If you renamed its class, write into it: name = "{name}". Otherwise start it on some machine.'
+                )
 
     async def _already_finished(self, info: CrawlInfo) -> CrawlResult:
         """Return the result of a crawl that has ended. Finish outputs that an earlier command could not."""

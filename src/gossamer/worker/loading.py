@@ -55,6 +55,8 @@ class LoadedSpider:
     """Reference that leads to this spider alone: with the class for one of a file."""
     siblings: tuple[str, ...] = ()
     """References to the other spiders of its file, to which it may send links."""
+    sibling_names: tuple[str, ...] = ()
+    """Their names."""
 
 
 def is_file(reference: str) -> bool:
@@ -202,6 +204,7 @@ def _spider_of_file(path: str, wanted: str) -> LoadedSpider:
         chosen,
         f"{path}:{chosen.__name__}",
         tuple(f"{path}:{one.__name__}" for one in siblings),
+        tuple(map(spider_name, siblings)),
     )
 
 

@@ -183,7 +183,7 @@ class BlockWatch:
         """`tell` shows a sentence to a person; it is also called from the watching thread."""
         self._tell = tell
         self._spider: Spider | None = None
-        self._url = ""
+        self._page: Page | None = None
         self._since = 0.0
         """Start of the running step, monotonic; 0: no spider is running."""
         self._told_step = 0.0
@@ -194,10 +194,11 @@ class BlockWatch:
         """Time of all long steps from which the next one is told, so that a slow spider does not fill the terminal."""
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
+        self._pending_advice = _ADVICE
 
     def step(self, spider: Spider, page: Page) -> "BlockWatch":
         """Return a context in which the spider's code runs without a pause."""
-        self._spider, self._url = spider, page.url
+        self._spider, self._page = spider, page
         return self
 
     def __enter__(self) -> None:
@@ -223,8 +224,7 @@ class BlockWatch:
             return
         in_all = f" ({self._blocked_seconds:.1f} s in all)" if self._blocked_seconds > seconds else ""
         self._tell(
-            f"The spider {_name(self._spider)} took {seconds:.1f} s{in_all} for {self._url}; nothing else was fetched "
-            f"meanwhile.{'' if told else _ADVICE}"
+            f"{self._subject()} for {seconds:.1f} s{in_all}; nothing else was fetched meanwhile.{self._advice()}"
         )
 
     def _look(self) -> None:
@@ -250,10 +250,16 @@ class BlockWatch:
             return
         places = places_of(traceback.extract_stack(frame), home_of(spider))
         where = f" at {places[-1]}:\n    {places[-1].source}\n " if places else "."
-        self._tell(
-            f"The spider {_name(spider)} has been busy with {self._url} for {seconds:.1f} s{where} Nothing else is "
-            f"fetched meanwhile.{_ADVICE}"
-        )
+        self._tell(f"{self._subject()} for {seconds:.1f} s{where} Nothing else is fetched meanwhile.{self._advice()}")
+
+    def _advice(self) -> str:
+        """Return what to do, the first time."""
+        advice, self._pending_advice = self._pending_advice, ""
+        return advice
+
+    def _subject(self) -> str:
+        page = self._page
+        return f"The spider {page.record.spiderid} has been busy with {page.url}" if page else "A spider has been busy"
 
 
 _ADVICE = (
@@ -268,10 +274,6 @@ def home_of(spider: Spider) -> str:
         return inspect.getsourcefile(type(spider)) or ""
     except (OSError, TypeError):
         return ""
-
-
-def _name(spider: Spider | None) -> str:
-    return type(spider).__name__
 
 
 class _Watched:

@@ -23,7 +23,7 @@ def page(body: str | bytes = SHOP, *, url: str = "https://shop.test/lamps/", con
     data = body.encode() if isinstance(body, str) else body
     text, encoding, valid = decode(data, content_type)
     record = PageRecord(
-        appid="", crawlid="", spiderid="", request_id="", attempt=0, depth=0, url=url, response_url=url,
+        appid="", crawlid="", spiderid="blocking", request_id="", attempt=0, depth=0, url=url, response_url=url,
         status_code=200, status_msg="OK", response_headers={}, request_headers={}, body=text if valid else "",
         body_encoding="text" if valid else "base64", encoding=encoding, content_type=content_type, links=[], attrs=None,
         timestamp="", success=True, reason="", exception="", redirects=[], timings={}, ip="", truncated=False,

@@ -241,7 +241,7 @@ async def test_a_spider_that_blocks_is_told_about_while_it_does(
         pass
 
     await run_parse(spider, page(), take, BlockWatch(tell))
-    assert f"The spider {kind.__name__} has been busy with https://shop.test/lamps/ for" in told[0]
+    assert "The spider blocking has been busy with https://shop.test/lamps/ for" in told[0]
     assert "test_parsing.py, line" in told[0]
     assert "in parse:\n    self.go_on.wait(30)\n" in told[0]
     assert "await asyncio.to_thread(function)" in told[0]
