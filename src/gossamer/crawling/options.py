@@ -103,6 +103,14 @@ class CrawlOptions(RequestOptions, total=False):
     """True: `page.record.links` lists all links of each page, with their texts."""
     report: PathLike
     """Write a page about the crawl here, at its end: what failed and why, response times, broken links."""
+    text: bool
+    """True: `page.content` has the main content as plain text, with title, author, date and language."""
+    markdown: bool
+    """True: `page.content` has the main content as Markdown."""
+    chunk: int
+    """Split the content by headings into items of at most this number of characters."""
+    text_in: Literal["records", "items", "both"]
+    """Place of the content: `page.content` and the records, `page.items`, or both. Unset: records; items for chunks."""
     attrs: Mapping[str, Any]
     """JSON object that is copied to every record of the crawl."""
     egress: str
@@ -211,6 +219,10 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "csv_guard": ("crawl.csv_guard", None),
     "links": ("crawl.links", None),
     "report": ("crawl.report", os.fspath),
+    "text": ("crawl.text", None),
+    "markdown": ("crawl.markdown", None),
+    "chunk": ("crawl.chunk", None),
+    "text_in": ("crawl.text_in", None),
     "attrs": ("crawl.attrs", dict),
     "egress": ("egress", None),
     "retries": ("fetch.retries", None),

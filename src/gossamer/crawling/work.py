@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from gossamer.errors import FrontierError, OutputClosed, SinkError
@@ -125,7 +126,8 @@ async def work(
     crawl = run.crawl.id if run else None
     metrics_address = settings.worker.metrics
     for folder in missing_folders(settings.crawl.output):
-        observer.say(f"The folder {folder} does not exist; it is created for the output.")
+        if not Path(folder).is_relative_to(settings.data_dir):  # else it is an output of our own
+            observer.say(f"The folder {folder} does not exist; it is created for the output.")
     if settings.worker.processes > 1 or bus:  # only worker processes open the bus
         processes = WorkerProcesses(
             settings, address, pool=pool, spiders=list(spiders), run=run, say=observer.say, bus=bus

@@ -18,6 +18,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import base_of, list_links
 from gossamer.extract.selection import Selector, SelectorList, select_css, select_xpath
+from gossamer.model.content import PageContent
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import join
 
@@ -152,6 +153,11 @@ class Page:
     def attrs(self) -> dict[str, Any]:
         """Attributes of the submission, or of the link that led here; never None."""
         return self.record.attrs or {}
+
+    @property
+    def content(self) -> PageContent | None:
+        """Main content as text or Markdown, in a loop over a crawl that asked for it. None: the page has none."""
+        return self.record.content
 
     @cached_property
     def headers(self) -> dict[str, list[str]]:

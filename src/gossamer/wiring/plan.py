@@ -348,7 +348,7 @@ def content_options(settings: Settings) -> ContentOptions | None:
     if place is None and crawl.chunk is None:
         # An output that takes only items would get nothing.
         wants_items = [output.records == "items" or _is_table(output) for output in crawl.output]
-        place = "items" if all(wants_items) else "both" if any(wants_items) else "records"
+        place = "items" if wants_items and all(wants_items) else "both" if any(wants_items) else "records"
     return content_options_for(text=crawl.text, markdown=crawl.markdown, chunk=crawl.chunk, text_in=place)
 
 

@@ -210,6 +210,17 @@ async def test_a_crawl_may_be_an_async_loop_over_its_items(web: FakeWeb, folder:
     assert len(seen) == 2 * len(graph(web.site))
 
 
+def test_pages_may_have_their_main_content(web: FakeWeb) -> None:
+    """Other processes extract it, which need no main guard in the program."""
+    Path("script.py").write_text(
+        "import gossamer\n"
+        f"for page in gossamer.crawl({web.seeds()[0]!r}, depth=0, markdown=True, **{fast(web)!r}):\n"
+        "    print(page.content.title)\n"
+    )
+    done = subprocess.run([python(), "script.py"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Page 0 of site0.test\n", "")
+
+
 # --- what a program gets for mistakes ---------------------------------------------------------------------------------
 
 
