@@ -191,6 +191,47 @@ async def test_an_error_of_the_spider_shows_its_own_line(web: Server, tmp_path: 
     assert "gossamer/worker" not in done.stderr
 
 
+HOSTILE = """
+import sys
+from gossamer import Spider
+
+class Shop(Spider):
+    def parse(self, page):
+        yield {"lost": True}
+        yield page.follow("/2")
+        if page.depth == 0:
+            return
+        %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "exception"),
+    [
+        ("sys.exit('enough')", "SystemExit: enough (shop.py, line 11, in parse)"),
+        ("next(iter(()))", "RuntimeError: generator raised StopIteration (shop.py, line 11, in parse)"),
+        ("raise MemoryError", "MemoryError (shop.py, line 11, in parse)"),
+        (
+            "yield 'x'",
+            "BadInput: parse yielded a str, 'x'. To follow a link, write: yield page.follow(url) (shop.py, l",
+        ),
+        ("page.css('[[')", "BadInput: the CSS selector '[[' lacks a closing ] (shop.py, line 11, in parse)"),
+        ("def again(): again()\n        again()", "RecursionError: maximum recursion depth exceeded (shop.py, line 11"),
+        ("yield page.follow('/1', headers={'Host': 'x'})", "header 'Host' is set by the client"),
+    ],
+)
+async def test_no_error_of_a_spider_ends_the_crawl(web: Server, tmp_path: Path, code: str, exception: str) -> None:
+    """The page has a record with the line; its items and links are dropped."""
+    (tmp_path / "shop.py").write_text(HOSTILE % code)
+    done = await run(web, tmp_path, "--spider", "shop.py")
+    assert done.returncode == 0, done.stderr
+    (failed,) = [record for record in records(tmp_path, "page") if not record["success"]]
+    assert failed["reason"] == "spider_error"
+    assert exception in failed["exception"]
+    assert "line 11" in failed["exception"]
+    assert len(records(tmp_path, "item")) == 1
+
+
 async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: Path) -> None:
     """The crawl's name depends on the names of file and class, not on the file's contents or its folder."""
     file = tmp_path / "shop.py"

@@ -18,6 +18,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import base_of, list_links
 from gossamer.extract.selection import Selector, SelectorList, select_css, select_xpath
+from gossamer.extract.structured import json_ld
 from gossamer.model.content import PageContent
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import join
@@ -208,11 +209,8 @@ class Page:
     def jsonld(self) -> list[dict[str, Any]]:
         """Objects in the page's JSON-LD (`<script type="application/ld+json">`), those of lists and of `@graph` one by
         one."""
-        values = []
-        for text in self.css('script[type="application/ld+json"]::text').getall():
-            with contextlib.suppress(ValueError, RecursionError):
-                values.append(json.loads(text, strict=False))
-        return list(_objects(values))
+        tree = self._document.tree if self._document else None
+        return list(_objects(json_ld(tree))) if tree is not None else []
 
     @cached_property
     def links(self) -> PageLinks:

@@ -23,7 +23,7 @@ from gossamer.errors import BadSpider
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import name_error
 from gossamer.worker.spider import Spider
-from gossamer.worker.spider_errors import error_text, own_places, record_text, shown_path
+from gossamer.worker.spider_errors import error_text, places_of_error, record_text, shown_path
 
 GROUP = "gossamer.spiders"
 """Entry point group of spiders. Fixed: installed spiders name it."""
@@ -259,7 +259,7 @@ def _load_failure(path: str, absolute: str, error: BaseException) -> str:
         shown = f"\n    {text.lstrip()}\n    {caret}" if text else ""
         where = path if error.filename == absolute else shown_path(error.filename)
         return f"{where}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}{shown}"
-    places = own_places(error.__traceback__, absolute)
+    places = places_of_error(error, absolute)
     place = places[-1] if places else None
     if place is None:  # the file is no text at all
         return f"{path} cannot be read as Python: {error_text(error)}"

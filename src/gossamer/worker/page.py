@@ -47,7 +47,7 @@ from gossamer.worker.items import add_items
 from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page, Spider
-from gossamer.worker.spider_errors import own_places, record_text, terminal_text
+from gossamer.worker.spider_errors import places_of_error, record_text, terminal_text
 
 log = logging.getLogger("gossamer.worker")
 
@@ -297,7 +297,7 @@ class PageReader:
         spider = attempt.context.spider
         try:
             await run_parse(spider, page, take, self._watch)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # also sys.exit() in a spider: it must not end the worker
             self._report_broken(attempt, spider, error)
             self._tally.fail("spider_error")
             page.record.success, page.record.reason = False, "spider_error"
@@ -311,11 +311,11 @@ class PageReader:
         finished.settlement.drops = drops or None
         return True
 
-    def _report_broken(self, attempt: Attempt, spider: Spider, error: Exception) -> None:
+    def _report_broken(self, attempt: Attempt, spider: Spider, error: BaseException) -> None:
         """Tell about an error of a spider's code: once for each line of it, because all pages may meet the same."""
         home = home_of(spider)
         text = terminal_text(error, home)
-        place = (attempt.lease.spider, type(error).__name__, *own_places(error.__traceback__, home)[-1:])
+        place = (attempt.lease.spider, type(error).__name__, *places_of_error(error, home)[-1:])
         if place in self._broken or len(self._broken) >= _MAX_BROKEN_PLACES:
             log.info("%s %s\n%s", names.SPIDER_BROKE, attempt.url, text)
             return

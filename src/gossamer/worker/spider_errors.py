@@ -9,7 +9,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import gossamer
@@ -37,9 +36,16 @@ class CodePlace(NamedTuple):
         return f"{shown_path(self.file)}, line {self.line}, in {self.function}"
 
 
-def own_places(trace: TracebackType | None, home: str) -> list[CodePlace]:
-    """Return the calls in a traceback that are in the user's own files, as `places_of` does."""
-    return places_of(traceback.extract_tb(trace), home)
+def places_of_error(error: BaseException, home: str) -> list[CodePlace]:
+    """Return the calls in the error's traceback that are in the user's own files, as `places_of` does; if none is,
+    those of its cause: Python replaces a StopIteration that leaves a coroutine."""
+    at: BaseException | None = error
+    while at is not None:
+        places = places_of(traceback.extract_tb(at.__traceback__), home)
+        if places:
+            return places
+        at = at.__cause__
+    return []
 
 
 def places_of(frames: Iterable[traceback.FrameSummary], home: str) -> list[CodePlace]:
@@ -80,7 +86,7 @@ def error_text(error: BaseException) -> str:
 def record_text(error: BaseException, home: str) -> str:
     """Return the error as a record has it: type, message, and the innermost line of the user's own code. Its file is
     named relative to the spider's folder, because records go to other machines."""
-    places = own_places(error.__traceback__, home)
+    places = places_of_error(error, home)
     if not places:
         return error_text(error)
     file = os.path.relpath(places[-1].file, os.path.dirname(home))
@@ -90,7 +96,7 @@ def record_text(error: BaseException, home: str) -> str:
 def terminal_text(error: BaseException, home: str) -> str:
     """Return the error for a terminal, on several lines: the calls of the user's own code, then the error."""
     lines = []
-    for place in own_places(error.__traceback__, home):
+    for place in places_of_error(error, home):
         lines.append(f"  {place}")
         if place.source:
             lines.append(f"    {place.source}")

@@ -18,7 +18,7 @@ from gossamer import Follow, Page, Spider
 from gossamer.errors import BadInput
 from gossamer.worker import parsing
 from gossamer.worker.parsing import BlockWatch, Found, as_item, run_parse
-from gossamer.worker.spider_errors import own_places, record_text
+from gossamer.worker.spider_errors import places_of_error, record_text
 from tests.unit.extract.test_page import page
 
 LINK, ITEM = Follow("https://shop.test/x"), {"a": 1}
@@ -192,7 +192,7 @@ async def test_what_is_no_result_says_so_and_what_to_write(spider: type[Spider],
         await found_by(spider())
     assert "test_parsing.py" in record_text(raised.value, __file__)
     if spider is not Number:
-        assert own_places(raised.value.__traceback__, __file__)[-1].function == "parse"
+        assert places_of_error(raised.value, __file__)[-1].function == "parse"
 
 
 async def test_a_refused_link_is_an_error_at_the_line_that_yields_it() -> None:
@@ -202,7 +202,7 @@ async def test_a_refused_link_is_an_error_at_the_line_that_yields_it() -> None:
     for spider in (Generator(), AsyncGenerator(), OneLink()):
         with pytest.raises(BadInput, match="too large") as raised:
             await run_parse(spider, page(), refuse, BlockWatch(pytest.fail))
-        places = own_places(raised.value.__traceback__, __file__)
+        places = places_of_error(raised.value, __file__)
         if not isinstance(spider, OneLink):
             assert (places[-1].function, places[-1].source) == ("parse", "yield ITEM")
 

@@ -76,8 +76,10 @@ def shell(
     Exit code: 0 done; 1 the page was not fetched, or the code of -c failed; 2 bad input.
     """
     settings = options.load_settings(given)
-    # A prompt shows where a redirect leads, wherever that is.
-    prompt = Prompt(settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"scope": "any"})}))
+    # A prompt shows where a redirect leads, wherever that is, also while the spider of a settings file is broken.
+    prompt = Prompt(
+        settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"scope": "any", "spider": "link"})})
+    )
     if target is not None:
         try:
             prompt.open(target, base_url)
