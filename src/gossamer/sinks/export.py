@@ -34,7 +34,7 @@ from gossamer.sinks.tables import (
     find_columns,
     json_element,
 )
-from gossamer.sinks.warc_read import rebuilt_exchange
+from gossamer.sinks.warc import rebuilt_exchange
 
 Kind = Literal["pages", "items", "all"]
 

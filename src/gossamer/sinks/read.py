@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO, cast, get_type_hints
+from typing import Any, BinaryIO, Literal, cast, get_origin, get_type_hints
 
 import msgspec
 import zstandard
@@ -27,8 +27,7 @@ from gossamer.sinks.jsonl import decode_line
 from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, ending_of
 from gossamer.sinks.spool import pa, pq, require_parquet
 from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, csv_rows
-from gossamer.sinks.warc import WarcRecords
-from gossamer.sinks.warc_read import read_pages
+from gossamer.sinks.warc import WarcRecords, read_pages
 
 TORN = "torn"
 """Key of `Source.lacks`: the file ends with a part of a record, which a killed crawl left or a crawl writes now."""
@@ -184,39 +183,41 @@ def _parquet(source: Source) -> Iterator[Output]:
         raise BadInput(f"{source.name}: {exc}") from exc
 
 
+_PLAIN = (str, int, bool, Literal)
+_PAGE_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(PageRecord).items()}
+"""Types of the fields of a page, without their parameters."""
+_ITEM_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(ItemRecord).items()}
+
+
 def _record_of_row(row: dict[str, Any]) -> PageRecord | ItemRecord:
+    """Return the record of a row of a Parquet file: headers and timings are pairs, other objects are JSON text."""
     kind: type[PageRecord] | type[ItemRecord] = ItemRecord if row["type"] == "item" else PageRecord
-    fields: dict[str, Any] = {name: row.get(name) for name in kind.__struct_fields__}
-    for name in ("response_headers", "request_headers", "timings"):
-        if name in fields:
-            fields[name] = dict(fields[name])
-    for name in ("attrs", "content", "item"):
-        if fields.get(name):
-            fields[name] = msgspec.json.decode(fields[name])
+    fields: dict[str, Any] = {}
+    for name, plain in (_ITEM_TYPES if kind is ItemRecord else _PAGE_TYPES).items():
+        value = row.get(name)
+        if isinstance(value, str) and plain not in _PLAIN:
+            value = msgspec.json.decode(value)
+        elif plain is dict and isinstance(value, list):
+            value = dict(value)
+        fields[name] = value
     return msgspec.convert(fields, kind)
-
-
-_EMPTY: dict[str, Any] = {
-    "response_headers": {}, "request_headers": {}, "links": [], "attrs": None, "redirects": [], "timings": {},
-    "content": None,
-}  # fmt: skip
-"""Fields of a page that tables hold as JSON text, with their value for an empty cell."""
-_PAGE_TYPES = {name: kind for name, kind in get_type_hints(PageRecord).items() if name not in _EMPTY}
 
 
 def _page_of_cells(cells: dict[str, Any]) -> PageRecord:
     """Return a page from the cells of a table: text, or values of SQLite. A field without a cell is empty."""
-    fields: dict[str, Any] = {name: cells.get(name) for name in _PAGE_TYPES}
+    fields: dict[str, Any] = {}
     for name, kind in _PAGE_TYPES.items():
         value = cells.get(name)
         if kind is bool:
             fields[name] = value in ("true", 1)
         elif kind is int:
             fields[name] = int(value or 0)
-        else:
+        elif kind in _PLAIN:
             fields[name] = "" if value is None else str(value)
-    for name, empty in _EMPTY.items():
-        fields[name] = msgspec.json.decode(cells[name]) if cells.get(name) else empty
+        elif value:
+            fields[name] = msgspec.json.decode(value)
+        else:
+            fields[name] = kind() if kind in (dict, list) else None
     fields |= {"type": "page", "body_encoding": fields["body_encoding"] or "text"}
     return msgspec.convert(fields, PageRecord)
 

@@ -30,11 +30,15 @@ from gossamer.sinks.spool import Build
 
 Record = PageRecord | ItemRecord
 
-PAGE_COLUMNS = (
+_FIRST_COLUMNS = (
     "url", "response_url", "status_code", "success", "reason", "exception", "depth", "content_type", "encoding",
     "truncated", "timestamp", "ip", "timings", "redirects", "links", "response_headers", "request_headers", "attrs",
-    "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt", "extract_error",
+    "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt",
 )  # fmt: skip
+_NO_COLUMNS = {"type", "body", "body_encoding"}
+PAGE_COLUMNS = tuple(
+    name for name in dict.fromkeys([*_FIRST_COLUMNS, *PageRecord.__struct_fields__]) if name not in _NO_COLUMNS
+)
 """Columns of a CSV file of pages: all fields but the body, which would make cells of megabytes. May be changed freely:
 readers find columns by name, but a crawl cannot continue a file with other columns."""
 PAGE_URL = "page_url"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.model.content import PageContent
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.sinks.export import Exported, ExportOptions, export_file
 from gossamer.sinks.jsonl import encode_lines, read_records
@@ -39,7 +40,8 @@ def records(page) -> list:
             "r4", status_code=0, status_msg="", success=False, reason="dns", exception="x\ny", body="", encoding="",
             response_headers={}, request_headers={}, ip="", timings={},
         ).record,
-        page("r5", body="schön", encoding="iso-8859-1", attrs={"deep": {"x": [1, 2]}}).record,
+        page("r5", body="schön", encoding="iso-8859-1", attrs={"deep": {"x": [1, 2]}},
+             content=PageContent(title="T", text="a\nb")).record,
     ]  # fmt: skip
 
 
