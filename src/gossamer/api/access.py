@@ -24,17 +24,6 @@ UNLIMITED_PATHS = frozenset({"/healthz"})
 only if its endpoint reads no body and does no work."""
 OPEN_PATHS = UNLIMITED_PATHS | DOCS_PATHS
 """Paths that need no token. Any program that reaches the API can read a path that is added here."""
-_MAX_CLIENTS = 10_000
-"""Clients whose rate is remembered. Beyond it, the one that has been silent longest is forgotten and starts with a full
-burst. Tuning only: more clients need more memory."""
-_BURST_SECONDS = 2.0
-"""Size of a burst, in seconds of the allowed rate. May be changed together with the help of the setting
-service.max_requests, which promises bursts of twice the rate."""
-_LINGER_SECONDS = 2.0
-"""Longest time for which the rest of a refused body is read before the connection is closed. Tuning only: with less,
-clients on slow networks may lose the response; with more, refused requests hold their connections longer."""
-_LINGER_BYTES = 16 * 1024 * 1024
-"""Most bytes of a refused body that are read in that time. Tuning only, with the same effect."""
 
 
 class Authentication:
@@ -111,6 +100,14 @@ def client_of(host: str) -> str:
     return str(address)
 
 
+_MAX_CLIENTS = 10_000
+"""Clients whose rate is remembered. Beyond it, the one that has been silent longest is forgotten and starts with a full
+burst. Tuning only: more clients need more memory."""
+_BURST_SECONDS = 2.0
+"""Size of a burst, in seconds of the allowed rate. May be changed together with the help of the setting
+service.max_requests, which promises bursts of twice the rate."""
+
+
 class TokenBuckets:
     """Rate limit per client, in bounded memory: a token is a request that the client may send now; each client gets
     `per_second` tokens a second and keeps at most a burst."""
@@ -155,6 +152,13 @@ class RateLimit:
                 headers={"Retry-After": str(ceil(wait))},
             )
         await self._app(scope, receive, send)
+
+
+_LINGER_SECONDS = 2.0
+"""Longest time for which the rest of a refused body is read before the connection is closed. Tuning only: with less,
+clients on slow networks may lose the response; with more, refused requests hold their connections longer."""
+_LINGER_BYTES = 16 * 1024 * 1024
+"""Most bytes of a refused body that are read in that time. Tuning only, with the same effect."""
 
 
 class BodyLimit:

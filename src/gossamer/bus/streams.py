@@ -25,17 +25,9 @@ _MESSAGES_PER_CALL = 500
 _BYTES_PER_CALL = 1024 * 1024
 """A call that publishes is sent as soon as it has this many messages or bytes. Tuning only: larger calls are fewer, and
 block the server for longer."""
-_RENEWED_PER_CALL = 1000
-"""Messages whose claims are renewed in one call. Tuning only, in the same way."""
 _RECORD_USE_SECONDS = 3600.0
 """Interval at which a process renews the names of its topics. May be changed, but must stay far below the 30 days that
 the server keeps them (`_UNUSED_TOPIC_MS` in `streams_store.py`)."""
-
-_RENEWALS_PER_CLAIM = 3
-"""Renewals of a member's messages in `claim_seconds`. Must be more than 1, or other members process the messages, too;
-with 3, one renewal may fail."""
-_LOOKS_PER_CLAIM = 2
-"""Looks for messages of dead members in `claim_seconds`. May be changed freely: fewer looks delay these messages."""
 
 
 class StreamsBus:
@@ -144,6 +136,16 @@ class StreamsBus:
         return
 
 
+_RENEWED_PER_CALL = 1000
+"""Messages whose claims are renewed in one call. Tuning only: larger calls are fewer, and block the server for
+longer."""
+_RENEWALS_PER_CLAIM = 3
+"""Renewals of a member's messages in `claim_seconds`. Must be more than 1, or other members process the messages, too;
+with 3, one renewal may fail."""
+_LOOKS_PER_CLAIM = 2
+"""Looks for messages of dead members in `claim_seconds`. May be changed freely: fewer looks delay these messages."""
+
+
 class StreamsConsumer:
     """Implements Consumer. Created by `StreamsBus.consume`.
 
@@ -250,6 +252,7 @@ class StreamsConsumer:
         """Take messages that were delivered to this member in a reply that never arrived: the server counts them as its
         own, but it does not hold them."""
         held = self._held[topic]
+        # So many that at least `at_most` of them are not held, if there are that many.
         pending = await self._pending(topic, len(held) + at_most, member=self._member)
         ids = [entry_id for entry_id in pending if entry_id not in held]
         entries = await self._claim(topic, ids[:at_most], idle_ms=0)

@@ -45,15 +45,6 @@ DUPLICATE = "duplicate"
 JOINED = "the crawl is running: the request has joined its run"
 """Reason that is given with an added request that has `fresh` while its crawl is running: no fresh run (life of the
 crawl with an empty set of seen URLs) was begun. The text may be changed."""
-_FULL = "the domain's share of the queue is full"
-"""Reason of a request that exceeds `domain_max_pending`."""
-BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
-"""Spiders that every Gossamer worker runs. Change it together with `worker.spider`."""
-_EXCEEDS_EARLIER = (
-    "this run of the crawl has seen this URL already, with a smaller maxdepth or a narrower scope; nothing was added. "
-    "Send the request again when the run has finished: it then begins a new one"
-)
-"""Reason of a duplicate that asks for more of the crawl than the request before it."""
 MAX_BODY_BYTES = 512 * 1024
 """Size limit of a request's body. May be smaller. Larger: waiting requests with their bodies are in the memory of the
 frontier (the store of waiting requests), which refuses more than `model.request.MAX_PAYLOAD_BYTES`; and the message
@@ -257,6 +248,10 @@ def _checked(field: str, check: Callable[[], T]) -> T:
         raise RequestRejected(error.detail, field=field) from None
 
 
+BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
+"""Spiders that every Gossamer worker runs. Change it together with `worker.spider`."""
+
+
 async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
     """Return for each request, in order, its rejection if no worker has announced its spider; None: the request may be
     submitted. Built-in spiders count as announced. Call this before `submit`. Raises FrontierUnavailable."""
@@ -276,6 +271,15 @@ async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest
         else None
         for request in requests
     ]
+
+
+_FULL = "the domain's share of the queue is full"
+"""Reason of a request that exceeds `domain_max_pending`."""
+_EXCEEDS_EARLIER = (
+    "this run of the crawl has seen this URL already, with a smaller maxdepth or a narrower scope; nothing was added. "
+    "Send the request again when the run has finished: it then begins a new one"
+)
+"""Reason of a duplicate that asks for more of the crawl than the request before it."""
 
 
 async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
@@ -298,15 +302,15 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
         for group in groups
     ]
     answers = await frontier.submit(submissions)
-    results = [SubmitResult(True)] * len(requests)  # what no answer says otherwise was added
+    results = [SubmitResult(added=True)] * len(requests)  # those that no answer mentions were added
     for group, answer in zip(groups, answers, strict=True):
         if isinstance(answer, Exception):  # the crawl refuses the whole group
             for index in itertools.chain(*group.indexes):
-                results[index] = SubmitResult(False, str(answer))
+                results[index] = SubmitResult(added=False, reason=str(answer))
             continue
         if answer.joined_running:
             for index in itertools.chain(*group.indexes):
-                results[index] = SubmitResult(True, JOINED)
+                results[index] = SubmitResult(added=True, reason=JOINED)
         for batch, position in answer.added.duplicate_positions:
             fingerprints = group.batches[batch].fingerprints
             # All requests of a batch have the same terms, so one that repeats an earlier request of its batch asks for
@@ -314,10 +318,13 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
             repeats_this_batch = position > fingerprints.index(fingerprints[position])
             exceeds_earlier = answer.exceeds_earlier_terms and not repeats_this_batch
             reason = _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE
-            results[group.indexes[batch][position]] = SubmitResult(False, reason)
+            results[group.indexes[batch][position]] = SubmitResult(added=False, reason=reason)
         for (batch, position), cause in answer.added.rejected.items():
-            ended = str(CrawlRefused(f"this spider's part of {group.first.crawl.id} is {cause}"))
-            results[group.indexes[batch][position]] = SubmitResult(False, _FULL if cause == "budget" else ended)
+            if cause == "budget":
+                reason = _FULL
+            else:
+                reason = str(CrawlRefused(f"this spider's part of {group.first.crawl.id} is {cause}"))
+            results[group.indexes[batch][position]] = SubmitResult(added=False, reason=reason)
     return results
 
 

@@ -97,7 +97,7 @@ class RequestDispatcher:
         results = []
         for request, fault in zip(requests, faults, strict=True):
             if fault is not None:
-                results.append(SubmitResult(False, fault.reason, fault.field))
+                results.append(SubmitResult(added=False, reason=fault.reason, field=fault.field))
             else:
                 results.append(_with_blacklist(next(submitted), blacklisted.get(request.domain)))
         return results

@@ -32,6 +32,21 @@ from gossamer.valkey.shards import Shards
 MAX_PICKLE_BYTES = 16 * 2**20
 """Size limit of one pickle. May be changed; reading a pickle takes several times its size of memory."""
 
+
+class BadPickle(BadInput):
+    """The pickle cannot be read."""
+
+    only_detail = False
+    """The message begins with this class's sentence, because the reason alone does not name the pickle."""
+
+
+def _latin1_bytes(text: Any, name: Any) -> bytes:
+    """Stand in for _codecs.encode, which pickles of protocol 2 and older call with the text of bytes."""
+    if not isinstance(text, str) or name != "latin1":
+        raise BadPickle("it calls _codecs.encode for something other than bytes")
+    return text.encode("latin1")
+
+
 _ALLOWED_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
@@ -46,17 +61,10 @@ _ALLOWED_TYPES: Final[dict[tuple[str, str], Any]] = {
     ("decimal", "Decimal"): decimal.Decimal,
     # Link texts from the rules of a CrawlSpider: a str subclass, of which a pickle contains only the str.
     ("lxml.etree", "_ElementUnicodeResult"): str,
-    ("_codecs", "encode"): lambda text, name: _latin1_bytes(text, name),
+    ("_codecs", "encode"): _latin1_bytes,
 }
 """Everything that a pickle may name. Add only callables that build a plain value from their arguments: a pickle calls
 them with arguments of its choice, so any other callable lets the writer of the queue run code here."""
-
-
-class BadPickle(BadInput):
-    """The pickle cannot be read."""
-
-    only_detail = False
-    """The message begins with this class's sentence, because the reason alone does not name the pickle."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -82,13 +90,6 @@ def loads(data: bytes) -> Any:
         raise
     except Exception as fault:
         raise BadPickle(f"{type(fault).__name__}: {fault}") from None
-
-
-def _latin1_bytes(text: Any, name: Any) -> bytes:
-    # Pickles of protocol 2 and older encode bytes as a call of _codecs.encode.
-    if not isinstance(text, str) or name != "latin1":
-        raise BadPickle("it calls _codecs.encode for something other than bytes")
-    return text.encode("latin1")
 
 
 _BATCH_SIZE = 500

@@ -162,7 +162,7 @@ def _shared_robot_parser(
 
 class _ChargedConnection(_RetryingHTTP11ClientProtocol):
     """Kept connection. If the server closes it before it answers, the request is sent once more on a new one, after
-    `may_repeat` has allowed that."""
+    `may_repeat` has allowed that: it is charged to the site's budget like any other request."""
 
     def __init__(
         self,

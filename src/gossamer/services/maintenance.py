@@ -38,20 +38,6 @@ log = logging.getLogger("gossamer.services.maintenance")
 _MAX_RUNS_PER_STEP = 100
 """Expired crawls, idle runs or events that one step handles per shard; the next step follows at once. May be changed:
 larger steps need fewer calls, but each call blocks its shard for longer."""
-_REAPER_ROUNDS_PER_LIFETIME = 2
-"""Rounds of the reaper in the time after which a worker counts as dead. May be changed: more find dead workers earlier,
-and each round is one call per shard."""
-_BLOB_PURGE_SECONDS = 3600.0
-"""Time between two deletions of old blobs (long bodies and messages, kept beside the bus). May be changed freely: blobs
-are kept by the day, so a shorter time deletes them hardly earlier; a longer one needs more disk."""
-_LOOK_SECONDS = 0.3
-"""Time between two looks at the policy file. May be changed freely: it delays the loading of a change."""
-_SETTLED_SECONDS = 0.2
-"""Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
-program that writes in steps. A larger value only delays loading."""
-_POLICY_TROUBLE = "policy-file"
-"""Name of the trouble that the policy file causes. Must differ from the role's name: `run_role` ends the trouble of
-that name after every successful step."""
 
 
 class Expirer:
@@ -129,6 +115,14 @@ class Finisher:
         await self._shards.close()
 
 
+_REAPER_ROUNDS_PER_LIFETIME = 2
+"""Rounds of the reaper in the time after which a worker counts as dead. May be changed: more find dead workers earlier,
+and each round is one call per shard."""
+_BLOB_PURGE_SECONDS = 3600.0
+"""Time between two deletions of old blobs (long bodies and messages, kept beside the bus). May be changed freely: blobs
+are kept by the day, so a shorter time deletes them hardly earlier; a longer one needs more disk."""
+
+
 class Reaper:
     """Implements Role. Reclaims leases of dead workers, reports lost data, and deletes old blobs."""
 
@@ -183,6 +177,16 @@ class Reaper:
 
     async def close(self) -> None:
         await self._shards.close()
+
+
+_LOOK_SECONDS = 0.3
+"""Time between two looks at the policy file. May be changed freely: it delays the loading of a change."""
+_SETTLED_SECONDS = 0.2
+"""Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
+program that writes in steps. A larger value only delays loading."""
+_POLICY_TROUBLE = "policy-file"
+"""Name of the trouble that the policy file causes. Must differ from the role's name: `run_role` ends the trouble of
+that name after every successful step."""
 
 
 class _Stamp(NamedTuple):

@@ -31,11 +31,6 @@ _HEARTBEAT_SECONDS: heartbeats are sent in the same steps."""
 _HEARTBEAT_SECONDS = stats.SILENT_SECONDS / 4
 """Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter; must stay
 well below `stats.SILENT_SECONDS`."""
-_MAX_KEPT_CHARACTERS = 1000
-"""Strings of more characters are left out of a message that is too large for the bus; the whole message goes to the
-blob store. May be changed, but the strings that remain in a message must fit on the bus together."""
-
-_encoder = msgspec.json.Encoder()
 
 
 class ServiceReporter:
@@ -146,6 +141,12 @@ def _flat_queues(body: dict[str, object]) -> dict[str, object]:
         else:
             flat[name] = queue
     return flat
+
+
+_MAX_KEPT_CHARACTERS = 1000
+"""Strings of more characters are left out of a message that is too large for the bus; the whole message goes to the
+blob store. May be changed, but the strings that remain in a message must fit on the bus together."""
+_encoder = msgspec.json.Encoder()
 
 
 class OutboundPublisher:

@@ -143,12 +143,12 @@ class _MeasuredUnits:
         recent: deque[tuple[int, int]] = deque()  # begin and end of our units in the last RECENT bytes
         while offset < size:
             header = read_at(fd, offset, header_bytes)
-            if header.startswith(self._header) and len(header) == header_bytes:
+            if header.startswith(self._header) and len(header) == header_bytes:  # our unit: its header has the length
                 end = offset + self._unmeasured_bytes + int(_LENGTH.unpack(header[len(self._header) :])[0])
                 if end - offset < self._shortest_unit or end > size:
                     break
                 recent.append((offset, end))
-            else:
+            else:  # another program's unit, or the torn beginning of ours
                 end = self._foreign_end(fd, offset, size)
                 if end < 0:
                     break

@@ -150,6 +150,10 @@ _BLOB_SUFFIX = ".zst"
 """Suffix of new blobs; `read_blob` does not need it. Blobs must stay zstd, which consumers decompress themselves."""
 
 
+_FILE_URL = "file://"
+"""Beginning of the address of a local file. Must not change: addresses of local blobs begin with it."""
+
+
 class BlobStore:
     """Store for bodies that are too large for a message. They are written once and read by address (`read_blob`).
 
@@ -233,9 +237,6 @@ async def read_blob(address: str) -> bytes:
     """Return the body at an address that `BlobStore.put` returned. Raises BadInput when it cannot be read, for example
     because it was purged."""
     return await asyncio.to_thread(_read, address)
-
-
-_FILE_URL = "file://"
 
 
 def _local_path(place: str) -> Path:

@@ -138,8 +138,8 @@ class Attempt:
         if self.extra_headers:
             replaced = {name.lower() for name in self.extra_headers} | OWNED  # the HTTP client writes those itself
             cookie = None if "cookie" in replaced else cookie
-            crawls = tuple(pair for pair in headers if pair[0].lower() not in replaced)
-            headers = crawls + tuple(pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED)
+            of_crawl = tuple(pair for pair in headers if pair[0].lower() not in replaced)
+            headers = of_crawl + tuple(pair for pair in self.extra_headers.items() if pair[0].lower() not in OWNED)
         if cookie or self.cookies:
             pairs = [cookie] if cookie else []
             pairs += [f"{name}={value}" for name, value in self.cookies.items()]

@@ -29,15 +29,6 @@ _WAITS_SHOWN = 20
 _GRACE_SECONDS = 60.0
 """An origin that this worker did not ask again within this time after it was due is dropped from the list: another
 worker has its requests now, or there are none left. May be changed."""
-_MIN_POSTPONE_SECONDS = 1.0
-"""Shortest delay of a request whose robots.txt is unavailable. May be longer; 0 would make a busy loop of requests
-whose origin is due just now."""
-_DELAY_REFRESH_SECONDS = 12 * 3600.0
-"""Time after which a crawl delay is sent again. Must stay well below the day after which the frontier forgets it
-(`_CRAWL_DELAY_KEPT_MS` in frontier/valkey/frontier.py)."""
-_MAX_DELAYS = 100_000
-"""Domains whose crawl delay a worker remembers as sent. May be changed: when there are more, all delays are sent
-again."""
 
 
 class RobotsWaits:
@@ -81,6 +72,17 @@ class RobotsWaits:
 
     def _end_trouble(self) -> None:
         self._troubles.end(_TROUBLE, "No request waits for a robots.txt any more.")
+
+
+_MIN_POSTPONE_SECONDS = 1.0
+"""Shortest delay of a request whose robots.txt is unavailable. May be longer; 0 would make a busy loop of requests
+whose origin is due just now."""
+_DELAY_REFRESH_SECONDS = 12 * 3600.0
+"""Time after which a crawl delay is sent again. Must stay well below the day after which the frontier forgets it
+(`_CRAWL_DELAY_KEPT_MS` in frontier/valkey/frontier.py)."""
+_MAX_DELAYS = 100_000
+"""Domains whose crawl delay a worker remembers as sent. May be changed: when there are more, all delays are sent
+again."""
 
 
 @dataclass(frozen=True, slots=True)

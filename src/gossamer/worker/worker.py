@@ -84,7 +84,10 @@ class WorkerSlots:
             self._idle.set()
 
     async def wait_for_free(self) -> int:
-        """Wait until slots are free. Returns their number."""
+        """Wait until slots are free. Returns their number.
+
+        With fewer than `_batch_slots` free ones, wait a little for more, unless nothing is in progress that could free
+        any."""
         while not self.free:
             self._freed.clear()
             await self._freed.wait()

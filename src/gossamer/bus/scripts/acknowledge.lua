@@ -34,7 +34,7 @@ local function oldest_needed(row)
     return parse_id(redis.call("XPENDING", stream, fields["name"])[2])
   end
   local needed = parse_id(fields["last-delivered-id"])
-  needed[2] = needed[2] + 1
+  needed[2] = needed[2] + 1 -- the first id that was not delivered
   return needed
 end
 

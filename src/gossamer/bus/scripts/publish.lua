@@ -12,6 +12,7 @@ local until_acknowledged = ARGV[4] == "1"
 local stream, facts = KEYS[1], KEYS[2]
 local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate; StreamsBus's docstring names it)
 
+-- The difference of the two, `put - gone`, is what the topic holds.
 local known = redis.call("HMGET", facts, "put", "gone")
 local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
 
@@ -79,8 +80,10 @@ local function count_unread(deleted)
   local most_unread = 0
   for _, row in ipairs(redis.call("XINFO", "GROUPS", stream)) do
     local group = pairs_to_table(row)
-    -- A group that never read anything has no count of it.
-    local read = group["entries-read"] or (group["last-delivered-id"] == "0-0" and 0 or added)
+    local read = group["entries-read"]
+    if not read then -- not counted: the group has read nothing yet, or the server has lost count; then assume all
+      read = group["last-delivered-id"] == "0-0" and 0 or added
+    end
     local missed = added - redis.call("XLEN", stream) - read
     most_unread = math.max(most_unread, math.min(deleted, missed))
   end

@@ -119,7 +119,7 @@ def _permitted_headers(request: Request, terms: Terms) -> tuple[dict[str, str], 
     In doubt (a URL that cannot be parsed) it gets no secret: one that was sent to another site cannot be called back.
     """
     headers = terms.headers or {}
-    if not has_secrets(terms):
+    if not has_secrets(terms):  # the cookie counts as a secret, so there is none either
         return headers, None
     secrets = SecretHeaders(terms)
     with contextlib.suppress(BadUrl):
@@ -144,7 +144,8 @@ def _without_inherited(request: Request, parent: Request, lease: Lease) -> Reque
     copied_headers = [
         name for name in from_terms if name in headers and headers.getlist(name) == parent.headers.getlist(name)
     ]
-    inherits_attrs = "attrs" not in meta and (attrs := parent.meta.get("attrs")) != lease.terms.attrs
+    parent_attrs = parent.meta.get("attrs")
+    inherits_attrs = "attrs" not in meta and parent_attrs != lease.terms.attrs
     if not (superfluous_keys or copied_headers or inherits_attrs):
         return request
     child = request.copy()
@@ -153,7 +154,7 @@ def _without_inherited(request: Request, parent: Request, lease: Lease) -> Reque
     for name in copied_headers:
         del child.headers[name]
     if inherits_attrs:
-        child.meta["attrs"] = attrs
+        child.meta["attrs"] = parent_attrs
     return child
 
 

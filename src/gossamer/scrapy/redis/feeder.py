@@ -53,7 +53,8 @@ class TakenMessage(NamedTuple):
 
     entry: bytes
     """The message in the processing key: `token:number:score|message`, as scripts/take.lua writes it. Stored: fixed."""
-    message: bytes
+    data: bytes
+    """The message as another program pushed it."""
 
     @classmethod
     def parse(cls, entry: bytes) -> "TakenMessage":
@@ -100,29 +101,29 @@ class MessageKey:
     async def keep(self, taken: Sequence[TakenMessage]) -> None:
         """Keep messages for another lease, because they take longer."""
         await self._call(
-            "extend_lease", [self._processing], [int(_LEASE_SECONDS * 1000), *(one.entry for one in taken)]
+            "extend_lease", [self._processing], [int(_LEASE_SECONDS * 1000), *(message.entry for message in taken)]
         )
 
     async def done(self, taken: Sequence[TakenMessage]) -> None:
         """Forget messages whose requests are in the frontier."""
         if taken:
             shards = await self._connection.shards()
-            await shards.command(self._processing, "ZREM", self._processing, *(one.entry for one in taken))
+            await shards.command(self._processing, "ZREM", self._processing, *(message.entry for message in taken))
 
     async def give_back(self, taken: Sequence[TakenMessage]) -> None:
         """Put messages back into the key, as if they had not been taken."""
-        rows = [part for one in taken for part in (one.entry, one.score, one.message)]
+        rows = [part for message in taken for part in (message.entry, message.score, message.data)]
         await self._call("put_back", [self.key, self._processing], [self._kind, *rows])
 
-    async def bury(self, one: TakenMessage, reason: str) -> None:
+    async def bury(self, message: TakenMessage, reason: str) -> None:
         """Move an invalid message to the dead letters: a JSON object with `reason`, `at` (epoch seconds) and `message`,
         or `message_base64` where the message is not UTF-8. Users read these fields: fixed."""
         letter: dict[str, object] = {"reason": reason, "at": time.time()}
         try:
-            letter["message"] = one.message.decode()
+            letter["message"] = message.data.decode()
         except UnicodeDecodeError:
-            letter["message_base64"] = base64.b64encode(one.message).decode()
-        arguments: list[int | str | bytes] = [_DEAD_SECONDS, one.entry, msgspec.json.encode(letter)]
+            letter["message_base64"] = base64.b64encode(message.data).decode()
+        arguments: list[int | str | bytes] = [_DEAD_SECONDS, message.entry, msgspec.json.encode(letter)]
         await self._call("dead_letter", [self.dead, self._processing], arguments)
 
     async def _call(self, name: str, keys: list[str], arguments: Sequence[int | str | bytes]) -> list[bytes]:
@@ -149,8 +150,8 @@ class _Batch:
     def by_key(self) -> list[tuple[MessageKey, list[TakenMessage]]]:
         """Return the messages grouped by the key that they came from."""
         groups: dict[str, tuple[MessageKey, list[TakenMessage]]] = {}
-        for key, one in self.messages:
-            groups.setdefault(key.key, (key, []))[1].append(one)
+        for key, message in self.messages:
+            groups.setdefault(key.key, (key, []))[1].append(message)
         return list(groups.values())
 
 
@@ -251,16 +252,16 @@ class Feeder:
     async def _make_batch(self) -> _Batch:
         """Take messages and let the spider make their requests. A message may have no request; then it is done."""
         batch = _Batch()
-        for key, one in await self._take(self._keys, self._batch_size):
+        for key, message in await self._take(self._keys, self._batch_size):
             try:
-                requests = as_requests(self._make_requests(one.message))
+                requests = as_requests(self._make_requests(message.data))
             except Exception as fault:
-                await self._bury(key, one, fault)
+                await self._bury(key, message, fault)
                 continue
             if not requests:
-                log.debug("Request not made from data: %r", one.message)
+                log.debug("Request not made from data: %r", message.data)
             batch.requests += requests
-            batch.messages.append((key, one))
+            batch.messages.append((key, message))
         return batch
 
     async def _call_project(self, next_requests: Callable[[], Iterable[Any]]) -> _Batch:
@@ -269,8 +270,8 @@ class Feeder:
         try:
             requests = await asyncio.to_thread(lambda: as_requests(list(next_requests())))
         except Exception as fault:
-            for key, one in self._fetched:
-                await self._bury(key, one, fault)
+            for key, message in self._fetched:
+                await self._bury(key, message, fault)
             if not self._fetched:
                 log.exception("next_requests failed")
             return _Batch()
@@ -283,28 +284,28 @@ class Feeder:
         keys = [key for key in self._keys if key.key in names]
         taken = asyncio.run_coroutine_threadsafe(self._take(keys, limit), self._loop).result()
         self._fetched += taken
-        return [one.message for _, one in taken]
+        return [message.data for _, message in taken]
 
-    def bury(self, message: bytes, fault: Exception) -> None:
+    def bury(self, data: bytes, fault: Exception) -> None:
         """Move a message that `fetch` returned to the dead letters. Only for the thread of `next_requests`."""
-        index = next(index for index, (_, one) in enumerate(self._fetched) if one.message == message)
-        key, one = self._fetched.pop(index)
-        asyncio.run_coroutine_threadsafe(self._bury(key, one, fault), self._loop).result()
+        index = next(index for index, (_, message) in enumerate(self._fetched) if message.data == data)
+        key, message = self._fetched.pop(index)
+        asyncio.run_coroutine_threadsafe(self._bury(key, message, fault), self._loop).result()
 
     async def _take(self, keys: Sequence[MessageKey], limit: int) -> list[tuple[MessageKey, TakenMessage]]:
         """Take at most `limit` messages from the first key that has any."""
         for key in keys:
             taken = await self._retrier.call_frontier(lambda key=key: key.take(limit))  # type: ignore[misc]
             if taken:
-                return [(key, one) for one in taken]
+                return [(key, message) for message in taken]
         return []
 
-    async def _bury(self, key: MessageKey, one: TakenMessage, fault: Exception) -> None:
+    async def _bury(self, key: MessageKey, message: TakenMessage, fault: Exception) -> None:
         """Move a message to the dead letters, with the error as the reason."""
         reason = fault.detail if isinstance(fault, BadInput) else f"{type(fault).__name__}: {fault}"
         log.error("A message of %s goes to %s: %s", key.key, key.dead, reason)
         self._stats.inc_value("gossamer/start_messages/dead")
-        await self._retrier.call_frontier(lambda: key.bury(one, reason))
+        await self._retrier.call_frontier(lambda: key.bury(message, reason))
 
 
 def as_requests(made: Any) -> list[Request]:
@@ -312,9 +313,9 @@ def as_requests(made: Any) -> list[Request]:
     if made is None:
         return []
     requests = list(made) if isinstance(made, Iterable) else [made]
-    for one in requests:
-        if not isinstance(one, Request):
-            raise BadInput(f"make_request_from_data returned {one!r}, which is not a Request")
+    for request in requests:
+        if not isinstance(request, Request):
+            raise BadInput(f"make_request_from_data returned {request!r}, which is not a Request")
     return requests
 
 

@@ -72,12 +72,12 @@ class ProcessPresence:
 
         Return how often the crawl was flushed, and whether it was now. Raises FrontierUnavailable.
         """
-        answer = await self._register(flush)
+        answer = await self._register(flush=flush)
         self._task = asyncio.ensure_future(self._renew())
         self._connection.before_close.append(self._leave)
         return answer
 
-    async def _register(self, flush: bool) -> tuple[int, bool]:
+    async def _register(self, *, flush: bool) -> tuple[int, bool]:
         """Register or renew. Return the number of flushes, and whether this call flushed."""
         shards = await self._connection.shards()
         age_ms = int(process_age_seconds() * 1000)
@@ -89,7 +89,7 @@ class ProcessPresence:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             with contextlib.suppress(FrontierUnavailable):
-                await self._register(False)
+                await self._register(flush=False)
 
     async def _leave(self) -> None:
         assert self._task is not None
@@ -182,15 +182,15 @@ class PushedRequests:
         self.is_empty = not taken
         valid: list[TakenMessage] = []
         requests: list[Request] = []
-        for one in taken:
+        for message in taken:
             try:
-                if not await self._was_imported(scheduler, crawl, one):
-                    stored = read_request(one.message)
+                if not await self._was_imported(scheduler, crawl, message):
+                    stored = read_request(message.data)
                     requests.append(deserialize(stored.payload, self._spider, url=stored.url, priority=stored.priority))
             except GossamerError as fault:
-                await self._bury(one, fault.detail or str(fault))
+                await self._bury(message, fault.detail or str(fault))
             else:
-                valid.append(one)
+                valid.append(message)
         if not taken or scheduler.is_closing:
             await self._give_back(valid)
             return False
@@ -203,13 +203,13 @@ class PushedRequests:
         await self._retrier.call_frontier(lambda: self._key.done(valid))
         return True
 
-    async def _was_imported(self, scheduler: BaseScheduler, crawl: CrawlId, one: TakenMessage) -> bool:
+    async def _was_imported(self, scheduler: BaseScheduler, crawl: CrawlId, message: TakenMessage) -> bool:
         """Return whether `gossamer migrate scrapy-redis` has brought this request into the frontier already."""
 
         async def ask() -> bool:
             shards = await self._connection.shards()
             secret = scheduler.frontier.secret
-            return await forget_imported(shards, self._key.key, one.message, secret=secret, crawl=crawl)
+            return await forget_imported(shards, self._key.key, message.data, secret=secret, crawl=crawl)
 
         return await self._retrier.call_frontier(ask)
 
@@ -217,10 +217,10 @@ class PushedRequests:
         if taken:
             await self._retrier.call_frontier(lambda: self._key.give_back(taken))
 
-    async def _bury(self, one: TakenMessage, reason: str) -> None:
+    async def _bury(self, message: TakenMessage, reason: str) -> None:
         log.error("A request of %s goes to %s: %s", self._key.key, self._key.dead, reason)
         self._stats.inc_value("gossamer/pushed_requests/dead")
-        await self._retrier.call_frontier(lambda: self._key.bury(one, reason))
+        await self._retrier.call_frontier(lambda: self._key.bury(message, reason))
 
 
 class Scheduler(BaseScheduler):
