@@ -284,6 +284,7 @@ class LimitedProtocol(H11Protocol):
                 self._set_state(_ConnectionState.NOT_COUNTED if self._is_closed else _ConnectionState.WAITING)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with 503, because too many are running."""
         self._connections.on_limit("busy")
         problem = Problem(
             503,

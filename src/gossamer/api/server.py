@@ -179,6 +179,7 @@ async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socke
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    """Return a socket that listens at this address. Raises OSError."""
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # A response is two writes. With Nagle's algorithm the second would wait 40 ms for the first's acknowledgement.

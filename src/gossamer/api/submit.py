@@ -169,6 +169,7 @@ async def submit(context: Context, request: Request) -> Response:
 
 
 async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: dict[str, Any]) -> Response:
+    """Submit one request, and return the response. Raises RequestRejected, and Problem if the crawl refuses it."""
     try:
         admitted = _read(context, given)
     except RequestRejected:
@@ -189,6 +190,7 @@ async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: di
 
 
 async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any]) -> Response:
+    """Submit several requests. Return a 207 with a result for each, in their order."""
     if len(values) > MAX_BATCH:
         raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
     results: dict[int, RequestResult] = {}  # by position in the batch

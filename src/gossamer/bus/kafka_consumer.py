@@ -336,6 +336,7 @@ def parse_cursor(cursor: str) -> dict[str, dict[int, int]]:
 
 
 def _message(taken: Any) -> Message:
+    """Return a message of librdkafka as a Message of the bus."""
     _, milliseconds = taken.timestamp()
     return Message(
         taken.topic(),

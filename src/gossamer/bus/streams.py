@@ -188,6 +188,7 @@ class StreamsConsumer:
             await self._wake.wait(min(left, self._claim_seconds / _LOOKS_PER_CLAIM))
 
     async def _take(self, at_most: int) -> list[Message]:
+        """Take what is there now, from the topics that may have something. Every topic is first in its turn."""
         messages: list[Message] = []
         # Every topic is first in its turn, so that none starves behind one that never runs empty.
         self._topics.rotate(-1)
@@ -373,6 +374,7 @@ class StreamsReader:
             await self._wake.wait(left)
 
     async def _take(self, at_most: int) -> list[Message]:
+        """Take what is there now, from the topics that may have something."""
         before = dict(self._taken)
         messages: list[Message] = []
         try:
@@ -389,6 +391,7 @@ class StreamsReader:
         return messages
 
     async def _take_from(self, topic: str, at_most: int) -> list[Message]:
+        """Take messages of one topic after the last one that was taken."""
         key = self._store.keys.stream(topic)
         self._wake.to_read.discard(topic)
         try:

@@ -207,6 +207,7 @@ class WakeSignal:
             raise
 
     async def _listen(self, messages: AsyncIterator[bytes | None]) -> None:
+        """Note the topic of each notification, and wake the consumer."""
         async for message in messages:
             if message is None:  # the connection was lost and is back: notifications may have been missed
                 self.to_read |= self._topics

@@ -174,6 +174,7 @@ class RequestValidator:
             raise RequestRejected("splits either text or markdown, not both", field="chunk")
 
     def _check_filters(self, request: CrawlRequest) -> None:
+        """Check the fields that filter links, unless the same filters were found valid before."""
         filters = {field: getattr(request, field) for field in _FILTER_FIELDS}
         key = tuple(filters.values())
         if not any(key) or key in self._valid_filters:
@@ -205,6 +206,7 @@ class RequestValidator:
             raise RequestRejected(fault.reason, field=place) from None
 
     def _check_http_options(self, request: CrawlRequest) -> None:
+        """Check the fields that become part of HTTP requests."""
         if agent := request.useragent:
             _checked("useragent", lambda: check_headers((("User-Agent", agent),)))
         if cookie := request.cookie:
@@ -217,6 +219,7 @@ class RequestValidator:
             _checked("proxy", lambda: parse_proxy(proxy))
 
     def _url(self, text: str) -> str:
+        """Return the URL in canonical form. Raises RequestRejected, also for an address that may not be crawled."""
         try:
             url = from_user_input(text)
         except BadUrl as error:

@@ -216,6 +216,7 @@ class ScrapyRedisImport:
                 yield newest_first[::-1]
 
     async def _import_batch(self, entries: Sequence[bytes], *, dry_run: bool) -> None:
+        """Import these entries, but those that were imported before. Those that cannot be read become dead letters."""
         imported_key = self._leftovers.queue + _IMPORTED
         digests = [self._digest(entry) for entry in entries]
         are_imported = await self._shards.command(imported_key, "SMISMEMBER", imported_key, *digests) if digests else []
@@ -247,6 +248,7 @@ class ScrapyRedisImport:
             await self._shards.command(imported_key, "EXPIRE", imported_key, KEPT_SECONDS)
 
     async def _add(self, batches: list[Batch]) -> None:
+        """Add the requests to the frontier, and count them. Opens the crawl at the first call."""
         if self._run is None:
             self._run = await self._frontier.open_crawl(self._crawl)
         added = await self._frontier.add(self._run, Terms(), batches, seeds=True)

@@ -180,6 +180,7 @@ class _ChargedConnection(_RetryingHTTP11ClientProtocol):
         return sent.addErrback(self._on_failure, request)
 
     def _on_failure(self, failure: Failure, request: Any) -> "Failure | Deferred[Any]":
+        """Send the request again if the server closed the connection before it answered, and `may_repeat` allows it."""
         if not self._shouldRetry(request.method, failure.value, request.bodyProducer):  # type: ignore[no-untyped-call]
             return failure
         self._on_loss()
@@ -197,6 +198,8 @@ class _ChargedConnection(_RetryingHTTP11ClientProtocol):
 
 
 def _charge_repeated_requests(pool: HTTPConnectionPool, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
+    """Make a pool hand out its kept connections as `_ChargedConnection`, or new ones where kept ones are lost too
+    often."""
     original = pool.getConnection
     losses = LostConnections()
 
@@ -320,6 +323,7 @@ class FeedFiles:
             raise SinkError(f"a feed: {error}") from None
 
     def _with_patient_files(self, storage: type[FileFeedStorage]) -> type[FileFeedStorage]:
+        """Return a subclass of this storage whose files are PatientFiles, which `flush` knows."""
         files = self._files
 
         class PatientStorage(storage):  # type: ignore[valid-type, misc]

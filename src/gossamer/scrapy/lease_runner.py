@@ -263,7 +263,10 @@ class LeaseRunner:
     # --- the end of a request -----------------------------------------------------------------------------------------
 
     def _handle_result(self, result: Any, request: Request, original: ResultHandler) -> "Deferred[None]":
-        """Let the engine handle a result with the request's lease as CURRENT_LEASE; settle the lease afterwards."""
+        """Let the engine handle a result with the request's lease as CURRENT_LEASE.
+
+        Afterwards the lease of a leased request is settled, and a local request ends. Results of other requests, such
+        as those of `engine.download`, only pass through."""
         active = self._active.get(request)
         if active is not None and was_taken_over(result):
             active.handled = True

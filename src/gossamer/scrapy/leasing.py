@@ -317,6 +317,7 @@ class OutcomeRules:
             active.fail(f"http_{result.status}")
 
     def _apply_failure(self, active: ActiveLease, failure: Failure) -> None:
+        """Set the outcome of a request that raised this failure."""
         fault = failure.value
         if isinstance(fault, HttpError):
             active.fail(f"http_{fault.response.status}")
@@ -327,6 +328,7 @@ class OutcomeRules:
             active.fail(type(fault).__name__)
 
     def _is_page(self, active: ActiveLease, status: int) -> bool:
+        """Return whether a response with this status is a page: its callback runs."""
         if 200 <= status < 300:
             return True
         meta = active.request.meta

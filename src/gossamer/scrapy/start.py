@@ -66,9 +66,10 @@ _START_TIME_FIELD = 19
 async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
     """Return the run that this process works on, with this project's requested rate and concurrency.
 
-    `fresh`: the run after a finished one has seen nothing. A run that finished after this process was started is the
-    process's own, and its start requests are duplicates there: processes that were started together are one run,
-    however long each takes to load. Raises CrawlRefused for a crawl that was stopped or has expired.
+    `fresh`: the run after a finished one has seen nothing. Processes that were started together are one run, however
+    long each takes to load: if the run has finished since this process was started, this process joins the finished
+    run, where its start requests are duplicates, and begins no new one. Raises CrawlRefused for a crawl that was
+    stopped or has expired.
     """
     try:
         run = await _open_run(frontier, crawl, fresh=fresh)

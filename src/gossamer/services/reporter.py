@@ -82,6 +82,7 @@ class ServiceReporter:
         return
 
     async def _set_gauges(self) -> None:
+        """Read the state of the cluster, and set the gauges to it."""
         workers = await self._frontier.workers()
         self._metrics.workers.set(len(workers))
         self._metrics.leased.set(sum(worker.leased for worker in workers))

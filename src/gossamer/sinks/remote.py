@@ -212,6 +212,7 @@ class BlobStore:
         return addresses
 
     def _put_remote(self, blobs: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Write blobs (names and contents) to the remote store, and return their addresses."""
         # Written straight to their names, unlike files: no consumer has the address of a new blob before all of it is
         # there. A blob that is stored again is overwritten with the same bytes.
         with connected(self.place) as (system, path):
@@ -223,6 +224,7 @@ class BlobStore:
         return [f"{self.place}/{name}" for name, _ in blobs]
 
     def _remove_before(self, first_kept: date) -> int:
+        """Remove the folders of the days before `first_kept`, and return their number."""
         count = 0
         with contextlib.suppress(FileNotFoundError):
             for folder in self._folder.iterdir():

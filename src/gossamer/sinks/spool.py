@@ -71,6 +71,7 @@ class SpooledSink:
         self._file.append(self._encode(outputs))
 
     def _close(self) -> None:
+        """Release the lock. The last writer builds the output first, also from a spool that killed writers left."""
         if self._lock < 0:
             if not self.spool.exists():
                 return
@@ -98,6 +99,7 @@ class SpooledSink:
         return True
 
     def _finish_spool(self) -> None:
+        """Build the output and remove the spool. Raises SinkError or SinkFull; the spool then stays."""
         try:
             if not self.spool.exists():
                 return

@@ -68,6 +68,7 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
 
 
 def _json_formatter() -> logging.Formatter:
+    """Return the formatter that makes one JSON object of each log record."""
     import structlog  # here, because only JSON logs need it
 
     return structlog.stdlib.ProcessorFormatter(

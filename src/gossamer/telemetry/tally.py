@@ -93,9 +93,11 @@ class Tally(msgspec.Struct):
         self.failed[reason] = self.failed.get(reason, 0) + 1
 
     def drop(self, reason: str) -> None:
+        """Count a request or link that was dropped."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
     def retry(self, reason: str) -> None:
+        """Count a request that was put back for another attempt."""
         self.retried[reason] = self.retried.get(reason, 0) + 1
 
     @property

@@ -163,7 +163,7 @@ class WorkerProcesses:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_FIRST_PAUSE_SECONDS * 2**failed_starts, _LONGEST_PAUSE_SECONDS)):
                     await self._stopping.wait()
-                    return
+                    return  # `stop` was called during the pause
 
     async def _run_process(self, number: int) -> int:
         """Run one process to its end, and return its exit code; negative: the number of the signal that killed it."""
@@ -212,6 +212,7 @@ class WorkerProcesses:
                 self._ended = self._ended.plus(last.without_current())
 
     async def _read_reports(self, number: int, reader: asyncio.StreamReader) -> None:
+        """Read the reports of process `number` until it ends: keep its latest counters, and show its sentences."""
         decoder = msgspec.json.Decoder(WorkerReport)
         while line := await reader.readline():
             report = decoder.decode(line)

@@ -179,6 +179,7 @@ class Fetcher:
     async def _send(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
         """Send the attempt's next request, and return the response. Raises FetchError and BadInput."""
         name, began = host(attempt.url), time.monotonic()
+        # Seconds by which a request to this host may be late, because connecting to it is known to take long.
         allowed = self._slow_hosts.allowance(name, now=began)
         latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
         timeout = attempt.context.terms.timeout_seconds
@@ -310,6 +311,7 @@ class Fetcher:
         return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
 
     def _handle_failure(self, attempt: Attempt, error: FetchError) -> FinishedLease:
+        """Return the result of a request without a response: another attempt, or a failure."""
         if isinstance(error, ConnectionLost) and error.repeatable:
             # Not a failed attempt, but the site saw the request: sending it again needs another hit. This ends, because
             # connections to the site are not reused after two such losses.
@@ -336,6 +338,8 @@ class Fetcher:
         return self._fail(attempt, f"http_{fetched.status}", "", fetched)
 
     def _decide_retry(self, attempt: Attempt, failure: str | int, retry_after: float | None) -> Retry | None:
+        """Return the retry of a failed request; None: it has failed for good. `failure`: a status, or a reason without
+        one."""
         retries = attempt.context.terms.retries
         decision = decide(
             failure,
@@ -378,6 +382,7 @@ class Fetcher:
     def _finish(
         self, attempt: Attempt, outcome: Outcome, reason: str, detail: str, fetched: FetchResponse | None
     ) -> FinishedLease:
+        """Return the result of a request that failed or was dropped, with its record."""
         reason = str(reason)
         decoded = self._reader.decode(fetched) if fetched else NO_TEXT
         record = page_record(attempt, fetched, decoded, now=time.time(), failure=reason, exception=detail)

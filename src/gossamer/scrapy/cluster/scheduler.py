@@ -165,6 +165,7 @@ class Scheduler(scheduler.Scheduler):
         return active.lease.depth >= maxdepth
 
     def _scope(self, terms: Terms) -> LinkScope:
+        """Return the compiled scope of these terms."""
         known = self._scopes.get(id(terms))
         if known is None:
             if len(self._scopes) >= _MAX_SCOPES:

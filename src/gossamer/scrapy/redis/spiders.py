@@ -167,6 +167,8 @@ class RedisMixin:
             raise DontCloseSpider
 
     def _start_feeding(self) -> None:
+        """Start the task that feeds the messages. It calls `next_requests` only for a spider that overrides it, or
+        `fetch_data`; else it takes the messages itself."""
         self._idle = IdleWaiter(self.crawler, self.max_idle_time or 0)
         kind = type(self)
         is_overridden = (

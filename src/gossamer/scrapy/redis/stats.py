@@ -109,6 +109,7 @@ class RedisStatsCollector(StatsCollector):
         self._task = asyncio.ensure_future(self._merge_regularly())
 
     async def _merge_regularly(self) -> None:
+        """Merge the changes every second, until cancelled. An outage is logged once."""
         is_waiting = False  # True: the server did not answer, and a warning was logged
         while True:
             await asyncio.sleep(_MERGE_SECONDS)
