@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from weakref import WeakValueDictionary
 
 from gossamer.crawling import engine
 from gossamer.crawling.background import BackgroundTask
@@ -45,7 +46,7 @@ _TEMPORARY = "gossamer-crawl-"
 _LEFTOVER_SECONDS = 60.0
 """Age of a temporary data directory from which it may be a leftover. Must exceed the time between its making and the
 start of its server, which locks it."""
-_stopping: dict[Path, BackgroundTask[CrawlResult]] = {}
+_stopping: "WeakValueDictionary[Path, BackgroundTask[CrawlResult]]" = WeakValueDictionary()
 """Crawls of this program that were told to stop, by their data directory: the next one there waits for the end."""
 
 
@@ -226,10 +227,14 @@ class Crawler:
 
     @property
     def result(self) -> Result:
-        """Outcome of the crawl, after its end. Raises RuntimeError before."""
+        """Outcome of the crawl, after its end. Raises RuntimeError before, and if the crawl was stopped at its start;
+        else what the crawl raised."""
         if self._task is None or not self._task.wait(0):
             raise RuntimeError("the crawl has not ended; its result comes after the loop over its pages")
-        return _result(self._task.result())
+        try:
+            return _result(self._task.result())
+        except asyncio.CancelledError:
+            raise RuntimeError("the crawl was stopped before it fetched anything") from None
 
     def __enter__(self) -> Self:
         return self
@@ -278,8 +283,6 @@ class Crawler:
                 reader=self._handover if self._settings.worker.processes == 1 else None,
             )
         finally:
-            if _stopping.get(self._settings.data_dir) is self._task:
-                del _stopping[self._settings.data_dir]
             if self._temporary:
                 shutil.rmtree(self._settings.data_dir, ignore_errors=True)
                 _delete_leftovers()
@@ -302,7 +305,10 @@ class Crawler:
         """Raise what the crawl raised, or what a program would otherwise overlook: a loop without a single page."""
         assert self._task is not None
         with _python_words():
-            result = self._task.result()
+            try:
+                result = self._task.result()
+            except asyncio.CancelledError:  # `stop` was called before the first request
+                return
             if result.already_finished and self._has_loop:
                 raise AlreadyFinished(
                     f"{result.crawl_id}. Its pages were read or written before; fresh=True crawls again."

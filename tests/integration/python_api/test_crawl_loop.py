@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,6 +220,51 @@ def test_pages_may_have_their_main_content(web: FakeWeb) -> None:
     )
     done = subprocess.run([python(), "script.py"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Page 0 of site0.test\n", "")
+
+
+def test_another_thread_may_stop_the_crawl(web: FakeWeb) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web, rate=1))
+    pages = iter(crawl)
+    next(pages)
+    threading.Thread(target=crawl.stop).start()
+    assert len(list(pages)) < 10
+    assert not crawl.result.finished
+
+
+def test_a_crawl_that_is_stopped_at_its_start_has_no_result(web: FakeWeb) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web))
+    crawl.stop()  # before: nothing happens
+    stopper = threading.Thread(target=_stop_when_started, args=[crawl])
+    stopper.start()
+    assert list(crawl) == []
+    stopper.join()
+    with pytest.raises(RuntimeError, match="stopped before it fetched anything"):
+        _ = crawl.result
+
+
+def _stop_when_started(crawl: gossamer.Crawler) -> None:
+    while crawl._task is None:
+        time.sleep(0.001)
+    crawl.stop()
+
+
+async def test_crawls_may_run_at_once(web: FakeWeb) -> None:
+    async def count(**options: Any) -> int:
+        return len([page async for page in gossamer.crawl(*web.seeds(), **fast(web, **options))])
+
+    assert await asyncio.gather(count(max_pages=7), count(max_pages=9), count()) == [7, 9, len(graph(web.site))]
+
+
+async def test_a_timeout_ends_the_crawl(web: FakeWeb) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web, rate=1))
+
+    async def read() -> None:
+        async for _ in crawl:
+            pass
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(read(), 3)
+    assert not crawl.result.finished
 
 
 # --- what a program gets for mistakes ---------------------------------------------------------------------------------
