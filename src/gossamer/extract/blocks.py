@@ -177,9 +177,13 @@ class Renderer:
             if item.tag != "item":
                 found = self._block(item) if isinstance(item.tag, str) else []
             else:
+                inner = self._flow(item)
+                if any(block.level for block in inner):  # no list but a frame: its items are sections
+                    blocks += inner
+                    continue
                 number += 1
                 marker = f"{number}. " if element.get("rend") == "ol" else "- "
-                text = join_blocks([_tightened(block, at) for at, block in enumerate(self._flow(item))])
+                text = join_blocks([_tightened(block, at) for at, block in enumerate(inner)])
                 found = [Block(marker + _indented(text, len(marker)))] if text else []
             for block in found:
                 is_tight = bool(blocks) and "\n\n" not in block.text and "\n\n" not in blocks[-1].text

@@ -8,10 +8,16 @@ change: which elements count as anchors or line numbers, and the options for tra
 import logging
 import re
 import secrets
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
 
 from lxml import etree, html
 from lxml.etree import _Element
 from trafilatura import bare_extraction
+from trafilatura.htmlprocessing import convert_tags, tree_cleaning
+from trafilatura.settings import Extractor
+from trafilatura.xpaths import BODY_XPATH
 
 from gossamer.errors import BadUrl
 from gossamer.extract.blocks import Block, CodeBlock, Renderer, join_blocks
@@ -52,6 +58,7 @@ def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageC
     content = PageContent(title=facts.title, author=facts.author, date=facts.date, language=facts.language)
     links = _PageLinks(tree, url)
     _remove_anchors(tree)
+    _separate_divisions(tree)
     nonce = secrets.token_hex(8)
     codes = _take_codes(tree, nonce)
     placeholder = re.compile(rf"\s?{nonce}x(\d+)x.*?x{nonce}\s?", re.DOTALL)
@@ -118,13 +125,26 @@ class _PageLinks:
 
 
 def _remove_anchors(tree: "html.HtmlElement") -> None:
-    """Remove the links of headings and definitions to themselves (`¶`)."""
+    """Remove the links of headings and definitions to themselves (`¶`), and the names of places (`<a name="x">`), by
+    which trafilatura takes headings for navigation."""
     for anchor in [*tree.iter("a")]:
         href = anchor.get("href")
-        if href is None or not href.startswith("#"):
+        if href is None:
+            if anchor.getparent() is not None:
+                anchor.drop_tag()
+            continue
+        if not href.startswith("#"):
             continue
         if "".join(anchor.itertext()).strip().lower() in _ANCHOR_TEXTS and anchor.getparent() is not None:
             anchor.drop_tree()
+
+
+def _separate_divisions(tree: html.HtmlElement) -> None:
+    """Make paragraphs of the divisions in list items that hold only a line: trafilatura would join their words."""
+    for item in tree.iter("li"):
+        for division in item.iter("div"):
+            if all(child.tag in _INLINE_TAGS for child in division):
+                division.tag = "p"
 
 
 def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
@@ -198,21 +218,89 @@ def _language_of(element: _Element) -> str:
     return ""
 
 
-def _main_element(tree: "html.HtmlElement") -> _Element | None:
+_OPTIONS: dict[str, Any] = {
+    "fast": True,
+    "comments": False,
+    "tables": True,
+    "links": True,
+    "formatting": True,
+    "output_format": "xml",  # leaves out the text in trafilatura's own form
+}
+
+
+def _main_element(tree: html.HtmlElement) -> _Element | None:
     """Return the main content as a tree of trafilatura's elements; None: the page has none."""
+    if not any(isinstance(found := expression(tree), list) and found for expression in BODY_XPATH):
+        # trafilatura would search the whole page for paragraphs, and lose headings and lists.
+        _mark_main(tree)
     for recall in (False, True):
-        found = bare_extraction(
-            tree,
-            fast=True,
-            favor_recall=recall,
-            include_comments=False,
-            include_tables=True,
-            include_links=True,
-            include_formatting=True,
-            output_format="xml",  # leaves out the text in trafilatura's own form
-            with_metadata=False,
-        )
-        body = getattr(found, "body", None)
-        if body is not None and any(text.strip() for text in body.itertext()):
-            return body  # type: ignore[no-any-return]
+        document = bare_extraction(tree, options=Extractor(**_OPTIONS, recall=recall))
+        body: _Element | None = getattr(document, "body", None)
+        if body is not None and (length := _text_length(body)):
+            if length < _SHORT_CHARACTERS and (whole := _whole_main(tree)) is not None:
+                return whole if _text_length(whole) <= 2 * length else body
+            return body
     return None
+
+
+_SHORT_CHARACTERS = 500
+"""Length of a content that trafilatura may have put together from paragraphs alone, because it found too little. May be
+changed: it is then compared with the element that the page declares to be its main one."""
+_TEXT_TAGS = frozenset(("p", "pre", "li", "td", "dd", "dt", "blockquote", "h1", "h2", "h3", "h4"))
+_FRAME_TAGS = frozenset(("nav", "footer", "aside", "header", "form", "script", "style", "noscript", "template"))
+_MAIN_SHARE = 0.8
+"""Share of the page's text that its main element has, if the page declares none. May be changed: with less, parts of
+the text may be lost; with more, navigation may stay."""
+
+
+def _mark_main(tree: html.HtmlElement) -> None:
+    """Mark the innermost element that has most of the page's text, so that trafilatura takes it for the main one."""
+    body = tree.find("body")
+    if body is None:
+        return
+    lengths: dict[_Element, int] = {}
+    for element in _post_order(body):
+        own = 0
+        if element.tag in _TEXT_TAGS:
+            own = len((element.text or "").strip()) + sum(len((child.tail or "").strip()) for child in element)
+        total = own + sum(lengths.get(child, 0) for child in element if child.tag not in _FRAME_TAGS)
+        parent = element.getparent()
+        if element.tag in _INLINE_TAGS and parent is not None:
+            total += len((element.text or "").strip())
+        lengths[element] = total
+    wanted = _MAIN_SHARE * lengths[body]
+    main = body
+    while (best := max(main, key=lambda child: lengths.get(child, 0), default=None)) is not None:
+        if best.tag not in ("div", "section", "article", "center") or lengths.get(best, 0) < wanted or not wanted:
+            break
+        main = best
+    if main is body:
+        main = body.makeelement("div")
+        main.text, body.text = body.text, None
+        main.extend(list(body))
+        body.append(main)
+    main.tag = "div"
+    main.set("role", "main")
+
+
+_INLINE_TAGS = frozenset(("a", "b", "code", "em", "i", "span", "strong", "tt"))
+
+
+def _post_order(root: _Element) -> Iterator[_Element]:
+    """Yield the elements of a tree, each after those in it."""
+    for _, element in etree.iterwalk(root, events=("end",)):
+        if isinstance(element.tag, str):
+            yield element
+
+
+def _whole_main(tree: html.HtmlElement) -> _Element | None:
+    """Return the whole main element of a page, of which nothing is left out; None: the page declares none."""
+    found = tree.xpath('(.//main | .//*[@role="main"] | .//article)[1]')
+    if not isinstance(found, list) or not found:
+        return None
+    options = Extractor(**_OPTIONS)
+    return convert_tags(tree_cleaning(deepcopy(found[0]), options), options)  # type: ignore[no-any-return]
+
+
+def _text_length(element: _Element) -> int:
+    return len(" ".join("".join(map(str, element.itertext())).split()))

@@ -139,3 +139,36 @@ def test_a_page_without_text_says_so(html: str) -> None:
     assert content.error == ContentError.EMPTY
     assert content.markdown is None
     assert chunks is None
+
+
+SECTIONS = "".join(
+    f'<div class="section"><div class="titlepage"><div><h2><a name="s{n}"></a>Section {n}</h2></div></div>{FILLER}'
+    f"<pre>code {n}</pre></div>"
+    for n in range(3)
+)
+
+
+@pytest.mark.parametrize("frame", ["<main>{}</main>", "<div class=document><div>{}</div></div>", "{}"])
+def test_headings_lists_and_code_stay_whatever_the_page_calls_its_main_part(frame: str) -> None:
+    navigation = "<div class=menu><ul><li><a href='/a'>Home</a></li><li><a href='/b'>Menu</a></li></ul></div>"
+    body = frame.format(f"<h1>Manual</h1>{FILLER}<ul><li>one item of a list</li></ul>{SECTIONS}")
+    html = f"<html><head><title>x</title></head><body>{navigation}{body}</body></html>"
+    content, _ = extract_content(html, "http://a.test/", MARKDOWN)
+    assert content.markdown is not None
+    lines = content.markdown.split("\n")
+    assert [line for line in lines if line.startswith("#")] == ["# Manual", *(f"## Section {n}" for n in range(3))]
+    assert "- one item of a list" in lines
+    assert [line for line in lines if line.startswith("code")] == [f"code {n}" for n in range(3)]
+    assert "Menu" not in content.markdown
+
+
+def test_a_short_page_keeps_its_heading() -> None:
+    html = "<html><body><div role=main><h1>Short</h1><p>Only this.</p></div></body></html>"
+    content, _ = extract_content(html, "http://a.test/", MARKDOWN)
+    assert content.markdown == "# Short\n\nOnly this."
+
+
+def test_sections_in_list_items_are_sections() -> None:
+    assert markdown("<ul><li><h2>One</h2><p>First text.</p></li><li><h2>Two</h2><p>Second text.</p></li></ul>") == (
+        "## One\n\nFirst text.\n\n## Two\n\nSecond text."
+    )
