@@ -159,7 +159,7 @@ class LeaseRunner:
         while self._ready:
             lease = self._ready[0]
             is_held = self.holder.holds(lease)
-            if is_held and (wait := lease.start - now) > _PUNCTUAL_SECONDS:
+            if is_held and (wait := lease.start - now) > _PUNCTUAL_SECONDS:  # not due yet, nor are those behind it
                 asyncio.get_running_loop().call_later(wait, self._engine.wake)
                 break
             self._ready.popleft()
@@ -297,6 +297,7 @@ class LeaseRunner:
         return result
 
     def _on_local_handled(self, result: Any, request: Request) -> Any:
+        """End a local request. The lease that led to it may be settled now."""
         if (parent := self._local.end(request)) is not None:
             self._end(parent)
         self._fetcher.wake()
@@ -316,6 +317,7 @@ class LeaseRunner:
         self._start_task(self._commit(active))
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work in a task, for which a closing scheduler waits."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

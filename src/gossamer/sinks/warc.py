@@ -167,7 +167,7 @@ _DIGEST = re.compile(rb"\r\nwarc-block-digest:[ \t]*sha1:([A-Z2-7]{32})[ \t]*\r\
 
 
 class WarcRecords:
-    """Framing of an uncompressed WARC file: each unit is a record."""
+    """Framing of an uncompressed WARC file: each unit is a record. Implements Framing (sinks/framing.py)."""
 
     def accepts(self, head: bytes) -> bool:
         return b"WARC/".startswith(head[:5])

@@ -324,9 +324,10 @@ async def _leaseholder(
     pool: str,
     spiders: Sequence[str],
 ) -> AsyncIterator[ValkeyLeaseholder]:
-    """Return a lease holder, which the worker closes, under this machine's egress: the public address that requests
-    come from, or a name for it. Limits that are kept per address use it.
+    """Return a lease holder, which the worker closes.
 
+    It leases under this machine's egress, the public address that requests come from or a name for it. Limits of a site
+    that hold for each address are counted by the egress.
     Where `fetch.egress_url` names a service that reports the public address, the egress follows its answers.
     """
     egress = settings.egress or _proxy_egress(settings)

@@ -185,7 +185,8 @@ class RobotsChecker:
 
 
 class FrontierRobotsStore:
-    """RobotsStore in the frontier: each origin's record is kept with its domain, for all workers."""
+    """Implements RobotsStore (fetch/robots_service.py) in the frontier: each origin's record is kept with its domain,
+    for all workers."""
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier

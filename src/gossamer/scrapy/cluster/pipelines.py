@@ -111,6 +111,6 @@ class BusPipeline:
             output = page_output(item, active, now=time.time(), redact=sink.redact)
         else:
             output = item_output(ItemAdapter(item).asdict(), active, now=time.time())
-            sink.tally.items += 1
+            sink.tally.items += 1  # pages are counted by the scheduler, when their requests are settled
         await sink.publish(output)
         return item

@@ -168,7 +168,7 @@ further key here would be lost without notice."""
 
 
 class ClusterEntryEncoder(EntryEncoder):
-    """Encodes requests under their parent's terms.
+    """Encodes requests under their parent's terms. It overrides what EntryEncoder, which knows no terms, does.
 
     A child is one level deeper than its parent; its priority is `child_priority`'s unless the spider sets one.
     """

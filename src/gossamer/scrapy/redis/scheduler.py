@@ -224,7 +224,11 @@ class PushedRequests:
 
 
 class Scheduler(BaseScheduler):
-    """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`, configured by the project's scrapy-redis settings."""
+    """`SCHEDULER = "gossamer.scrapy.redis.scheduler.Scheduler"`, configured by the project's scrapy-redis settings.
+
+    The base class is the scheduler of a shared crawl. It calls the methods that this class overrides: `_read_options`
+    to `_close` when it opens and closes, the others for requests. `enqueue_request` and `next_request` are Scrapy's.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self._legacy: LegacyFingerprints | None = None
