@@ -52,7 +52,10 @@ def crawled(web: FakeWeb, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the outputs of one crawl in every format that has pages."""
     folder = tmp_path_factory.mktemp("crawled")
     site = f"http://a.test:{web.port}"
-    outputs = [f"pages{ending}" for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet")]
+    outputs = [
+        f"pages{ending}"
+        for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".json", ".sqlite", ".csv")
+    ]
     result = gossamer(
         "crawl", f"{site}/", f"{site}/sitemap.xml", *resolving(web.resolve_overrides()), *FAST_FLAGS, "--retries", "0",
         "--concurrency", "1",  # so that /target is known from the sitemap when /moved redirects to it
@@ -68,7 +71,9 @@ def table(folder: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet"])
+@pytest.mark.parametrize(
+    "ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".json", ".sqlite"]
+)
 def test_every_format_gives_the_same_report(web: FakeWeb, crawled: Path, tmp_path: Path, ending: str) -> None:
     result = gossamer("report", str(crawled / f"pages{ending}"), "--csv", "csv", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -97,6 +102,17 @@ def test_every_format_gives_the_same_report(web: FakeWeb, crawled: Path, tmp_pat
     assert {row["url"] for row in table(folder, "duplicate-contents")} == {f"{site}/copy", f"{site}/original"}
     # Something links to /moved, which leads to /target: only /alone is reached by the sitemap alone.
     assert [row["url"] for row in table(folder, "unlinked-pages")] == [f"{site}/alone"]
+
+
+def test_a_table_without_bodies_says_what_is_unknown(web: FakeWeb, crawled: Path, tmp_path: Path) -> None:
+    result = gossamer("report", str(crawled / "pages.csv"), "--csv", "csv", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["pages"], told["failed"], told["skipped"], told["broken_urls"]) == (9, 2, 2, 0)
+    text = (tmp_path / "report.html").read_text()
+    assert "neither links nor bodies" in text
+    assert "No page links to a URL that failed" not in text
+    assert [row["leads_to"] for row in table(tmp_path / "csv", "redirects")] == [f"http://a.test:{web.port}/target"]
 
 
 def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_path: Path) -> None:

@@ -39,13 +39,13 @@ _DEPTHS_SHOWN = 20
 
 
 @dataclass(slots=True)
-class FailureGroup:
-    """Failed pages with the same reason."""
+class ReasonGroup:
+    """URLs with the same reason, which failed or were skipped."""
 
     explanation: Explanation
     total: int
     pages: list[tuple[Any, ...]]
-    """Rows of `tables.FAILED_PAGES`."""
+    """Rows of `tables.FAILED_PAGES` or `tables.SKIPPED_PAGES`."""
 
 
 @dataclass(slots=True)
@@ -77,8 +77,9 @@ class Figures:
     """Unix times of the first and last record; 0: unknown."""
     percentiles: list[tuple[int, float]] = field(default_factory=list)
     """Percent and seconds."""
-    failures: list[FailureGroup] = field(default_factory=list)
+    failures: list[ReasonGroup] = field(default_factory=list)
     failure_reasons: int = 0
+    skips: list[ReasonGroup] = field(default_factory=list)
     over_time: list[Bar] = field(default_factory=list)
     bucket_seconds: int = 0
     statuses: list[tuple[int, str, int]] = field(default_factory=list)
@@ -120,7 +121,8 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
         figures.totals[table.name] = table.total(store)
     if figures.hosts:
         figures.main_host = figures.rows[tables.DOMAINS.name][0][0]
-    figures.failures = list(_failures(store, figures))
+    figures.failures = list(_by_reason(store, figures, tables.FAILURE_REASONS, tables.FAILED_PAGES, _FAILED_SHOWN))
+    figures.skips = list(_by_reason(store, figures, tables.SKIPPED, tables.SKIPPED_PAGES, _EXAMPLES))
     figures.failure_reasons = figures.totals[tables.FAILURE_REASONS.name]
     figures.statuses = [
         (status, status_phrase(status) if status else "No response", count)
@@ -132,10 +134,10 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
     return figures
 
 
-def _failures(store: PageStore, figures: Figures) -> Iterator[FailureGroup]:
-    for reason, total in figures.rows[tables.FAILURE_REASONS.name]:
-        sql = f"SELECT * FROM ({tables.FAILED_PAGES.sql}) WHERE reason = ? LIMIT ?"  # noqa: S608 (a constant)
-        yield FailureGroup(explain(reason), total, list(store.query(sql, (reason, _FAILED_SHOWN))))
+def _by_reason(store: PageStore, figures: Figures, reasons: Table, pages: Table, shown: int) -> Iterator[ReasonGroup]:
+    sql = f"SELECT * FROM ({pages.sql}) WHERE reason = ? LIMIT ?"  # noqa: S608 (a constant)
+    for reason, total in figures.rows[reasons.name]:
+        yield ReasonGroup(explain(reason), total, list(store.query(sql, (reason, shown))))
 
 
 def _add_distributions(store: PageStore, figures: Figures) -> None:

@@ -18,7 +18,7 @@ from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_html, is_utf8
 from gossamer.extract.links import refresh_target, with_encoded_query
-from gossamer.policy.urls import BaseUrl, canonical
+from gossamer.policy.urls import BaseUrl, canonical, directory, join, origin
 from gossamer.report.records import PageFacts
 from gossamer.report.store import PageOutcome, PageStore, key_of
 
@@ -30,6 +30,9 @@ _MAX_TEXT = 100
 """Characters of an anchor's text that are kept. May be changed freely."""
 _MEMORY = 50_000
 """Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
+_MAX_LINKS = 20_000
+"""Different links of one page that are looked at. May be changed: a larger number finds more links of pages that are
+lists, and lets a hostile page take more time."""
 _BATCH = 1000
 _TITLE = re.compile(rb"<title[^>]*+>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TITLE_WITHIN = 64 * 1024
@@ -124,30 +127,38 @@ class LinkFinder:
         return found
 
     def _resolved(self, page: PageFacts, document: HtmlDocument) -> dict[int, str]:
-        """Return the links of a parsed page: all that a crawl may follow."""
+        """Return the links of a parsed page: all that a crawl may follow. This runs for each link of each page."""
         found: dict[int, str] = {}
         try:
-            base = BaseUrl(canonical(page.final_url))
+            url = canonical(page.final_url)
         except BadUrl:
             return found
-        site, has_base = page.final_url.split("/", 3)[2], False
+        base = None
         charset = None if is_utf8(page.encoding) or not page.encoding else page.encoding
+        seen: set[str] = set()
         for tree in document.trees():
-            declared = None if has_base else tree.css_first("base[href]")
-            if declared is not None:
-                has_base = True
-                with contextlib.suppress(BadUrl):
-                    base = BaseUrl(base.join(declared.attributes.get("href") or ""))
+            if base is None:
+                url = _base_of(tree, url)
+                base = BaseUrl(url)
+                # A link means the same on all pages of the site, or of the directory, so most need no parser.
+                site, folder = origin(url), directory(url)
             for element, href in _hrefs(tree):
-                # Only a link from the root of the site leads to the same page from everywhere on it.
-                shared = href[:1] == "/" and href[:2] != "//" and charset is None and not has_base
-                position = self._remembered.get((site, href)) if shared else None
-                if position is None:
+                if href in seen:
+                    continue
+                if len(seen) >= _MAX_LINKS:
+                    return found
+                seen.add(href)
+                begin = href[:1]
+                if begin in ("", "?", "#") or charset is not None:
                     position = self._resolve(base, href, charset)
-                    if shared:
+                else:
+                    known = (site if begin == "/" else folder, href)
+                    remembered = self._remembered.get(known)
+                    position = self._resolve(base, href, charset) if remembered is None else remembered
+                    if remembered is None:
                         if len(self._remembered) >= _MEMORY:
                             self._remembered.clear()
-                        self._remembered[site, href] = position
+                        self._remembered[known] = position
                 if position >= 0 and position not in found:
                     found[position] = _text(element)
         return found
@@ -166,9 +177,25 @@ class LinkFinder:
         return position if position < len(self._wanted) and self._wanted[position] == key else -1
 
 
+def _base_of(tree: LexborHTMLParser, url: str) -> str:
+    """Return the URL that relative links of a page are resolved against."""
+    for base in tree.tags("base"):
+        href = base.attributes.get("href")
+        if href is not None:
+            with contextlib.suppress(BadUrl):
+                return join(url, href)
+            break
+    return url
+
+
 def _hrefs(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode | None, str]]:
     """Yield each link that a crawl follows: anchors, areas, `link rel=next`, and a refresh, which has no element."""
-    for element in tree.css("a[href],area[href],link[rel~=next][href]"):
+    for name in ("a", "area"):
+        for element in tree.tags(name):
+            href = element.attributes.get("href")
+            if href is not None:
+                yield element, href.strip()
+    for element in tree.css("link[rel~=next][href]"):
         yield element, (element.attributes.get("href") or "").strip()
     for meta in tree.css("meta[http-equiv][content]"):
         if (meta.attributes.get("http-equiv") or "").strip().lower() == "refresh":

@@ -1,8 +1,8 @@
 """Reads the page records of a file, whatever its format, one at a time and without failing at a damaged line.
 
-The format is recognised by the first bytes, not by the name. Safe to change: add a format in `RecordFile.pages`, and
-what counts as damage. Fixed: a file is read in the same order every time, because the report reads it twice and
-numbers the pages by their place.
+`sinks/read.py` reads the formats. JSON Lines, which most crawls write, are read here: only the fields that a report
+needs, which is faster, and past damaged lines. Safe to change: what counts as damage. Fixed: a file is read in the same
+order every time, because the report reads it twice and numbers the pages by their place.
 """
 
 import base64
@@ -12,25 +12,23 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import msgspec
 import zstandard
 
 from gossamer.errors import BadInput
 from gossamer.extract.encoding import decode
-from gossamer.model.record import RecordLink, RedirectHop
-from gossamer.report.warc import read_warc
+from gossamer.model.record import PageRecord, RecordLink, RedirectHop
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
-from gossamer.sinks.spool import require_parquet
+from gossamer.sinks.open import CSV
+from gossamer.sinks.read import TORN, Source
 
 _BUFFER_BYTES = 1 << 20
 """Bytes that are decompressed ahead. Free to change."""
-_PARQUET_MAGIC = b"PAR1"
-_PARQUET_ROWS = 500
-"""Rows of a Parquet file that are held in memory at once. May be changed freely; a row may have a large body."""
 _SHOWN_CHARACTERS = 200
 """Characters of an error's text that are kept. Free to change."""
+_LINES = frozenset({".jsonl", ".jsonl.gz", ".jsonl.zst"})
 
 
 class PageFacts(msgspec.Struct):
@@ -84,12 +82,12 @@ class RecordFile:
     """A file of records. `pages` may be called more than once; the other attributes describe the latest call."""
 
     def __init__(self, path: Path) -> None:
-        """Raises BadInput for a file that cannot be opened."""
+        """Raises BadInput for a file that does not exist or cannot be opened, and for an unknown format."""
         self.path = path
         self.items = 0
         """Records of items, which a report does not use."""
         self.unreadable = 0
-        """Lines or rows that are no records."""
+        """Lines that are no records."""
         self.first_error = ""
         """Place and reason of the first of them."""
         self.torn = False
@@ -97,6 +95,7 @@ class RecordFile:
         try:
             with path.open("rb") as stream:
                 self._magic = stream.read(8)
+            self._source = Source(path)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}. Name a file with the records of a crawl.") from None
 
@@ -104,9 +103,11 @@ class RecordFile:
         """Yield the pages in the file's order. Raises BadInput when the file cannot be read at all."""
         self.items = self.unreadable = 0
         self.first_error, self.torn = "", False
+        if self._source.ending not in _LINES:
+            yield from self._converted_pages()
+            return
         try:
-            found = self._parquet_pages() if self._magic.startswith(_PARQUET_MAGIC) else self._stream_pages()
-            for page in found:
+            for page in self._pages_of_lines():
                 if page.type == "page" and page.url:
                     yield page
                 elif page.type == "item":
@@ -116,18 +117,27 @@ class RecordFile:
         except (OSError, zstandard.ZstdError, zlib.error) as error:
             raise BadInput(f"{self.path}: {error}") from error
 
+    def _converted_pages(self) -> Iterator[PageFacts]:
+        names = PageFacts.__struct_fields__
+        for output in self._source.outputs():
+            record = output.record
+            if not isinstance(record, PageRecord):
+                self.items += 1
+                continue
+            page = PageFacts(**{name: getattr(record, name) for name in names})
+            if self._source.ending == CSV:
+                page.body = None  # such a table has no bodies
+            yield page
+        self.torn = bool(self._source.lacks[TORN])
+
     def _count_unreadable(self, error: str) -> None:
         self.unreadable += 1
         self.first_error = self.first_error or error[:_SHOWN_CHARACTERS]
 
-    def _stream_pages(self) -> Iterator[PageFacts]:
+    def _pages_of_lines(self) -> Iterator[PageFacts]:
         with self._open() as stream:
             try:
-                if stream.peek(5)[:5] == b"WARC/":  # type: ignore[attr-defined]
-                    for fields in read_warc(stream):
-                        yield from self._converted(fields)
-                else:
-                    yield from self._lines(stream)
+                yield from self._lines(stream)
             except EOFError:  # a gzip file whose last member is incomplete
                 self.torn = True
         if self._is_zstd():
@@ -139,7 +149,7 @@ class RecordFile:
         for number, line in enumerate(stream, 1):
             try:
                 page = _line.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if not line.endswith(b"\n"):
                     self.torn = True
                 elif line.strip():
@@ -159,27 +169,3 @@ class RecordFile:
 
     def _is_zstd(self) -> bool:
         return self._magic.startswith(ZSTD_MAGIC) or self._magic[1:4] == ZSTD_SKIPPABLE_MAGIC_REST
-
-    def _parquet_pages(self) -> Iterator[PageFacts]:
-        require_parquet()
-        import pyarrow as pa  # takes as long as all other imports
-        import pyarrow.parquet as pq
-
-        try:
-            with pq.ParquetFile(self.path) as file:
-                columns = [name for name in PageFacts.__struct_fields__ if name in file.schema_arrow.names]
-                for batch in file.iter_batches(_PARQUET_ROWS, columns=columns):
-                    for row in batch.to_pylist():
-                        yield from self._converted(row)
-        except pa.ArrowException as error:
-            raise BadInput(f"{self.path}: {error}") from error
-
-    def _converted(self, fields: dict[str, Any]) -> Iterator[PageFacts]:
-        """Yield the page that these fields describe. A map may be a list of pairs, and null is "unknown"."""
-        known = {name: value for name, value in fields.items() if value is not None}
-        if isinstance(known.get("timings"), list):
-            known["timings"] = dict(known["timings"])
-        try:
-            yield msgspec.convert(known, PageFacts)
-        except (msgspec.MsgspecError, ValueError) as error:
-            self._count_unreadable(str(error))

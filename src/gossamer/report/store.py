@@ -45,8 +45,8 @@ class PageOutcome(IntEnum):
     """Left out on purpose: by robots.txt, by a filter, or as a redirect to a page that was fetched already."""
 
 
-_SKIPPED = {reason.value for reason in DropReason} - {DropReason.BLOCKED_ADDRESS.value}
-"""Reasons that are no failure. A blocked address is one: the person who crawls can permit it."""
+_SKIPPED = frozenset(reason.value for reason in DropReason)
+"""Reasons that the summary of a crawl counts as "not fetched", not as failed."""
 
 _SCHEMA = """
 CREATE TABLE pages(

@@ -93,6 +93,12 @@ SKIPPED = Table(
     (Column("reason", "Reason", Kind.REASON), Column("pages", "URLs", Kind.NUMBER)),
     "SELECT reason, count(*) AS pages FROM pages WHERE outcome = 2 GROUP BY reason ORDER BY pages DESC, reason",
 )
+SKIPPED_PAGES = Table(
+    "skipped-pages",
+    (_url(), Column("reason", "Reason", Kind.REASON), Column("rule", "Rule")),
+    "SELECT url, reason, detail FROM pages WHERE outcome = 2 ORDER BY reason, id",
+    shown=0,
+)
 STATUS_CODES = Table(
     "status-codes",
     (Column("status", "Status", Kind.NUMBER), Column("pages", "URLs", Kind.NUMBER)),
@@ -231,8 +237,8 @@ CREATE INDEX titles_title ON titles(title);
 """
 
 TABLES = (
-    FAILURE_REASONS, FAILED_PAGES, SKIPPED, STATUS_CODES, DEPTHS, SLOWEST, LARGEST, TYPES, DOMAINS, REDIRECTS,
-    BROKEN_LINKS, DUPLICATE_TITLES, DUPLICATE_CONTENTS, UNLINKED,
+    FAILURE_REASONS, FAILED_PAGES, SKIPPED, SKIPPED_PAGES, STATUS_CODES, DEPTHS, SLOWEST, LARGEST, TYPES, DOMAINS,
+    REDIRECTS, BROKEN_LINKS, DUPLICATE_TITLES, DUPLICATE_CONTENTS, UNLINKED,
 )  # fmt: skip
 """Tables that come from one query each. The page has further ones that belong to its charts."""
 
