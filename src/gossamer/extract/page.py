@@ -21,7 +21,7 @@ from gossamer.extract.selection import Selector, SelectorList, select_css, selec
 from gossamer.extract.structured import json_ld
 from gossamer.model.content import PageContent
 from gossamer.model.record import PageRecord
-from gossamer.policy.urls import join
+from gossamer.policy.urls import BaseUrl
 
 _TEXT_TYPE = re.compile(r"\s*(?:text/|application/(?:[\w.-]+\+)?(?:json|xml|javascript))", re.IGNORECASE)
 """Content types whose body is text even where some of its bytes are not. May be extended freely."""
@@ -230,6 +230,8 @@ class Page:
         such an attribute, from `css` or `xpath`. A link to anything but a web page, such as `mailto:`, is dropped and
         counted when it is yielded. `options`: those of `Follow`. Raises BadInput for what is no link.
         """
+        if isinstance(link, PageLink):
+            return Follow(link.url, **options)  # it is absolute
         href = _href(link)
         with contextlib.suppress(BadUrl):
             href = self.urljoin(href)
@@ -238,13 +240,13 @@ class Page:
     def urljoin(self, href: str) -> str:
         """Return the absolute URL of a link of this page, without its fragment. Raises BadUrl for what is no web
         page."""
-        return join(self._base, href)
+        return self._base.join(href)
 
     @cached_property
-    def _base(self) -> str:
+    def _base(self) -> BaseUrl:
         """URL that relative links are resolved against."""
         tree = self._document.tree if self._document else None
-        return (tree and base_of(tree, self.url)) or self.url
+        return BaseUrl((tree and base_of(tree, self.url)) or self.url)
 
     def __repr__(self) -> str:
         return f"<Page {self.status_code} {self.url}>"
@@ -263,7 +265,7 @@ def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
                 yield value
 
 
-def _href(link: str | PageLink | Selector | SelectorList) -> str:
+def _href(link: str | Selector | SelectorList) -> str:
     """Return the URL of anything that names a link. Raises BadInput."""
     if isinstance(link, SelectorList):
         if not link:
@@ -272,8 +274,6 @@ def _href(link: str | PageLink | Selector | SelectorList) -> str:
     if isinstance(link, Selector):
         attributes = link.attrib
         return attributes.get("href") or attributes.get("src") or link.get()
-    if isinstance(link, PageLink):
-        return link.url
     if isinstance(link, str):
         return link
     raise BadInput(f"page.follow: {type(link).__name__} is no link. Pass a URL, a link of page.links, or an element.")

@@ -5,6 +5,7 @@ nothing; `BlockWatch` measures that and tells the person how long it took and wh
 sentences. Fixed: which kinds of results and items are accepted, on which spiders outside this project rely.
 """
 
+import asyncio
 import dataclasses
 import inspect
 import sys
@@ -43,54 +44,83 @@ async def run_parse(spider: Spider, page: Page, take: Take, watch: "BlockWatch")
         result = await _Watched(result, watch, spider, page)
     if result is None:
         return
+    results = _Results(take)
     if isinstance(result, Follow) or as_item(result) is not None:
-        await take(_found(result))
+        await results.take(result)
     elif hasattr(result, "__anext__"):
-        await _take_async(result, take, lambda step: _Watched(step, watch, spider, page))
+        await _take_async(result, results, lambda step: _Watched(step, watch, spider, page))
     elif isinstance(result, Iterator | list | tuple | set | frozenset):
-        await _take_all(iter(result), take, lambda: watch.step(spider, page))
+        await _take_all(iter(result), results, lambda: watch.step(spider, page))
     else:
         raise BadInput(f"{_unusable(result, 'returned')} ({_definition(spider)})")
 
 
-async def _take_all(results: Iterator[Any], take: Take, step: Callable[[], "BlockWatch"]) -> None:
-    """Pass the results of a generator or of a list to `take`."""
+_MAX_RESULTS = 1_000_000
+"""Results that a spider may give for one page; an endless generator would fill the memory. May be changed."""
+_TURN_SECONDS = 0.02
+"""Time after which a spider that gives results without a pause lets the other requests of its worker go on. Tuning
+only: longer delays them, shorter takes more time."""
+
+
+class _Results:
+    """Results of one page on their way to the worker."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._count = 0
+        self._last_turn = time.monotonic()
+
+    async def take(self, found: Any) -> None:
+        """Pass a result on. None is none. Raises BadInput for what is neither item nor link, and for too many."""
+        self._count += 1
+        if self._count > _MAX_RESULTS:
+            raise BadInput(f"parse gave more than {_MAX_RESULTS:,} results for one page. Does its loop ever end?")
+        if found is not None:
+            await self._take(_found(found))
+        if time.monotonic() - self._last_turn > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._last_turn = time.monotonic()
+
+
+async def _take_all(iterator: Iterator[Any], results: _Results, step: Callable[[], "BlockWatch"]) -> None:
+    """Take the results of a generator or of a list."""
     refused: BadInput | None = None
     while True:
         with step():
             if refused is None:
-                one = next(results, _END)
-            elif isinstance(results, Generator):
-                one = results.throw(refused)
+                one = next(iterator, _END)
+            elif isinstance(iterator, Generator):
+                try:
+                    one = iterator.throw(refused)
+                except StopIteration:  # the spider has caught it and ended
+                    return
             else:
                 raise refused
         refused = None
         if one is _END:
             return
         try:
-            if one is not None:
-                await take(_found(one))
+            await results.take(one)
         except BadInput as error:
             refused = error.with_traceback(None)  # it gets that of the user's own line
 
 
-async def _take_async(results: Any, take: Take, watched: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
-    """Pass the results of an asynchronous generator to `take`."""
+async def _take_async(iterator: Any, results: _Results, watched: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+    """Take the results of an asynchronous generator."""
     refused: BadInput | None = None
     while True:
         try:
             if refused is None:
-                one = await watched(results.__anext__())
-            elif hasattr(results, "athrow"):
-                one = await watched(results.athrow(refused))
+                one = await watched(iterator.__anext__())
+            elif hasattr(iterator, "athrow"):
+                one = await watched(iterator.athrow(refused))
             else:
                 raise refused
         except StopAsyncIteration:
             return
         refused = None
         try:
-            if one is not None:
-                await take(_found(one))
+            await results.take(one)
         except BadInput as error:
             refused = error.with_traceback(None)  # it gets that of the user's own line
 

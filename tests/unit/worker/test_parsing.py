@@ -207,6 +207,43 @@ async def test_a_refused_link_is_an_error_at_the_line_that_yields_it() -> None:
             assert (places[-1].function, places[-1].source) == ("parse", "yield ITEM")
 
 
+class Catching(Spider):
+    def parse(self, page: Page) -> Iterator[Any]:
+        try:
+            yield "/x"
+        except BadInput:
+            return
+
+
+async def test_a_spider_may_catch_that_a_result_was_refused() -> None:
+    assert await found_by(Catching()) == []
+
+
+class Endless(Spider):
+    def parse(self, page: Page) -> Iterator[Any]:
+        while True:
+            yield ITEM
+
+
+async def test_an_endless_generator_ends_and_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_MAX_RESULTS", 10_000)
+    monkeypatch.setattr(parsing, "_TURN_SECONDS", 0.0)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(count())
+    with pytest.raises(BadInput, match="more than 10,000 results") as raised:
+        await found_by(Endless())
+    other.cancel()
+    assert places_of_error(raised.value, __file__)[-1].source == "yield ITEM"
+    assert turns > 9_000
+
+
 class Blocking(Spider):
     """Blocks until the test lets it go on."""
 

@@ -18,6 +18,8 @@ import webbrowser
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import typer
 
@@ -109,6 +111,8 @@ class Prompt:
 
     def open(self, target: str, base_url: str = "") -> None:
         """Set the page to a URL or a file. Raises GossamerError."""
+        if target.startswith("file://"):
+            target = url2pathname(urlsplit(target).path)
         path = Path(target)
         is_url = "://" in target
         if not is_url and (path.is_file() or path.suffix.lower() in _FILE_ENDINGS):
@@ -184,6 +188,9 @@ class Prompt:
                     terminal.print_result(str(value))
             else:
                 exec(compile(command, "<-c>", "exec"), self.names)  # noqa: S102
+        except GossamerError as error:
+            terminal.say(str(error))
+            return 1
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else 1
         except Exception as error:
