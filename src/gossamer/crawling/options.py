@@ -103,6 +103,12 @@ class CrawlOptions(RequestOptions, total=False):
     """True: `page.record.links` lists all links of each page, with their texts."""
     report: PathLike
     """Write a page about the crawl here, at its end: what failed and why, response times, broken links."""
+    extract: PathLike | Mapping[str, Any]
+    """Rules for the items to take from the pages: a file in YAML, JSON or TOML, or a dict as such a file has it."""
+    field: Mapping[str, str] | Texts
+    """Fields of the item to take from each page: `{"title": "h1", "price": ".price @number"}`."""
+    each: str
+    """CSS selector: one item for each element that it matches, instead of one for each page. For `field`."""
     text: bool
     """True: `page.content` has the main content as plain text, with title, author, date and language."""
     markdown: bool
@@ -138,6 +144,21 @@ def _texts(value: Any) -> tuple[str, ...]:
 def _outputs(value: Any) -> Any:
     """Return outputs in a form that the setting accepts: a path, a list of paths, or a dict of records by path."""
     return value if isinstance(value, (str, os.PathLike, Mapping)) else list(value)
+
+
+def _rules(value: Any) -> Any:
+    """Return extraction rules: the path of their file, or a dict."""
+    return dict(value) if isinstance(value, Mapping) else os.fspath(value)
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    """Return fields as `NAME=SELECTOR` from a mapping, or as they are."""
+    if not isinstance(value, Mapping):
+        return _texts(value)
+    for name, selector in value.items():
+        if not isinstance(selector, str):
+            raise BadInput(f"{name} is {selector!r:.100}. Write a text like '.price @number', or use extract.")
+    return tuple(f"{name}={selector}" for name, selector in value.items())
 
 
 def _headers(value: Any) -> dict[str, str]:
@@ -219,6 +240,9 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "csv_guard": ("crawl.csv_guard", None),
     "links": ("crawl.links", None),
     "report": ("crawl.report", os.fspath),
+    "extract": ("crawl.extract", _rules),
+    "field": ("crawl.field", _fields),
+    "each": ("crawl.each", None),
     "text": ("crawl.text", None),
     "markdown": ("crawl.markdown", None),
     "chunk": ("crawl.chunk", None),

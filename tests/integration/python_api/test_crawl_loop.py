@@ -211,6 +211,23 @@ async def test_a_crawl_may_be_an_async_loop_over_its_items(web: FakeWeb, folder:
     assert len(seen) == 2 * len(graph(web.site))
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"field": {"title": "title", "first": "a@href @url"}},
+        {"field": ["title=title", "first=a@href @url"]},
+        {"extract": {"fields": {"title": "title", "first": "a@href @url"}}},
+        {"extract": Path("rules.yaml")},
+    ],
+)
+def test_rules_make_items(web: FakeWeb, rules: dict[str, Any]) -> None:
+    Path("rules.yaml").write_text("fields:\n  title: title\n  first: a@href @url\n")
+    (page,) = gossamer.crawl(web.seeds()[0], **fast(web, depth=0, **rules))
+    link = page.links[0].url
+    assert page.items == [{"page_url": page.url, "title": "Page 0 of site0.test", "first": link}]
+    assert list(gossamer.crawl(web.seeds()[0], **fast(web, depth=0, **rules)).items()) == page.items
+
+
 def test_pages_may_have_their_main_content(web: FakeWeb) -> None:
     """Other processes extract it, which need no main guard in the program."""
     Path("script.py").write_text(
@@ -292,6 +309,10 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"output": "pages.txt"}, "unknown ending"),
         ({"output": {"pages.jsonl": "some"}}, "^output.*should be 'auto', 'pages', 'items'"),
         ({"spider": "nobody"}, "no spider nobody"),
+        ({"field": {"price": {"css": ".price"}}}, "^field: price is {'css': '.price'}. Write a text"),
+        ({"field": "title"}, "^field: cannot read 'title'. Write NAME=SELECTOR"),
+        ({"field": {"title": "h1["}}, "^field title: "),
+        ({"extract": {"fields": {"title": "h1 @nonsense"}}}, "^extract: .*title"),
         ({"spider": object}, "is no spider. Pass a class that is derived from gossamer.Spider"),
         ({"config": "no.toml"}, "^config: there is no file no.toml"),
         ({"processes": 2}, "^processes: a loop gets its pages from one process"),
