@@ -203,7 +203,7 @@ def decode(body: bytes, content_type: str | None = None) -> DecodedText:
     if utf8 is not None:
         return utf8
     if named is not None or not parsed_type.textual or b"\0" in body[:_DETECTED_BYTES]:
-        return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
+        return DecodedText(body.decode("utf-8", "replace"), "utf-8", strict_ok=False)
     return _nearly_utf8(body) or _detected(body)
 
 
@@ -257,7 +257,7 @@ def _parse_content_type(content_type: str) -> _ContentType:
 def _as_utf8(body: bytes) -> DecodedText | None:
     """Decode valid UTF-8; None: it is not valid."""
     try:
-        return DecodedText(body.decode("utf-8"), "utf-8", True)
+        return DecodedText(body.decode("utf-8"), "utf-8", strict_ok=True)
     except UnicodeDecodeError:
         return None
 
@@ -265,13 +265,13 @@ def _as_utf8(body: bytes) -> DecodedText | None:
 def _decoded(body: bytes, codec: str) -> DecodedText:
     """Decode by this codec, replacing invalid bytes; as UTF-8 if the codec fails or does not exist."""
     try:
-        return DecodedText(body.decode(codec), codec, True)
+        return DecodedText(body.decode(codec), codec, strict_ok=True)
     except (ValueError, LookupError):
         pass
     try:
-        return DecodedText(body.decode(codec, "replace"), codec, False)
+        return DecodedText(body.decode(codec, "replace"), codec, strict_ok=False)
     except (ValueError, LookupError):  # some codecs raise even then
-        return DecodedText(body.decode("utf-8", "replace"), "utf-8", False)
+        return DecodedText(body.decode("utf-8", "replace"), "utf-8", strict_ok=False)
 
 
 def _nearly_utf8(body: bytes) -> DecodedText | None:
@@ -283,7 +283,7 @@ def _nearly_utf8(body: bytes) -> DecodedText | None:
     if replaced > max(1, len(body) // _BYTES_PER_ERROR):
         return None
     valid = sum(1 for _ in _MULTIBYTE.finditer(body))
-    return DecodedText(text, "utf-8", False) if valid > replaced else None
+    return DecodedText(text, "utf-8", strict_ok=False) if valid > replaced else None
 
 
 def _detected(body: bytes) -> DecodedText:

@@ -197,7 +197,7 @@ class LinkExtractor:
                     else:
                         hrefs.append(href)
             if listed is not None and links.texts is not None:
-                _add_texts(links.texts, listed, base or base_url, charset, has_areas)
+                _add_texts(links.texts, listed, base or base_url, charset, may_have_areas=has_areas)
         if head_hrefs:
             hrefs = head_hrefs + hrefs
         links.base = base or base_url
@@ -324,12 +324,17 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
 
 
 def _add_texts(
-    texts: list[tuple[str, str]], anchors: list[tuple[LexborNode, str]], base: str, charset: str | None, areas: bool
+    texts: list[tuple[str, str]],
+    anchors: list[tuple[LexborNode, str]],
+    base: str,
+    charset: str | None,
+    *,
+    may_have_areas: bool,
 ) -> None:
     """Append URL and text of each link to http or https to `texts`, up to MAX_URL_BYTES for the page.
 
-    `texts` has the links of earlier pieces of the page already. `areas`: True: the anchors may include `area` elements,
-    whose text is in `alt`.
+    `texts` has the links of earlier pieces of the page already. `may_have_areas`: the anchors may include `area`
+    elements, whose text is in `alt`.
     """
     join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
@@ -340,7 +345,7 @@ def _add_texts(
             url = join(target if charset is None else with_encoded_query(target, charset))
         except BadUrl:
             continue
-        text = (anchor.attributes.get("alt") or "") if areas and anchor.tag == "area" else anchor.text()
+        text = (anchor.attributes.get("alt") or "") if may_have_areas and anchor.tag == "area" else anchor.text()
         # The whole text counts, not the part that is kept: nested anchors copy the same text again and again.
         size += len(url) + len(text)
         # Cut before white space is removed, so that this costs little.

@@ -129,7 +129,7 @@ def encode(answer: Answer, *, head_only: bool, close: bool) -> bytes:
     if answer.raw:
         content = body
     else:
-        content = _head(answer, len(body), close)
+        content = _head(answer, len(body), close=close)
         if not head_only:
             content += body
     if answer.ending is Ending.WHOLE or head_only:
@@ -143,7 +143,7 @@ def encode(answer: Answer, *, head_only: bool, close: bool) -> bytes:
 _REASONS = {int(status): status.phrase for status in HTTPStatus}
 
 
-def _head(answer: Answer, length: int, close: bool) -> bytes:
+def _head(answer: Answer, length: int, *, close: bool) -> bytes:
     """Return the status line and the headers. `length`: of the body."""
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}\r\nServer: fakeweb\r\n"]
     # True: no Content-Length is added. Answers of these statuses have no body (RFC 9110).

@@ -111,10 +111,12 @@ class Writer:
         """Return whole blocks of the bank and a last paragraph that fills the room (bytes) exactly."""
         if room < _LEAST_PARAGRAPH_BYTES:
             return b" " * max(0, room)
-        first = self._starts[look % self._blocks]
-        last = self._starts[bisect_right(self._starts, first + room - _LEAST_PARAGRAPH_BYTES) - 1]
-        rest = room - (last - first) - len(b"<p></p>\n")
-        return b"%b<p>%b</p>\n" % (self._bank[first:last], self._plain[:rest])
+        first = self._starts[look % self._blocks]  # the block that the text begins with
+        end = self._starts[
+            bisect_right(self._starts, first + room - _LEAST_PARAGRAPH_BYTES) - 1
+        ]  # of the last that fits
+        rest = room - (end - first) - len(b"<p></p>\n")
+        return b"%b<p>%b</p>\n" % (self._bank[first:end], self._plain[:rest])
 
     def _anchors(self, page: SitePage, look: int, at_home: bool) -> list[str]:
         """Return the links of a page as HTML, those of the menu first."""

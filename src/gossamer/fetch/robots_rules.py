@@ -164,21 +164,24 @@ class Matcher:
     def __init__(self, rules: Iterable[Rule], crawl_delay: float | None) -> None:
         """`crawl_delay`: seconds or None; only stored here."""
         self.crawl_delay = crawl_delay
-        plain: dict[str, Rule] = {}
-        special: dict[str, Rule] = {}
+        without_wildcards: dict[str, Rule] = {}
+        with_wildcards: dict[str, Rule] = {}
         for rule in rules:
             pattern = normal_pattern(rule.pattern)
-            patterns = special if "*" in pattern or pattern.endswith("$") else plain
+            has_wildcard = "*" in pattern or pattern.endswith("$")
+            patterns = with_wildcards if has_wildcard else without_wildcards
             if rule.allow or pattern not in patterns:  # Allow wins over Disallow with the same pattern
                 patterns[pattern] = rule
-        self._plain = plain
-        self._lengths = sorted({len(pattern) for pattern in plain}, reverse=True)
-        self._special = [(_weight(pattern, rule), _Wildcard(pattern), rule) for pattern, rule in special.items()]
-        self._special.sort(key=lambda entry: entry[0], reverse=True)
+        self._without_wildcards = without_wildcards
+        self._lengths = sorted({len(pattern) for pattern in without_wildcards}, reverse=True)
+        self._with_wildcards = [
+            (_weight(pattern, rule), _Wildcard(pattern), rule) for pattern, rule in with_wildcards.items()
+        ]
+        self._with_wildcards.sort(key=lambda entry: entry[0], reverse=True)
 
     def __len__(self) -> int:
         """Number of rules."""
-        return len(self._plain) + len(self._special)
+        return len(self._without_wildcards) + len(self._with_wildcards)
 
     def match(self, targets: Sequence[str]) -> Rule | None:
         """Return the rule that decides on a URL; None: no rule matches.
@@ -189,9 +192,9 @@ class Matcher:
         for target in targets:
             pattern = self._longest_prefix(target)
             if pattern is not None and len(pattern) > best_weight[0]:
-                best = self._plain[pattern]
+                best = self._without_wildcards[pattern]
                 best_weight = _weight(pattern, best)
-        for weight, wildcard, rule in self._special:
+        for weight, wildcard, rule in self._with_wildcards:
             if weight <= best_weight:
                 break
             if any(map(wildcard.matches, targets)):
@@ -200,7 +203,7 @@ class Matcher:
 
     def _longest_prefix(self, target: str) -> str | None:
         for length in self._lengths:
-            if length <= len(target) and target[:length] in self._plain:
+            if length <= len(target) and target[:length] in self._without_wildcards:
                 return target[:length]
         return None
 
@@ -238,7 +241,7 @@ def _weight(pattern: str, rule: Rule) -> tuple[int, bool]:
 
 
 # The next four constants define the normal spelling, in which patterns and URLs are compared: change them together.
-_PLAIN = re.compile(r"/[A-Za-z0-9._~/=&?-]*")
+_ALREADY_NORMAL = re.compile(r"/[A-Za-z0-9._~/=&?-]*")
 """Paths and patterns that are in their normal spelling already; only a shortcut."""
 _UNUSUAL = re.compile(r"%[0-9A-Fa-f]{2}|[^!-~]|[%*$]")
 """Escapes, and characters that must be escaped."""
@@ -252,7 +255,7 @@ _SLASH_OR_QUESTION = re.compile("%2F|%3F|[/?]")
 
 def normal_pattern(pattern: str) -> str:
     """Return the normal spelling of a rule's pattern, in which `*` matches anything and a final `$` the end."""
-    if _PLAIN.fullmatch(pattern):
+    if _ALREADY_NORMAL.fullmatch(pattern):
         return pattern
     anchor = "$" if pattern.endswith("$") else ""
     return "*".join(map(_normalize, pattern.removesuffix("$").split("*"))) + anchor
@@ -265,7 +268,7 @@ def normal_targets(target: str) -> tuple[str, ...]:
     not. A pattern such as `/*b=c%2Fd` may apply to a path or to a query, so it is left as it is, and the query gets
     both spellings.
     """
-    if not _PLAIN.fullmatch(target):
+    if not _ALREADY_NORMAL.fullmatch(target):
         target = _normalize(target.encode("utf-8", "surrogatepass").decode("latin-1"))
     path, separator, query = target.partition("?")
     if not separator or not _SLASH_OR_QUESTION.search(query):
@@ -341,7 +344,7 @@ class RobotsRules:
         matcher = self._matcher(user_agent)
         target = _target(url)
         if target == "/robots.txt":
-            return RobotsVerdict(True, ALWAYS if explain else "", matcher.crawl_delay)
+            return RobotsVerdict(allowed=True, rule=ALWAYS if explain else "", crawl_delay=matcher.crawl_delay)
         rule = matcher.match(normal_targets(target))
         reason = (NO_RULE if rule is None else str(rule)) if explain else ""
         return RobotsVerdict(rule is None or rule.allow, reason, matcher.crawl_delay)

@@ -287,7 +287,9 @@ class RobotsService:
         """
         known = await self._get(url, user_agent, template)
         if known.record.outcome is RobotsOutcome.DISALLOW_ALL:
-            return RobotsVerdict(False, f"robots.txt is unavailable ({known.record.detail})", None)
+            return RobotsVerdict(
+                allowed=False, rule=f"robots.txt is unavailable ({known.record.detail})", crawl_delay=None
+            )
         unavailable = self._unavailable(known.record)
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
@@ -295,7 +297,9 @@ class RobotsService:
                 return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
         if self._now() >= known.record.given_up_at:
-            return RobotsVerdict(False, f"robots.txt unreachable for 24 h ({known.record.detail})", None)
+            return RobotsVerdict(
+                allowed=False, rule=f"robots.txt unreachable for 24 h ({known.record.detail})", crawl_delay=None
+            )
         return unavailable
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:

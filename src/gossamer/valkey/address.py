@@ -74,19 +74,20 @@ class Address:
             family, _, kind = scheme.partition("+")
             if family not in ("redis", "rediss") or kind not in ("", "cluster"):
                 raise ValueError(f"unknown scheme {parts.scheme!r}" if parts.scheme else "no scheme")
+            is_cluster = kind == "cluster"
             userinfo, _, hosts = netloc.rpartition("@")
             user, _, password = userinfo.partition(":")
             endpoints = tuple(_endpoint(host) for host in hosts.split(","))
             database = _database(options.get(_DATABASE_OPTION, "") or parts.path.strip("/"))
-            if kind and database:
+            if is_cluster and database:
                 raise ValueError("a cluster has no databases")
-            if not kind and len(endpoints) > 1:
+            if not is_cluster and len(endpoints) > 1:
                 raise ValueError("several hosts are a cluster's: redis+cluster://")
         except ValueError as exc:
             raise BadInput(f"server address: {exc}; expected one of {_FORMS}") from None
         return cls(
             endpoints,
-            cluster=bool(kind),
+            cluster=is_cluster,
             tls=family == "rediss",
             user=unquote(user),
             password=unquote(password),

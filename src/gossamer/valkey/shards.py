@@ -52,7 +52,8 @@ async def iterate_messages(
     *,
     gap_listeners: set[Callable[[], None]],
 ) -> AsyncIterator[bytes | None]:
-    """Yield the channel's messages, and None where some may have been missed.
+    """Yield the channel's messages, and None where some may have been missed. Connects again, after a pause, whenever
+    the connection is lost or cannot be made; the first failure in a row is logged.
 
     `choose` returns the server to connect to, at each connection. `gap_listeners`: callbacks for the event that slots
     moved to another server, when a message may have been lost; while it runs, the subscription adds its own.
@@ -356,7 +357,7 @@ class Shards:
             self._topology.mark_stale(client)
             raise
         answers = replies[len(before) :]
-        if asking:
+        if asking:  # leave out the reply to each ASKING
             count = len(commands)
             answers = answers[1:count:2] + answers[count:]
         return answers

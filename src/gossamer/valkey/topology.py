@@ -64,6 +64,8 @@ def read_redirect(text: str, *, replied_by: Endpoint) -> tuple[int, Endpoint]:
 def serves_slot(nodes: bytes, name: str, slot: int) -> bool:
     """Return whether, by this reply to CLUSTER NODES, the named node serves the slot as primary and has not failed."""
     for line in nodes.decode().splitlines():
+        # "<name> <address> <flags> <its primary> <ping> <pong> <epoch> <link> 0-5460 9000 [93-<-<node>]": spans of
+        # slots and single slots, then slots in brackets that are being moved.
         words = line.split(" ")
         if words[0] == name:
             flags = words[2].split(",")
@@ -194,7 +196,11 @@ class Topology:
             self._stale = self.address.cluster
 
     async def _refresh(self) -> None:
-        """Read the map of slots from the first node that has one. Callers that wait meanwhile share the result."""
+        """Read the map of slots from the first node that has one. Callers that wait meanwhile share the result.
+
+        If no node has one, an old map stays in use; without an old map, the last failure is raised. A failure that only
+        a person can mend is always raised.
+        """
         async with self._refreshing:
             if not self._stale and self._owners:
                 return
@@ -216,7 +222,6 @@ class Topology:
                 return
             if not self._owners or not isinstance(failure, FrontierUnavailable):
                 raise failure
-            # No node answers, but the old map may still be right for the next call.
             if not self._warned_of_slots:
                 self._warned_of_slots = True
                 _log.warning("cannot read the cluster's slots: %s", failure)

@@ -307,7 +307,7 @@ def _split_into_calls(attempt: tuple[str, int] | None, indexed: list[tuple[int, 
     for index, batch in indexed:
         if batch.call:
             for group in _groups([(index, batch)]):
-                [(_, offset, _)] = group
+                [(_, offset, _)] = group  # a single part, because no other batch is in the group
                 calls.append(_AddCall(group, f"{batch.call}.{offset}", 0))
     return calls
 

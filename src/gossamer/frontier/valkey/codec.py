@@ -255,7 +255,7 @@ def decode_entry(entry: bytes) -> tuple[int, int, int, int, str, bytes | None, b
     runs for every leased request."""
     flags, attempt, depth, high, low = _HEADER.unpack_from(entry)
     number = high << 16 | low
-    deaths = flags >> 1 & 3
+    deaths = flags >> 1 & 3  # the flags 2 and 4
     rest = _HEADER.size
     if flags & _SUSPECT:  # only in stored entries: names of workers come first
         names = rest + _SUSPECT_LENGTH_BYTES

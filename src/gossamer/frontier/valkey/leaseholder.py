@@ -304,10 +304,10 @@ class ValkeyLeaseholder:
         for index, settlement in enumerate(settlements):
             groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(index)
 
-        async def settle_group(shard: int, worker: str, indexes: list[int]) -> None:
+        async def settle_group(shard: int, name: str, indexes: list[int]) -> None:
             for first in range(0, len(indexes), SETTLEMENTS_A_CALL):
                 some = indexes[first : first + SETTLEMENTS_A_CALL]
-                settled = await self._settle_some(shard, worker, [settlements[index] for index in some], data_epoch)
+                settled = await self._settle_some(shard, name, [settlements[index] for index in some], data_epoch)
                 for index, answer in zip(some, settled, strict=True):
                     answers[index] = answer
 
@@ -315,9 +315,9 @@ class ValkeyLeaseholder:
         return answers
 
     async def _settle_some(
-        self, shard: int, worker: str, settlements: Sequence[Settlement], data_epoch: int | None
+        self, shard: int, name: str, settlements: Sequence[Settlement], data_epoch: int | None
     ) -> list[SettleResult]:
-        """Settle leases of one session in one call. The rows have the order that settle.lua reads."""
+        """Settle leases of the session of this name in one call. The rows have the order that settle.lua reads."""
         rows: list[Argument] = []
         for s in settlements:
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
@@ -325,19 +325,19 @@ class ValkeyLeaseholder:
             rows += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
-        codes = await self._settle_rows(shard, worker, [s.lease.id for s in settlements], rows, data_epoch=data_epoch)
+        codes = await self._settle_rows(shard, name, [s.lease.id for s in settlements], rows, data_epoch=data_epoch)
         if codes is None:
             return [SettleResult.STALE_WORKER] * len(settlements)
         return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
 
     async def _settle_rows(
-        self, shard: int, worker: str, ids: Sequence[int], rows: Sequence[Argument], *, data_epoch: int | None = None
+        self, shard: int, name: str, ids: Sequence[int], rows: Sequence[Argument], *, data_epoch: int | None = None
     ) -> Sequence[int] | None:
-        """Settle leases by rows in the order that settle.lua reads; returns 1 or 0 for each. None: the worker's name
-        was declared dead. Also starts what the settlements may have caused: the end of a run, or a new share of a page
-        budget."""
+        """Settle leases of the session of this name by rows; returns 1 or 0 for each. None: the name was declared dead.
+
+        Also starts what the settlements may have caused: the end of a run, or a new share of a page budget."""
         session = self._sessions[shard]
-        reply = await session.settle(worker, ids, rows, retention_ms=self._retention_ms, data_epoch=data_epoch)
+        reply = await session.settle(name, ids, rows, retention_ms=self._retention_ms, data_epoch=data_epoch)
         if reply is None:
             return None
         codes: Sequence[int]

@@ -70,9 +70,9 @@ class ShardMaintenance:
 
     async def maintain(self, *, declare_dead: bool, shard: int | None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
-        return sum(await asyncio.gather(*(self._maintain_shard(one, declare_dead) for one in shards)))
+        return sum(await asyncio.gather(*(self._maintain_shard(one, declare_dead=declare_dead) for one in shards)))
 
-    async def _maintain_shard(self, shard: int, declare_dead: bool) -> int:
+    async def _maintain_shard(self, shard: int, *, declare_dead: bool) -> int:
         """Maintain one shard; returns the number of reclaimed leases."""
         call = self._commands.call
         sent_at = time.monotonic()
@@ -80,7 +80,7 @@ class ShardMaintenance:
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
         hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_SHARE
         await self._identity.compare(shard, shard_id)  # first: the shard may have lost its data
-        reclaimed = 0 if hung else await self._reclaim(shard, declare_dead)
+        reclaimed = 0 if hung else await self._reclaim(shard, declare_dead=declare_dead)
         await self._resume(shard, pending)
         while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
             pass
@@ -88,7 +88,7 @@ class ShardMaintenance:
             pass
         return reclaimed
 
-    async def _reclaim(self, shard: int, declare_dead: bool) -> int:
+    async def _reclaim(self, shard: int, *, declare_dead: bool) -> int:
         """Reclaim the leases of dead workers, and return their number."""
         total, more = 0, True
         latest = self._latest_arrival(shard) if declare_dead else _NO_DEATHS

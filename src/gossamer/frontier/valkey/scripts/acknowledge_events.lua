@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Forget events that were published.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3... ids, at most a thousand
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3... ids, at most a thousand
 -- Returns how many there were
 -- Touches (see keys.py) clock, event, events
 -- include shard

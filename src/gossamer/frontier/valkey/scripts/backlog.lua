@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- Requests that wait in queues on this shard, by pool and spider.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix
+-- Requests that wait in queues on this shard, by pool (group of workers) and spider. Only reads, so it may be changed
+-- freely, together with queries.py. Domains are counted in the sets where those with work stand (places.lua), which
+-- costs the same for any number of them.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua
 -- Returns { "<pool>|<spider>", requests, domains, ... }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}

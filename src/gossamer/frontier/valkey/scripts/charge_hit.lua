@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
--- Charge a hit for a request that no queue holds.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 spider  5 domain  6 egress
+-- Charge a hit (a fetch as the rate limits count it) for a request that no queue holds, such as an image.
+-- May be changed: arguments and reply, together with leaseholder.py. Must hold: the hit is charged to the same scope
+-- and windows as those of leases, or the domain would get more than its rate limit allows. It is not counted as in
+-- flight.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 spider  5 domain  6 egress
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
 -- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""
 --         when that is not known }

@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
--- Decide which process does something that is done once in a crawl. On the crawl's home shard.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 generation  5 name of the process, or "" to note that these are done
+-- Decide which process does something that is done once in a crawl. On the crawl's home shard. (Token: 16 characters
+-- that stand for the crawl. Generation: number of the set of URLs that it has seen.)
+-- Must hold: the stored form "<time> <process>", "" for what is done; the answers, which frontier/base.py names. Never
+-- may two processes get 1 for the same name, unless the first has not repeated its claim in time.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 generation  5 name of the process, or "" to note that these are done
 --       6 ms after which a claim that was not repeated is free again  7 ms that all of it is remembered
 --       then the names of what is to be done
 -- Returns for each 1: this process does it, 0: it is done, -1: another process does it

@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
--- How many seeds that are submitted again a finished run has seen.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 generation  6 digest of the terms  7 limits (msgpack) and terms (opaque)
---       then the fingerprints (decimal)
+-- How many seeds (submitted URLs) that are submitted again a finished run has seen. (Token: 16 characters that stand
+-- for a crawl. Generation: number of the set of URLs that it has seen. Terms: the options of one submission.) Only
+-- reads, so it may be changed freely, together with submissions.py.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 digest of the terms
+--       7 limits (msgpack) and terms (opaque), then the fingerprints (64-bit hashes of the requests, decimal)
 -- Returns { how many of them the run has seen here, 1 when something was queued here under these terms }
 -- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}, t:{token}
 -- include shard

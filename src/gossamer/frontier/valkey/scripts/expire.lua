@@ -1,8 +1,13 @@
 #!lua flags=allow-oom
--- Mark as expired the spiders' parts whose time is over, of the crawls whose home this shard is.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 most parts a call  4 how long an expired crawl refuses submissions, ms  5 retention ms
--- Returns { number of parts that expired, 1 when there may be more, tokens whose shards are to be told ... }
+-- Mark as expired the parts (what one spider does of a crawl) whose time is over, of the crawls whose home this shard
+-- is. The caller then tells the other shards; maintenance does so where the caller died.
+-- May be changed: arguments and reply, together with runs.py. Must hold: the row of a part that expires goes in the
+-- same step in which `end_early` notes that its shards are to be told.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 most parts a call  4 how long an expired crawl refuses submissions, ms
+--       5 retention ms
+-- Returns { number of parts that expired, 1 when there may be more, tokens (16 characters each) of the crawls whose
+--         shards are to be told ... }
 -- Touches (see keys.py) clock, ending, expiries, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers,
 --         stopping
 -- include shard

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Decide that a run is finished, once: only if nothing joined it since its version was read. On the home shard.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 run  5 version  6 retention ms
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 version  6 retention ms
 --       7 the latest time by the clocks of the shards that the run touched, ms
 --       then for each spider that had requests: its name, how many of them were dropped as expired
 -- Returns 1 decided now, 0 not

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Whether any run has been idle for long enough.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua
 -- Returns 1 or 0
 -- Touches (see keys.py) clock, idle-until
 -- include shard

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- Report that a worker lives, and learn when another may be dead.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 worker  4 heartbeat ms
+-- Report that a worker lives, and learn when another may be dead. Leases are the requests that a worker holds.
+-- May be changed: the reply, together with session.py. Must hold: a worker that was declared dead is not registered
+-- again by this call, because its leases go to other workers.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 worker  4 ms after which a silent worker counts as dead
 -- Returns { leases that the worker has here, or -1 when it was declared dead,
 --           ms until the worker that has been silent longest counts as dead, 0 when one does }
 -- Touches (see keys.py) clock, dead, deaths, l:{worker}, workers

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Whether a fingerprint is in a crawl's seen-set.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 token  4 fingerprint
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token  4 fingerprint
 -- Returns 1 or 0
 -- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}
 -- include shard

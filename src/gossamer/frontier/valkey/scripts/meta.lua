@@ -1,7 +1,9 @@
 #!lua
 -- Read the format and the identity of a shard's frontier, or write them where the shard has none.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 format  4 shards  5 secret  6 id of the shard
+-- Must hold: this works with every format, because it is the first call on a frontier of any release; and an id that is
+-- there is never replaced: processes notice by it that a shard has lost its data.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 format  4 shards  5 secret  6 id of the shard
 -- Returns { format, shards, secret, id } as they stand; nothing is written to a shard of another format
 -- Touches (see keys.py) clock, meta
 -- include shard

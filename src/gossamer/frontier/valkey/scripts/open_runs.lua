@@ -1,8 +1,10 @@
 #!lua
 -- Join the runs of many crawls, or begin their first, each as `open_run` does. On the home shard of all of them. No
--- finished run is followed by another: that is for a call that knows of something new for it.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix
+-- finished run is followed by another: that is for a call that knows of something new for it. (Run: one life of a
+-- crawl, from its first request to its end. Token: 16 characters that stand for a crawl.)
+-- May be changed: arguments and reply, together with submissions.py, which also bounds the size of a call.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua
 --       then for each: token, crawl (msgpack: appid, crawlid, pool, ...), shards about to be touched: "3,5",
 --       and when parts of it are to expire: their number, and for each spider, epoch ms (0: never)
 -- Returns for each what `open_run` does

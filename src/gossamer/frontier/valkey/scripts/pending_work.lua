@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- Operations on this shard that a process began and perhaps did not live to end. Up to a hundred of each kind.
--- KEYS  1 shard prefix
--- ARGV  1 now  2 prefix  3 how long an opened run may stay without a request, ms
+-- Operations on this shard that a process began and perhaps did not live to end. Tokens stand for crawls.
+-- May be changed: the hundred of each kind, which the next call continues; the reply, together with maintenance.py.
+-- Must hold: what is returned stays listed here until the operation itself removes it, or a second death would lose it.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 how long an opened run may stay without a request, ms
 -- Returns { tokens whose shards are to be told of a stop, tokens with nothing to do here, tokens opened long ago,
 --         tokens that starve, 1 when queues are to be purged, 1 when the default policy is to be applied,
 --         the shard's id (nil: it lost its data) }

@@ -1,4 +1,5 @@
--- Number of workers that have died while they held a request.
+-- Number of workers that have died while they held a request. An entry (packed request) carries a number of deaths in
+-- its flags and, if workers were declared dead with it, their names (entries.lua).
 -- include entries
 
 -- The flags of an entry have two bits for it. So MAX_DEATHS in model/request.py may be smaller than this, and not

@@ -1,4 +1,5 @@
--- How crawls, and spiders' parts of them, have ended.
+-- How crawls, and spiders' parts of them, have ended. The letters are stored, and the words are counted under and read
+-- by clients: fixed.
 -- include crawls
 
 -- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished. The others end it early: "s"

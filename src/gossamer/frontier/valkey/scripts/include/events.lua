@@ -1,4 +1,5 @@
--- Events: the ends of runs and of spiders' parts, kept on the home shard until a publisher confirms them.
+-- Events: the ends of runs and of spiders' parts, kept on the home shard until a publisher confirms them. Fixed: the
+-- id, by which consumers recognise a repetition, and the packed form (runs.py unpacks it).
 
 -- Events that a shard keeps: about 50 MB. Beyond it the oldest is lost, and counted. May be changed freely.
 local MOST_EVENTS = 200000

@@ -1,4 +1,6 @@
--- Times at which spiders' parts of a crawl expire, on the crawl's home shard.
+-- Times at which spiders' parts of a crawl expire, on the crawl's home shard. Must hold: each is in the home record
+-- (x:<spider>) and, unless it is 0 (never), in `expiries`; both change together. Token: 16 characters that stand for a
+-- crawl.
 
 -- Forgets all of them.
 local function forget_expiries(token)

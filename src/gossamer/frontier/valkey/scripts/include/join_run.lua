@@ -126,7 +126,7 @@ end
 -- arguments of `open_run`, which returns the same; `expiries`: spider, epoch ms (0: never), ...
 -- The cases, in this order:
 --   1. The crawl is stopped or expired, or the last run is not the one that is expected: refused.
---   2. A repeated request for a fresh run that has begun: it joins that run or, where this one is over, gets "finished".
+--   2. A repeated request for a fresh run that has begun: it joins that run or, where that is over, gets "finished".
 --   3. Finished, and the parts of all these spiders have ended: refused, unless a fresh run is to begin what expired.
 --   4. Finished since the caller began, `age` ms ago: "finished", the caller belongs to that run.
 --   5. Running: joined; a fresh run is refused.

@@ -1,9 +1,10 @@
--- Hits from before a longer window was asked for.
+-- Hits (fetches, as the rate limits count them) from before a longer window was asked for. A scope is what shares one
+-- rate limit; its record holds the hits of its longest window (KEEP ms, see windows.lua).
 -- include ready
 -- include load_records
 
--- Lets the hits of a domain live as long as this window: it counts hits from before it too, as far as a shorter window
--- has kept them.
+-- Lets the hits of a domain live as long as this window. Hits of before the window was asked for then count in it, as
+-- far as a shorter window has kept them.
 local function keep_hits(domain, window)
   local policy = policy_of(domain)
   local spiders, addresses, scopes = { "" }, { "" }, {}

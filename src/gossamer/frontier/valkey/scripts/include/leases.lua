@@ -1,4 +1,5 @@
--- Leases that end.
+-- Leases (requests that workers hold) that end without a page. Must hold: what a lease reserved is returned once, and
+-- the queues that wait for a page come back in the same call, or they would wait for the next one.
 -- include starving
 -- include terms
 -- include entries

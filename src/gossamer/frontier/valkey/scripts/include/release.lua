@@ -1,4 +1,5 @@
--- The end of a request in flight.
+-- The end of a request in flight. A scope is what shares one rate limit; a group, "<pool>|<spider>", is parked at a
+-- scope while it waits for this.
 -- include ready
 
 -- Ends a lease's hold on its scope, and places the domain again for the groups that waited for that.

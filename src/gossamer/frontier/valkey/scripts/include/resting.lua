@@ -1,5 +1,6 @@
 -- Queues that rest: only their own crawl's requested rate holds them up, and another crawl's queue behind them may be
--- due.
+-- due. An agenda lists a domain's queues by score; one that rests has the score RESTING plus the time until which it
+-- rests, and so comes after all others. May be changed: the hundred of end_rests, a bound of one call.
 -- include queues
 
 -- Lets a queue rest until its crawl's requested rate allows a hit.

@@ -1,6 +1,8 @@
 -- The beginning of every script: the prefix of the shard's keys, and the shard's time. A shard is a part of the
 -- frontier whose keys lie together on one server. Comments on lines of their own are left out when the scripts are
 -- loaded.
+-- Must hold: a call that expects another time returns "CLOCK" before it reads or writes anything else; commands.py then
+-- compares the clocks and calls again.
 -- KEYS  1 prefix of the shard's keys, e.g. "gossamer:{0}:". Its braces keep every key of the script in one
 --         cluster slot.
 -- ARGV  1 "~" and the time in milliseconds that the caller expects; "" when it expects none; for tests, the time itself

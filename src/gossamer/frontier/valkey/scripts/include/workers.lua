@@ -1,4 +1,5 @@
--- Workers that this shard knows.
+-- Workers that this shard knows. Must hold: a worker in `dead` is not in `workers`, so that it cannot settle requests
+-- that other workers have by now.
 
 -- Whether this worker is registered on the shard. A worker that was declared dead and calls again did not die, so it is
 -- removed from `deaths`.
