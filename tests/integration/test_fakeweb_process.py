@@ -102,7 +102,7 @@ def test_a_port_in_use_is_said(web: FakeWeb) -> None:
         FakeWeb.start(SPEC, port=web.port)
 
 
-def test_its_help_names_every_knob() -> None:
+def test_its_help_names_every_option() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gossamer.fakeweb", "--help"], capture_output=True, text=True, timeout=60, check=True
     )

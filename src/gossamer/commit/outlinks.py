@@ -159,6 +159,7 @@ class Outlinks:
                 )
 
     async def _add_once(self, group: _LinkGroup) -> None:
+        """Add the links of a group, unless that has been done in the current data epoch."""
         # Read before the call: a loss during the call must make the links be added again.
         data_epoch = self._frontier.data_epoch
         if group.data_epoch == data_epoch:

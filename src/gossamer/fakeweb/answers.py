@@ -291,6 +291,7 @@ class Answers:
     def _page(
         self, key: tuple[int, str], page: SitePage, *, at_home: bool, cached: bool = True, ending: Ending = Ending.WHOLE
     ) -> Answer:
+        """Return a generated page. `at_home`: see `Writer.write`. `cached`: keep it in the cache."""
         answer = Answer(
             headers=(("Content-Type", "text/html; charset=utf-8"),),
             body=self._writer.write(page, at_home=at_home),
@@ -342,6 +343,7 @@ class Answers:
         return _NOT_FOUND
 
     def _robots(self, host: int) -> Answer:
+        """Return the robots.txt of a host, by number."""
         spec = self.site.spec
         lines = ["User-agent: *"]
         delay = 0.0

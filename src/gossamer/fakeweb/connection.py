@@ -169,6 +169,7 @@ class Connection(asyncio.Protocol):
             self._body.append(part)
 
     def on_message_complete(self) -> None:
+        """Queue the request, and answer it if no other is being answered."""
         target, host = self._target, self._host
         if target[:1] != b"/" and b"://" in target:  # absolute form (RFC 9112, 3.2.2)
             host, slash, path = target.partition(b"://")[2].partition(b"/")

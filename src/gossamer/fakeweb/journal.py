@@ -168,6 +168,7 @@ class Journal:
             self._file = None
 
     def _record(self, index: int) -> Record:
+        """Return the record at this index of the columns."""
         host, path = self._address_list[self._address[index]]
         started = self._started[index]
         how = _HOWS[self._how[index]]

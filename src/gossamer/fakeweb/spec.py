@@ -106,7 +106,7 @@ class WebSpec:
         for name in shares:
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
-        if sum(getattr(self, name) for name in RATES) > 1 + 1e-9:
+        if sum(getattr(self, name) for name in RATES) > 1 + 1e-9:  # more than errors of rounding explain
             raise BadInput(f"the rates ({', '.join(RATES)}) add up to more than 1")
         if self.hosts == 1 and (self.cross_host_share or self.redirect_cross):
             raise BadInput("cross_host_share and redirect_cross need a second host")
@@ -135,11 +135,11 @@ ones must be added at the end: the fates of existing webs depend on the order.""
 MAX_ESTATE = 33_333
 """Most index pages of the estate agent's site: the numbers of its properties, 30 on each page, have six digits."""
 MAX_PAGE_BYTES = 16 * 1024 * 1024
-"""May be changed: the text of all pages is held in memory, about as much as this."""
+"""Largest `page_bytes`. May be changed: the text that pages share takes about as much memory."""
 SITEMAP_LIMIT = 50_000
 """The sitemap protocol's limit for one file (sitemaps.org)."""
 
-KNOBS = fields(WebSpec)
+SPEC_FIELDS = fields(WebSpec)
 """Options of a web, in the order in which help shows them."""
 
 
@@ -150,24 +150,25 @@ _CHOICES: dict[str, type[StrEnum]] = {"robots": Robots, "sitemap": Sitemap}
 def add_spec_arguments(parser: argparse.ArgumentParser) -> None:
     """Add an option for each field of `WebSpec` to the parser, with its help and default."""
     group = parser.add_argument_group("the web")
-    for knob in KNOBS:
-        flag, text, default = _flag(knob.name), knob.metadata["help"], knob.default
+    for option in SPEC_FIELDS:
+        flag, text, default = _flag(option.name), option.metadata["help"], option.default
         assert default is not MISSING
-        options: dict[str, Any] = {"dest": knob.name, "default": default}
+        keywords: dict[str, Any] = {"dest": option.name, "default": default}
         if isinstance(default, bool):
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text, **options)
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text, **keywords)
             continue
         shown = ",".join(default) if isinstance(default, tuple) else f"{default}"
-        if knob.name in _CHOICES:
-            text += f" ({', '.join(_CHOICES[knob.name])})"
-        options["type"] = str if isinstance(default, tuple | StrEnum) else type(default)
-        options["metavar"] = {int: "N", float: "X"}.get(type(default), "LIST" if isinstance(default, tuple) else "KIND")
-        group.add_argument(flag, help=f"{text} (default: {shown})", **options)
+        if option.name in _CHOICES:
+            text += f" ({', '.join(_CHOICES[option.name])})"
+        keywords["type"] = str if isinstance(default, tuple | StrEnum) else type(default)
+        metavar_for_text = "LIST" if isinstance(default, tuple) else "KIND"
+        keywords["metavar"] = {int: "N", float: "X"}.get(type(default), metavar_for_text)
+        group.add_argument(flag, help=f"{text} (default: {shown})", **keywords)
 
 
 def spec_from(arguments: argparse.Namespace) -> WebSpec:
     """Return the web that the parsed options describe. Raises `BadInput`."""
-    values: dict[str, Any] = {knob.name: getattr(arguments, knob.name) for knob in KNOBS}
+    values: dict[str, Any] = {option.name: getattr(arguments, option.name) for option in SPEC_FIELDS}
     for name in ("robots", "robots_disallow"):
         if isinstance(values[name], str):
             values[name] = tuple(part for part in values[name].split(",") if part)
@@ -184,11 +185,11 @@ def spec_from(arguments: argparse.Namespace) -> WebSpec:
 def spec_arguments(spec: WebSpec) -> list[str]:
     """Return the command-line options that describe this web: those that differ from the defaults."""
     arguments: list[str] = []
-    for knob in KNOBS:
-        value = getattr(spec, knob.name)
-        if value == knob.default:
+    for option in SPEC_FIELDS:
+        value = getattr(spec, option.name)
+        if value == option.default:
             continue
-        flag = _flag(knob.name)
+        flag = _flag(option.name)
         if isinstance(value, bool):
             arguments.append(flag if value else f"--no-{flag[2:]}")
         else:

@@ -85,6 +85,7 @@ class TimeoutWatch:
             self.start()
 
     def _check(self, connection: HttpConnection, now: float) -> None:
+        """End the request of a connection if one of its timeouts has passed; pass on the lead if it stands still."""
         timeouts = self._timeouts
         silent_seconds = now - connection.last_activity
         if now >= connection.deadline:

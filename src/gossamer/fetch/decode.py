@@ -85,6 +85,7 @@ def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _gunzip(data: bytes, limit: int) -> _Layer:
+    """Decode gzip, member by member."""
     output = bytearray()
     view, at = memoryview(data), 0
     while True:
@@ -108,6 +109,7 @@ def _gunzip(data: bytes, limit: int) -> _Layer:
 
 
 def _inflate(data: bytes, limit: int) -> _Layer:
+    """Decode `deflate`, with or without the header of zlib."""
     # "deflate" means zlib's format (RFC 9110, section 8.4.1.2), but some servers send bare deflate data. Zlib's header
     # has the method 8, and is a multiple of 31 (RFC 1950, section 2.2).
     header = int.from_bytes(data[:2], "big")
@@ -123,6 +125,7 @@ def _inflate(data: bytes, limit: int) -> _Layer:
 
 
 def _unbrotli(data: bytes, limit: int) -> _Layer:
+    """Decode brotli."""
     decompressor = brotli.Decompressor()
     output = bytearray()
     try:
@@ -136,6 +139,7 @@ def _unbrotli(data: bytes, limit: int) -> _Layer:
 
 
 def _unzstd(data: bytes, limit: int) -> _Layer:
+    """Decode zstd, of one or several frames."""
     reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).stream_reader(data, read_across_frames=True)
     try:
         output = reader.read(limit + 1)

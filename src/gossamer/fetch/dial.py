@@ -115,6 +115,7 @@ async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -
 
 
 async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
+    """Ask an HTTP proxy for a tunnel with CONNECT (RFC 9110, section 9.3.6)."""
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n"
     if proxy.authorization:
@@ -137,6 +138,7 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
 
 
 async def _connect_socks(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
+    """Ask a SOCKS5 proxy for a tunnel: agree on an authentication, log in if need be, then CONNECT."""
     where = f"{proxy.host}:{proxy.port}"
     loop = asyncio.get_running_loop()
     methods = bytes([_NO_AUTHENTICATION, _USER_AND_PASSWORD] if proxy.user else [_NO_AUTHENTICATION])
@@ -247,6 +249,7 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
 
 
 async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -> DialResult:
+    """Open a connection: TCP, the tunnel of a proxy, then TLS. Raises the errors of the system."""
     loop = asyncio.get_running_loop()
     started = time.monotonic()
     # The socket is made here, because loop.create_connection would hide the moment between TCP and TLS, and because the

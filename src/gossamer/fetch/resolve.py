@@ -142,6 +142,7 @@ class Resolver:
         return resolution
 
     async def _resolve(self, host: str) -> _Resolution:
+        """Find the addresses of a host, without the cache."""
         # The order matters: an override wins over everything, and an address is never looked up as a name.
         name = _plain_host(host)
         override = self._override(name)

@@ -229,6 +229,7 @@ class ResponseReader:
                 self._note_framing(name.lower(), value)
 
     def _note_framing(self, name: str, value: str) -> None:
+        """Record a header that decides about the framing or the encoding of the body. `name`: in lower case."""
         if name == "content-length":
             self.content_length = int(value)
         elif name == "content-encoding":
@@ -240,6 +241,7 @@ class ResponseReader:
             self.content_encodings += tuple(token for token in codings if token not in ("chunked", "identity"))
 
     def _feed_body(self, data: bytes) -> None:
+        """Parse bytes behind the head. Bounds the bytes that are not part of the body."""
         before = self.body_bytes
         try:
             self._feed_parser(data)

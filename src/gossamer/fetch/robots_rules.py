@@ -220,6 +220,7 @@ class _Wildcard:
         self._middle = tuple(filter(None, rest[:-1]))
 
     def matches(self, target: str) -> bool:
+        """Return whether the parts of the pattern are found in the target in order, each behind the one before."""
         if not target.startswith(self._first):
             return False
         at = len(self._first)
@@ -350,6 +351,7 @@ class RobotsRules:
         return RobotsVerdict(rule is None or rule.allow, reason, matcher.crawl_delay)
 
     def _matcher(self, user_agent: str) -> Matcher:
+        """Return the matcher for a user agent: from the cache, or made of the groups that apply to it."""
         matcher = self._matchers.get(user_agent)
         if matcher is None:
             groups = self._groups.get(product_token(user_agent)) or self._groups.get("*") or []

@@ -338,6 +338,7 @@ class RobotsService:
         return RobotsUnavailable(record.retry_at, record.detail, record.given_up_at)
 
     async def _get(self, url: str, user_agent: str, template: FetchRequest) -> _CachedRules:
+        """Return the rules for a URL: from the cache, or of a fetch that concurrent callers share."""
         origin = _origin(url)
         key = _key(origin, insecure=template.insecure)
         known = self._cache.get(key)
@@ -452,6 +453,7 @@ class RobotsService:
         return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
     def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
+        """Return the record of a response that is no redirect."""
         outcome = policy.classify_status(fetched.status)
         if outcome is RobotsOutcome.UNREACHABLE:
             wanted = first_header(fetched.headers, "retry-after")

@@ -201,6 +201,7 @@ def _compile_set(texts: Iterable[str]) -> "re2.Set | None":
 
 
 def _compile_python(text: str, kind: str) -> re.Pattern[str]:
+    """Return the expression compiled by `re`. Raises BadInput if it is malformed."""
     try:
         with warnings.catch_warnings():
             # A warning that `re` may change the meaning of some syntax is of no use to the crawl.
@@ -298,6 +299,7 @@ class LinkScope:
         return None if reason is None else Refusal(reason, self._rule(reason, url))
 
     def _is_inside(self, url: str) -> bool:
+        """Return whether a canonical URL is on one of the domains or hosts, or under one of the prefixes."""
         if self._domains or self._hosts:
             site = origin(url)
             inside = self._known_origins.get(site)

@@ -205,6 +205,7 @@ class ValkeyConnection(asyncio.Protocol):
             self._end(FrontierUnavailable(f"{self.server}: this is not the Redis protocol ({exc})"))
 
     def _receive(self, reply: Reply) -> None:
+        """Hand a reply to the subscriber, or to the first pending call once that has all its replies."""
         if self._subscriber is not None:
             self._subscriber(reply)
             return
@@ -231,6 +232,7 @@ class ValkeyConnection(asyncio.Protocol):
     # --- closing ------------------------------------------------------------------------------------------------------
 
     def _end(self, error: FrontierUnavailable) -> None:
+        """Close the connection; all pending calls fail with this error. Does nothing if it has ended."""
         if not self.alive:
             return
         self.alive = False

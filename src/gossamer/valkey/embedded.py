@@ -336,6 +336,7 @@ class EmbeddedValkey:
             raise
 
     def _spawn(self, socket_path: Path, alive: HeldLock) -> "subprocess.Popen[bytes]":
+        """Start the server process, which inherits the open lock file."""
         settings = {
             "dir": str(self._dir.server),
             "unixsocket": str(socket_path),

@@ -1,4 +1,4 @@
-"""The knobs: what cannot be built is refused, and the command line says the same as the value."""
+"""The options: what cannot be built is refused, and the command line says the same as the value."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.fakeweb.spec import KNOBS, Robots, Sitemap, WebSpec, add_spec_arguments, spec_arguments, spec_from
+from gossamer.fakeweb.spec import SPEC_FIELDS, Robots, Sitemap, WebSpec, add_spec_arguments, spec_arguments, spec_from
 
 
 def parse(arguments: list[str]) -> WebSpec:
@@ -40,8 +40,8 @@ def test_a_web_that_cannot_be_built_is_refused(wrong: dict[str, object]) -> None
         WebSpec(**wrong)  # type: ignore[arg-type]
 
 
-def test_every_knob_is_explained() -> None:
-    assert all(knob.metadata["help"] for knob in KNOBS)
+def test_every_option_is_explained() -> None:
+    assert all(option.metadata["help"] for option in SPEC_FIELDS)
 
 
 def test_no_options_are_the_default_web() -> None:

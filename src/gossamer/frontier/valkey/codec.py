@@ -395,6 +395,7 @@ class LeaseDecoder:
         return leases
 
     def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
+        """Return the run of a crawl; the same object as for earlier leases unless its crawl has changed since."""
         key = (token, number)
         known = self._runs.get(key)
         if known is not None and known[0] == generation and known[1] == blob:

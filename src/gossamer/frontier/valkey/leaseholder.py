@@ -404,6 +404,7 @@ class ValkeyLeaseholder:
         return await self._send_heartbeat(self._sessions[shard])
 
     async def _send_heartbeat(self, session: ShardSession) -> float:
+        """Send a heartbeat to one shard; returns the seconds until some other worker counts as dead there."""
         # No heartbeat takes longer than until the next one is sent, but each gets at least a second.
         interval = self._dead_after_ms / 1000 / HEARTBEATS_BEFORE_DEATH
         try:

@@ -61,7 +61,7 @@ local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
 local shown, last_shown = {}, {}
 
 -- Returns an entry (a packed request, see entries.lua) as a worker gets it: with the number of workers that died while
--- they held it, without their names.
+-- they held it (flags 2 and 4), without their names.
 local function entry_for_worker(entry)
   local flags = string.byte(entry, 1)
   if flags < SUSPECT then

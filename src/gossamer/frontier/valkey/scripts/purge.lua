@@ -25,9 +25,10 @@ local cursor = redis.call("HGET", BASE .. "purging", token) or "0"
 local reply = crawl and redis.call("HSCAN", BASE .. "d:" .. token, cursor, "COUNT", most) or { "0", {} }
 for i = 1, #reply[2], 2 do
   local domain = reply[2][i]
+  -- Spider, priority and count of each queue, from FIRST_QUEUE on (shares.lua). A copy: discarding changes the row.
   local row = {}
   for k, field in ipairs(share_of(token, domain).row) do
-    row[k] = field -- a copy: discarding changes the row itself
+    row[k] = field
   end
   for k = FIRST_QUEUE, #row, 3 do
     local spider, priority = row[k], row[k + 1]

@@ -16,7 +16,7 @@ for i = 5, #ARGV do
   local row
   if kind ~= "d" or redis.call("HLEN", key) <= most then
     row = redis.call("HGETALL", key)
-  else
+  else -- some of many shares
     local cursor, is_known = "0", {}
     row = {}
     repeat

@@ -57,7 +57,8 @@ if leaver ~= "" and is_registered(leaver) then
   redis.call("ZADD", BASE .. "dead", now, leaver)
 end
 
--- Returns the entry with the name of this worker, which was declared dead while it held the request.
+-- Returns the entry with the name of this worker, which was declared dead while it held the request. The first of the 7
+-- bytes of an entry's header has the flags: 1 extended, 2 and 4 number of deaths, 8 (SUSPECT) names follow the header.
 local function add_death(entry, worker)
   local flags = string.byte(entry, 1)
   local names, rest = names_in(entry)
