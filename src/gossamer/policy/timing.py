@@ -5,9 +5,9 @@ budget for a certain moment (the start time) and hands out the request as a leas
 would come together with requests that were charged for later moments.
 
 A worker cannot compare its clock with the frontier's. It knows when it sent a call, how long the reply took, and how
-long replies usually take. Example: replies usually take 2 ms, and this one took 300 ms. The hit may have been charged
-298 ms ago, if only the reply was held up; the worker assumes this worst case and counts the hit as 298 ms late. All
-times are in seconds; those of one call are on one monotonic clock.
+long replies usually take. Example: replies usually take 2 ms, and this one took 300 ms. If only the reply was held up,
+the hit was charged nearly 300 ms ago; the worker assumes this worst case and counts the hit as that late. All times are
+in seconds; those of one call are on one monotonic clock.
 
 Nothing here is stored, so workers of two versions may run side by side. The limits of lateness and spacing may become
 stricter, at the cost that their docstrings name; looser ones break what docs/explanation/guarantees.md promises to
