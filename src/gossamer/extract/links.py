@@ -379,5 +379,5 @@ def list_links(document: HtmlDocument, page: str, *, encoding: str | None) -> li
         has_areas = bool(tree.tags("area"))
         anchors = ((one, one.attributes.get("href")) for one in (tree.css("a,area") if has_areas else tree.tags("a")))
         listed = [(anchor, href) for anchor, href in anchors if href is not None]
-        _add_texts(texts, listed, base or page, charset, has_areas)
+        _add_texts(texts, listed, base or page, charset, may_have_areas=has_areas)
     return texts
