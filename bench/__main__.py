@@ -21,7 +21,7 @@ from bench.websites import websites
 FRONTIER = "frontier"
 DURABILITY = "durability"
 SERVICE = "service"
-ONCE_WHEN_QUICK = ("scrapy-redis", "scheduler", "addon", "gossamer-2")
+ONCE_WHEN_QUICK = ("scrapy-redis", "scheduler", "addon", "fields", "gossamer-2")
 """What a quick run measures on its first site only: on the others they tell little more."""
 
 

@@ -81,7 +81,13 @@ def _lane(*flags: str) -> Callable[[Job], list[str]]:
     return lambda job: [*crawl(job), f"--frontier={job.store}", *flags]
 
 
-def _gossamer(processes: int) -> Callable[[Job], list[str]]:
+_FIELDS = (
+    "title=title", "heading=h1", "first=main > p", "about=meta[name=description]@content", "next=nav a@href @url",
+)  # fmt: skip
+"""Five fields of the pages of `gossamer.fakeweb`, by CSS."""
+
+
+def _gossamer(processes: int, *fields: str) -> Callable[[Job], list[str]]:
     def command(job: Job) -> list[str]:
         return [
             *(sys.executable, "-m", "gossamer", "crawl"),
@@ -97,6 +103,7 @@ def _gossamer(processes: int) -> Callable[[Job], list[str]]:
             "--ignore-robots",
             "--insecure",
             "--quiet",
+            *(f"--field={field}" for field in fields),
         ]
 
     return command
@@ -110,6 +117,7 @@ CRAWLERS = (
     Crawler("colly", "colly (Go)", _plain(str(COLLY)), needs=COLLY),
     Crawler("floor", "bare floor", _plain(sys.executable, "-m", "bench.floor")),
     Crawler("gossamer", "Gossamer", _gossamer(1), Store.DURABLE),
+    Crawler("fields", "Gossamer, 5 fields", _gossamer(1, *_FIELDS), Store.DURABLE),
     Crawler("gossamer-2", "Gossamer, 2 processes", _gossamer(2), Store.DURABLE),
 )
 """In the order of the table."""
