@@ -10,7 +10,7 @@ from typing import Any
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from gossamer.extract.encoding import decode_as, is_utf8
-from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.flatten import flatten, is_costly, is_nested_deeply
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
 """Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's
@@ -24,7 +24,7 @@ here needs that, and it takes half as long again."""
 class HtmlDocument:
     """HTML of one page. It is parsed when a tree is asked for, and the tree lives as long as the document."""
 
-    __slots__ = ("_tree", "_xpath_root", "cut", "data", "is_costly")
+    __slots__ = ("_is_parsable", "_tree", "_xpath_root", "base", "cut", "data", "is_costly")
 
     def __init__(self, html: bytes | str, encoding: str | None = None) -> None:
         """`encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it; None: UTF-8."""
@@ -41,13 +41,21 @@ class HtmlDocument:
         """The HTML in UTF-8, perhaps with invalid bytes."""
         self.is_costly = is_costly(data)
         """True: a parser might take far more time or memory than the page's size suggests."""
+        self._is_parsable: bool | None = not self.is_costly or None
+        """False: the page nests too deeply to be parsed as a whole. None: that was not looked at yet."""
         self._tree: LexborHTMLParser | None = None
         self._xpath_root: Any = None
+        self.base = ""
+        """Canonical URL that relative links are resolved against. Empty: `LinkExtractor` has not read the links yet."""
 
     @property
     def tree(self) -> LexborHTMLParser | None:
-        """Tree of the whole page. None: it would be too costly to parse."""
-        if self._tree is None and not self.is_costly:
+        """Tree of the whole page. None: it would be too costly to parse.
+
+        A page that is costly by its number of tags is looked at more closely here, which takes time."""
+        if self._is_parsable is None:
+            self._is_parsable = not is_nested_deeply(self.data)
+        if self._tree is None and self._is_parsable:
             self._tree = _parse(self.data)
         return self._tree
 
@@ -59,9 +67,10 @@ class HtmlDocument:
 
     def trees(self) -> Iterator[LexborHTMLParser]:
         """Yield trees that together have every link: the tree of the page, or several of its pieces."""
-        tree = self.tree
-        if tree is not None:
-            yield tree
+        if self._tree is not None or not self.is_costly:
+            tree = self.tree
+            if tree is not None:
+                yield tree
         else:
             for piece in flatten(self.data):
                 yield _parse(piece)
@@ -69,7 +78,7 @@ class HtmlDocument:
     @property
     def xpath_root(self) -> Any:
         """The page's `html` element for lxml, which must be installed. None: it is too costly to parse, or empty."""
-        if self._xpath_root is None and not self.is_costly:
+        if self._xpath_root is None and self.tree is not None:
             self._xpath_root = parse_for_xpath(self.data)
         return self._xpath_root
 
@@ -107,7 +116,6 @@ _BREAKING = frozenset(
 """Elements before and after which a word ends. May be extended: others are read as parts of a line."""
 _SILENT = frozenset(("script", "style", "template", "noscript"))
 """Elements whose text is for no reader."""
-_NEED_CARE = ",".join(sorted(_BREAKING | _SILENT))
 
 
 def node_text(node: LexborNode) -> str:
@@ -117,9 +125,6 @@ def node_text(node: LexborNode) -> str:
         return ""
     if only.next is None and only.tag == "-text":
         return only.text_content or ""
-    special = node.css(_NEED_CARE)
-    if not special or (len(special) == 1 and special[0].mem_id == node.mem_id):
-        return node.text()
     pieces: list[str] = []
     current = only
     while True:

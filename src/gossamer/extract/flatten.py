@@ -81,6 +81,56 @@ def is_costly(html: bytes) -> bool:
     return len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)
 
 
+_MAX_WALKED_TAGS = 100_000
+"""Beyond this many tags `is_nested_deeply` does not look at a page. May be changed: each takes a microsecond or two."""
+_MAX_DEPTH = 500
+"""Open elements at once beyond which a page counts as nested deeply. May be changed: _MAX_WALKED_TAGS times this bounds
+the parser's time, 0.1 s for each 50 million."""
+_TAG_NAME = re.compile(rb"<(/?+)([a-zA-Z][^\s/>]*+)")
+_IMPLIED_END = frozenset(
+    b"p li dd dt option optgroup rb rp rt rtc td th tr tbody thead tfoot caption colgroup html head body".split()
+)
+"""Elements that end by themselves where another one begins or ends, so that they nest no deeper than others."""
+_VOID = frozenset(
+    b"area base basefont bgsound br col command embed frame hr img input keygen link meta param source track wbr".split()
+)
+_FORMATTING_NAMES = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
+
+
+def is_nested_deeply(html: bytes) -> bool:
+    """Return whether the elements of a costly page nest so deeply that parsing it as a whole would take far too long.
+
+    A page with many tags that nest well, such as an index or a long table, is cheap to parse. Takes one or two
+    microseconds a tag; in doubt True. An end tag counts only where its element is the innermost one, because the parser
+    may ignore it otherwise. So the depth that is counted here is never less than the parser's.
+    """
+    if html.count(b"<") > _MAX_WALKED_TAGS or (len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)):
+        return True
+    stack: list[bytes] = []
+    formatting = reopened = 0
+    for match in _TAG_NAME.finditer(html):
+        name = match[2].lower()
+        if name in _VOID:
+            continue
+        if name in _IMPLIED_END:
+            reopened += formatting
+        elif not match[1]:
+            stack.append(name)
+            if name in _FORMATTING_NAMES:
+                formatting += 1
+            if len(stack) > _MAX_DEPTH:
+                return True
+        elif stack and stack[-1] == name:
+            stack.pop()
+            if name in _FORMATTING_NAMES:
+                formatting -= 1
+        else:
+            reopened += formatting
+        if reopened > _MAX_REOPENED:
+            return True
+    return False
+
+
 def flatten(html: bytes) -> list[bytes]:
     """Return the page's `a`, `area`, `base`, `link` and `meta` tags and its text, in pieces. Linear in its size.
 

@@ -200,7 +200,7 @@ class LinkExtractor:
                 _add_texts(links.texts, listed, base or base_url, charset, may_have_areas=has_areas)
         if head_hrefs:
             hrefs = head_hrefs + hrefs
-        links.base = base or base_url
+        links.base = document.base = base or base_url
         links.found = len(hrefs) + nofollow_count
         if links.nofollow and not follow:
             nofollow_count, hrefs = links.found, []

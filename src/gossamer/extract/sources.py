@@ -55,7 +55,7 @@ class PageScope:
     def base(self) -> str:
         """URL that relative links are resolved against."""
         tree = self.document.tree
-        return (tree and base_of(tree, self.url)) or self.url
+        return self.document.base or (tree and base_of(tree, self.url)) or self.url
 
     @cached_property
     def json_ld(self) -> list[Any]:
@@ -132,11 +132,11 @@ def first_css(css: CssSelector, read: Callable[[LexborNode], str | None], conver
             return None
         page = scope.page
         found = read(node)
-        value = None if found is None else convert(found, page.base)
+        value = None if found is None else convert(found, page)
         if value is None:
             for other in css.select(scope.node)[1:]:
                 found = read(other)
-                value = None if found is None else convert(found, page.base)
+                value = None if found is None else convert(found, page)
                 if value is not None:
                     break
             else:
@@ -150,7 +150,7 @@ def first_css(css: CssSelector, read: Callable[[LexborNode], str | None], conver
 def first_value(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
     def first(scope: Scope) -> Any:
         for found in find(scope):
-            value = convert(found, scope.page.base)
+            value = convert(found, scope.page)
             if value is not None:
                 scope.page.spend(value)
                 return value
@@ -163,7 +163,7 @@ def all_values(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
     def read_all(scope: Scope) -> Any:
         values = []
         for found in find(scope):
-            value = convert(found, scope.page.base)
+            value = convert(found, scope.page)
             if value is not None:
                 scope.page.spend(value)
                 values.append(value)

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from gossamer.errors import BadInput, BadUrl
@@ -25,9 +25,17 @@ _DATE_CHARACTERS = 100
 _LARGEST_INTEGER = 2**63 - 1
 """Larger integers become floating-point numbers, because outputs have 64 bits for them."""
 
-Converter = Callable[[Any, str], Any]
-"""Returns the value of what was found (a text, or a scalar of JSON-LD) on a page with this base URL; None: it has no
-value."""
+
+class LinkBase(Protocol):
+    """Page on which a value was found."""
+
+    @property
+    def base(self) -> str:
+        """URL that relative links are resolved against."""
+
+
+Converter = Callable[[Any, LinkBase], Any]
+"""Returns the value of what was found (a text, or a scalar of JSON-LD) on a page; None: it has no value."""
 
 
 def converter(kind: FieldType, argument: str) -> Converter:
@@ -36,11 +44,11 @@ def converter(kind: FieldType, argument: str) -> Converter:
     match kind:
         case FieldType.TEXT | FieldType.HTML:
             return (
-                _text_converter(argument) if kind is FieldType.TEXT else lambda found, _base: clean(str(found)) or None
+                _text_converter(argument) if kind is FieldType.TEXT else lambda found, _page: clean(str(found)) or None
             )
         case FieldType.NUMBER:
             mark = argument or "."
-            return lambda found, _base: read_number(found, mark)
+            return lambda found, _page: read_number(found, mark)
         case FieldType.PRICE | FieldType.CURRENCY:
             return _price_converter(kind, argument or None)
         case FieldType.DATE:
@@ -59,18 +67,18 @@ _CASES: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.uppe
 
 def _text_converter(argument: str) -> Converter:
     if not argument:
-        return lambda found, _base: read_text(found)
+        return lambda found, _page: read_text(found)
     change = _CASES.get(argument)
     if change is None:
         raise BadInput(f"text:{argument} is unknown; write one of {', '.join(f'text:{name}' for name in _CASES)}")
-    return lambda found, _base: None if (text := read_text(found)) is None else change(text)
+    return lambda found, _page: None if (text := read_text(found)) is None else change(text)
 
 
 def read_text(found: object) -> str | None:
     """Return a text without surplus white space."""
-    if isinstance(found, bool):
-        found = "true" if found else "false"
-    return " ".join(clean(str(found)).split()) or None
+    if not isinstance(found, str):
+        found = "true" if found is True else "false" if found is False else str(found)
+    return " ".join(clean(found).split()) or None
 
 
 def clean(text: str) -> str:
@@ -83,13 +91,13 @@ def clean(text: str) -> str:
     return text
 
 
-def absolute_url(found: object, base: str) -> str | None:
+def absolute_url(found: object, page: LinkBase) -> str | None:
     """Return the http or https URL of a link on a page, with its fragment. None for other schemes."""
     href = clean(str(found)).strip()
     if not href:
         return None
     try:
-        url = join(base, href)
+        url = join(page.base, href)
     except BadUrl:
         return None
     fragment = href.partition("#")[2]
@@ -172,7 +180,7 @@ def _price_converter(kind: FieldType, mark: str | None) -> Converter:
     except ImportError:
         raise BadInput(f"the type {kind} needs price-parser: pip install 'gossamer-crawl[prices]'") from None
 
-    def price(found: object, _base: str) -> Any:
+    def price(found: object, _page: LinkBase) -> Any:
         if isinstance(found, int | float) and not isinstance(found, bool):
             return _in_range(found) if kind is FieldType.PRICE else None
         text = " ".join(str(found)[:_READ_CHARACTERS].split())
@@ -193,12 +201,12 @@ def _price_converter(kind: FieldType, mark: str | None) -> Converter:
 def _date_converter(argument: str) -> Converter:
     """Return the converter for ISO 8601 and, beyond it, for a format or for languages."""
     if "%" in argument:
-        return lambda found, _base: _iso(str(found)) or _formatted(str(found), argument)
+        return lambda found, _page: _iso(str(found)) or _formatted(str(found), argument)
     languages = [language.strip() for language in argument.split(",") if language.strip()]
     if not languages:
-        return lambda found, _base: _iso(str(found))
+        return lambda found, _page: _iso(str(found))
     parse = _date_parser(languages)
-    return lambda found, _base: _iso(str(found)) or parse(str(found))
+    return lambda found, _page: _iso(str(found)) or parse(str(found))
 
 
 def _iso(text: str) -> str | None:
