@@ -10,7 +10,8 @@ from typing import Any
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from gossamer.extract.encoding import decode_as, is_utf8
-from gossamer.extract.flatten import flatten, is_costly, is_nested_deeply
+from gossamer.extract.flatten import flatten, is_costly
+from gossamer.extract.nesting import is_nested_deeply
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
 """Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's

@@ -13,17 +13,17 @@ import re
 
 _HARMLESS_TAGS = 1000
 """A page with at most this many tags is parsed as it is: at worst half of them open elements that the other half
-reopens, a quarter of a million in all. May be changed; a quarter of its square must not exceed _MAX_REOPENED."""
+reopens, a quarter of a million in all. May be changed; a quarter of its square must not exceed MAX_REOPENED."""
 
 _MAX_TAGS = 10_000
 """Beyond this many tags the stack of open elements alone may cost too much: a tenth of a second here, growing with the
 square. Tuning only: more lets a page block the event loop longer, fewer flattens more pages that do no harm."""
 
-_MAX_REOPENED = 500_000
+MAX_REOPENED = 500_000
 """Formatting elements (`b`, `font` and the like) that a parser may reopen on one page. Tuning only: each takes
 about 360 bytes while the page is parsed."""
 
-_MAX_TAG_BYTES = 4096
+MAX_TAG_BYTES = 4096
 """Longest tag. A page with a longer one is flattened, and the tag is dropped, because a parser compares all attributes
 of a tag with each other. Tuning only: a link with a longer tag is lost."""
 
@@ -45,7 +45,7 @@ _RAW_TEXT = rb"(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>
 
 # One comment, element of raw text, declaration, or tag. The order matters: comments and raw text come first, because
 # text in them that looks like a tag is none. Group 2 is the name of a tag.
-_TOKEN = re.compile(
+TOKEN = re.compile(
     rb"<!--(?:>|->|.*?(?:--!?>|\Z))"
     rb"|<" + _RAW_TEXT + _ATTRIBUTES + rb".*?(?:</\1(?=[\s/>])" + _ATTRIBUTES + rb"|\Z)"
     rb"|<(?:[!?]|/[^a-zA-Z>])[^>]*+>?"
@@ -72,63 +72,13 @@ def is_costly(html: bytes) -> bool:
     if tags > _MAX_TAGS:
         return True
     # At worst, every tag reopens all formatting elements. First the cheap upper estimate of their number.
-    if tags > _HARMLESS_TAGS and len(_PERHAPS_FORMATTING.findall(html)) * tags > _MAX_REOPENED:
+    if tags > _HARMLESS_TAGS and len(_PERHAPS_FORMATTING.findall(html)) * tags > MAX_REOPENED:
         formatting = _FORMATTING.findall(html)
         # Of equal elements, at most three are reopened (the standard's "Noah's Ark clause").
         reopened_at_once = min(len(formatting), 3 * len(set(formatting)))
-        if reopened_at_once * tags > _MAX_REOPENED:
+        if reopened_at_once * tags > MAX_REOPENED:
             return True
-    return len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)
-
-
-_MAX_WALKED_TAGS = 100_000
-"""Beyond this many tags `is_nested_deeply` does not look at a page. May be changed: each takes a microsecond or two."""
-_MAX_DEPTH = 500
-"""Open elements at once beyond which a page counts as nested deeply. May be changed: _MAX_WALKED_TAGS times this bounds
-the parser's time, 0.1 s for each 50 million."""
-_TAG_NAME = re.compile(rb"<(/?+)([a-zA-Z][^\s/>]*+)")
-_IMPLIED_END = frozenset(
-    b"p li dd dt option optgroup rb rp rt rtc td th tr tbody thead tfoot caption colgroup html head body".split()
-)
-"""Elements that end by themselves where another one begins or ends, so that they nest no deeper than others."""
-_VOID = frozenset(
-    b"area base basefont bgsound br col command embed frame hr img input keygen link meta param source track wbr".split()
-)
-_FORMATTING_NAMES = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
-
-
-def is_nested_deeply(html: bytes) -> bool:
-    """Return whether the elements of a costly page nest so deeply that parsing it as a whole would take far too long.
-
-    A page with many tags that nest well, such as an index or a long table, is cheap to parse. Takes one or two
-    microseconds a tag; in doubt True. An end tag counts only where its element is the innermost one, because the parser
-    may ignore it otherwise. So the depth that is counted here is never less than the parser's.
-    """
-    if html.count(b"<") > _MAX_WALKED_TAGS or (len(html) > _MAX_TAG_BYTES and _has_huge_tag(html)):
-        return True
-    stack: list[bytes] = []
-    formatting = reopened = 0
-    for match in _TAG_NAME.finditer(html):
-        name = match[2].lower()
-        if name in _VOID:
-            continue
-        if name in _IMPLIED_END:
-            reopened += formatting
-        elif not match[1]:
-            stack.append(name)
-            if name in _FORMATTING_NAMES:
-                formatting += 1
-            if len(stack) > _MAX_DEPTH:
-                return True
-        elif stack and stack[-1] == name:
-            stack.pop()
-            if name in _FORMATTING_NAMES:
-                formatting -= 1
-        else:
-            reopened += formatting
-        if reopened > _MAX_REOPENED:
-            return True
-    return False
+    return len(html) > MAX_TAG_BYTES and _has_huge_tag(html)
 
 
 def flatten(html: bytes) -> list[bytes]:
@@ -145,7 +95,7 @@ def flatten(html: bytes) -> list[bytes]:
         """Return the replacement of a token: itself, with a border where a piece begins, or a blank."""
         nonlocal piece_start
         name = match[2]
-        if name is None or name.lower() not in _KEPT or match.end() - match.start() > _MAX_TAG_BYTES:
+        if name is None or name.lower() not in _KEPT or match.end() - match.start() > MAX_TAG_BYTES:
             return b" "
         tag = match[0]
         if match.start() - piece_start >= _PIECE_BYTES and not tag.startswith(b"</"):
@@ -153,19 +103,19 @@ def flatten(html: bytes) -> list[bytes]:
             return _BORDER + tag
         return tag
 
-    return _TOKEN.sub(kept, html).split(_BORDER)
+    return TOKEN.sub(kept, html).split(_BORDER)
 
 
 def _has_huge_tag(html: bytes) -> bool:
-    """Return whether a tag may be longer than _MAX_TAG_BYTES. In doubt True.
+    """Return whether a tag may be longer than MAX_TAG_BYTES. In doubt True.
 
     Goes from one `>` that is certainly in no quoted value, where no tag can continue, to the next. Nearly every page
-    has one in each stretch of _MAX_TAG_BYTES, so this takes a handful of searches.
+    has one in each stretch of MAX_TAG_BYTES, so this takes a handful of searches.
     """
-    begin, last = 0, len(html) - _MAX_TAG_BYTES
+    begin, last = 0, len(html) - MAX_TAG_BYTES
     while begin < last:
         # The last such `>` in the stretch.
-        stretch_end = begin + _MAX_TAG_BYTES + 1
+        stretch_end = begin + MAX_TAG_BYTES + 1
         at = html.rfind(b">", begin, stretch_end)
         tries = 0
         while at >= 0 and _may_be_quoted(html, begin, at):
@@ -182,7 +132,7 @@ def _has_huge_tag(html: bytes) -> bool:
                 at = html.find(b">", at + 1)
             if at < 0:
                 at = len(html)
-            if _TAG_START.search(html, begin, at - _MAX_TAG_BYTES + 1) is not None:
+            if _TAG_START.search(html, begin, at - MAX_TAG_BYTES + 1) is not None:
                 return True
         begin = at + 1
     return False

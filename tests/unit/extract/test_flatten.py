@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from gossamer.extract.flatten import _TOKEN, _has_huge_tag, flatten, is_costly
+from gossamer.extract.flatten import TOKEN, _has_huge_tag, flatten, is_costly
 
 
 def hrefs(html: bytes) -> list[str | None]:
@@ -95,9 +95,9 @@ def test_no_huge_tag_is_missed(text: str) -> None:
     """Whatever quotes there are: here a tag of more than 12 bytes is huge."""
     html = text.encode()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_MAX_TAG_BYTES", "_BLANKS", "_MAX_TRIES"):
-            patch.setattr(f"gossamer.extract.flatten.{name}", 12 if name == "_MAX_TAG_BYTES" else 3)
-        if any(token[2] and token.end() - token.start() > 13 for token in _TOKEN.finditer(html)):
+        for name in ("MAX_TAG_BYTES", "_BLANKS", "_MAX_TRIES"):
+            patch.setattr(f"gossamer.extract.flatten.{name}", 12 if name == "MAX_TAG_BYTES" else 3)
+        if any(token[2] and token.end() - token.start() > 13 for token in TOKEN.finditer(html)):
             assert _has_huge_tag(html)
 
 
