@@ -353,6 +353,8 @@ class Shards:
             replies = await connection.send_all(
                 [*before, *commands, *([wait] if wait else [])], extra_seconds=extra_seconds
             )
+        except FrontierForgot:
+            raise  # nothing was sent, so it tells nothing about the slots
         except FrontierUnavailable:
             self._topology.mark_stale(client)
             raise

@@ -113,6 +113,8 @@ class Topology:
         self._slots_read_at = 0.0
         """Monotonic time at which the map of slots was last read."""
         self._refreshing = asyncio.Lock()
+        self._refreshes = 0
+        """Number of reads of the map that have ended."""
         self._turn = 0
         """Counts up, so that servers take turns where any of them will do."""
         self._checks: dict[ValkeyClient, asyncio.Task[None]] = {}
@@ -198,33 +200,46 @@ class Topology:
     async def _refresh(self) -> None:
         """Read the map of slots from the first node that has one. Callers that wait meanwhile share the result.
 
+        A caller waits for two reads at most: the one under way, which may have begun before the caller's slot moved,
+        and the next. If each waiting caller read again whenever a failed call marks the map, heartbeats that wait here
+        would come too late.
+        """
+        begun = self._refreshes + self._refreshing.locked()
+        async with self._refreshing:
+            if self._owners and (not self._stale or self._refreshes > begun):
+                return
+            try:
+                await self._read_slots()
+            finally:
+                self._refreshes += 1
+
+    async def _read_slots(self) -> None:
+        """Read the map from the first node that has one.
+
         If no node has one, an old map stays in use; without an old map, the last failure is raised. A failure that only
         a person can mend is always raised.
         """
-        async with self._refreshing:
-            if not self._stale and self._owners:
-                return
-            failure: FrontierError = FrontierUnavailable(f"no node of {self.address} can be asked")
-            for client in self._clients_to_ask():
-                try:
-                    async with asyncio.timeout(_ASK_SECONDS):
-                        reply = await client.command("CLUSTER", "SLOTS")
-                except (FrontierError, TimeoutError) as exc:
-                    client.failed_at = time.monotonic()
-                    if isinstance(exc, FrontierError):
-                        failure = exc
-                    if "cluster support disabled" in str(exc):
-                        raise ServerUnsuitable(f"{client} is no node of a cluster: write redis://host:port") from None
-                    continue
-                if not reply:  # the node belongs to no cluster yet, or has lost its configuration
-                    continue
-                await self._apply_slots(reply, client)
-                return
-            if not self._owners or not isinstance(failure, FrontierUnavailable):
-                raise failure
-            if not self._warned_of_slots:
-                self._warned_of_slots = True
-                _log.warning("cannot read the cluster's slots: %s", failure)
+        failure: FrontierError = FrontierUnavailable(f"no node of {self.address} can be asked")
+        for client in self._clients_to_ask():
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    reply = await client.command("CLUSTER", "SLOTS")
+            except (FrontierError, TimeoutError) as exc:
+                client.failed_at = time.monotonic()
+                if isinstance(exc, FrontierError):
+                    failure = exc
+                if "cluster support disabled" in str(exc):
+                    raise ServerUnsuitable(f"{client} is no node of a cluster: write redis://host:port") from None
+                continue
+            if not reply:  # the node belongs to no cluster yet, or has lost its configuration
+                continue
+            await self._apply_slots(reply, client)
+            return
+        if not self._owners or not isinstance(failure, FrontierUnavailable):
+            raise failure
+        if not self._warned_of_slots:
+            self._warned_of_slots = True
+            _log.warning("cannot read the cluster's slots: %s", failure)
 
     def _clients_to_ask(self) -> list[ValkeyClient]:
         """Return the clients of all nodes that may know the slots; those that failed to answer lately come last."""

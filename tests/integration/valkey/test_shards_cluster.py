@@ -5,10 +5,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from gossamer.errors import FrontierUnavailable, ServerUnsuitable
+from gossamer.errors import FrontierForgot, FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.client import Script
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.shards import Shards
@@ -235,3 +236,38 @@ def stopped(server: Server) -> Iterator[None]:
         yield
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+async def test_calls_that_wait_for_the_slots_do_not_each_read_them_again(three_nodes: Cluster) -> None:
+    """With a slow way to the servers, a heartbeat behind a row of such reads would come too late."""
+    shards = await Shards.connect(f"redis+cluster://127.0.0.1:{three_nodes.nodes[0].port}")
+    topology = shards._topology
+    reads = 0
+    apply_slots = topology._apply_slots
+
+    async def apply_and_mark(*arguments: Any) -> None:
+        nonlocal reads
+        reads += 1
+        await apply_slots(*arguments)
+        topology.mark_stale()  # as calls that fail all the time do
+
+    try:
+        topology._apply_slots = apply_and_mark  # type: ignore[method-assign]
+        topology.mark_stale()
+        await asyncio.gather(*(topology.client_of(f"k{number}") for number in range(50)))
+        assert reads <= 2
+    finally:
+        await shards.close()
+
+
+async def test_a_call_of_an_earlier_data_epoch_tells_nothing_about_the_slots(mirrored: Cluster) -> None:
+    shards = await Shards.connect(f"redis+cluster://127.0.0.1:{mirrored.nodes[0].port}")
+    try:
+        script = Script("reading", "return redis.call('GET', KEYS[1])")
+        assert await shards.call_confirmed(0, script, ["{k}"], []) is None
+        assert not shards._topology._stale
+        with pytest.raises(FrontierForgot):
+            await shards.call_confirmed(0, script, ["{k}"], [], since=shards.data_epoch - 1)
+        assert not shards._topology._stale
+    finally:
+        await shards.close()
