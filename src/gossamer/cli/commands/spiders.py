@@ -218,6 +218,7 @@ class Prompt:
         config.TerminalInteractiveShell.banner1 = ""
         config.TerminalInteractiveShell.banner2 = f"{banner}\n"
         config.TerminalIPythonApp.display_banner = True
+        config.TerminalInteractiveShell.confirm_exit = False
         start_ipython(argv=[], user_ns=self.names, config=config)
 
     def _banner(self) -> str:

@@ -9,8 +9,8 @@ published.
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +38,7 @@ from gossamer.wiring.service import (
     open_service,
     run_roles,
 )
-from gossamer.worker.loading import known_spiders
+from gossamer.worker.loading import SpiderSet, find_spider, known_spiders, make_spider
 
 
 def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool) -> str:
@@ -87,14 +87,32 @@ def _cluster_flags(settings: Settings) -> str:
     "host", "port", "processes", "concurrency", "bus", "prefix", "also_output", "resolve", "allow_network", "frontier",
     "data_dir", "log_level", "log_format",
 )  # fmt: skip
-def up(**given: Any) -> None:
+def up(
+    *,
+    spider: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spider",
+            metavar="FILE",
+            help="Also work for the spider of this file: shop.py, or shop.py:Class. Installed ones need no option.",
+            rich_help_panel=options.WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    **given: Any,
+) -> None:
     """Run a complete crawl service on this machine: Valkey, the services, the REST API and workers.
 
     gossamer up
 
+    gossamer up --spider shop.py
+
     Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others wait for the next start.
     """
-    run_loop(_run(_settings(given), workers=True))
+    for name in spider or []:
+        make_spider(find_spider(name))
+    spiders = (*spider, *known_spiders()) if spider else ()
+    run_loop(_run(_settings(given), workers=True, spiders=spiders))
 
 
 @options.takes(
@@ -107,7 +125,7 @@ def serve(**given: Any) -> None:
 
     Any number of these processes may run for one frontier.
     """
-    run_loop(_run(_settings(given), workers=False))
+    run_loop(_run(_settings(given), workers=False, spiders=()))
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
@@ -120,8 +138,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def _run(settings: Settings, *, workers: bool) -> None:
-    """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service."""
+async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str]) -> None:
+    """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service. `spiders`:
+    references to those of the workers; empty: all
+    that are installed."""
     name = "gossamer up" if workers else "gossamer serve"
     async with contextlib.AsyncExitStack() as closing:
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
@@ -137,12 +157,12 @@ async def _run(settings: Settings, *, workers: bool) -> None:
         if workers:
             # For the worker processes, which take a second to start: requests for a spider that was not announced are
             # refused. Lane.FAST stands for Gossamer's own workers, in contrast to Scrapy processes.
-            await cluster.frontier.spiders.announce(Lane.FAST, known_spiders())
+            await cluster.frontier.spiders.announce(Lane.FAST, SpiderSet(spiders or known_spiders()).names)
             processes = WorkerProcesses(
                 bus_worker_settings(settings),
                 address,
                 pool=SHARED_POOL,
-                spiders=[],
+                spiders=list(spiders),
                 run=None,
                 say=terminal.say,
                 bus=True,
