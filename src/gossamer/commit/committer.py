@@ -330,12 +330,13 @@ class Committer:
         self._update_events()
 
 
-def _written_leases(batch: Sequence[FinishedLease], records: int) -> int:
-    """Return how many leases at the beginning of a batch have all their outputs among its first `records` ones."""
-    if not records:
+def _written_leases(batch: Sequence[FinishedLease], output_count: int) -> int:
+    """Return how many leases at the beginning of a batch have all their outputs among its first `output_count` ones."""
+    if not output_count:
         return 0
+    left = output_count
     for count, finished in enumerate(batch):
-        records -= len(finished.outputs)
-        if records < 0:
+        left -= len(finished.outputs)
+        if left < 0:
             return count
     return len(batch)

@@ -33,9 +33,10 @@ _PERHAPS_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][\s/>imotIMOT]")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
 _MAX_TRIES = 16
+"""Number of `>` that `_has_huge_tag` tries in a stretch. Tuning only: a page with more quoted ones may count as
+costly."""
 _BLANKS = 32
-"""Number of `>` that `_has_huge_tag` tries in a stretch, and of blanks that it expects between `=` and a quote. Tuning
-only: a page with more may count as costly."""
+"""Number of blanks that `_may_be_quoted` expects between `=` and a quote. Tuning only, as above."""
 
 _ATTRIBUTES = (
     rb"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+(?:>|\Z)"""
@@ -123,19 +124,24 @@ def _has_huge_tag(html: bytes) -> bool:
             at = html.rfind(b">", begin, at) if tries < _MAX_TRIES else -1
         if at < 0:
             # None was found: the first one after the stretch. A tag that begins far enough before it may be huge.
-            at = html.find(b">", stretch_end)
-            tries = 0
-            while at >= 0 and _may_be_quoted(html, begin, at):
-                tries += 1
-                if tries == _MAX_TRIES:
-                    return True
-                at = html.find(b">", at + 1)
-            if at < 0:
-                at = len(html)
-            if _TAG_START.search(html, begin, at - MAX_TAG_BYTES + 1) is not None:
+            at = _first_certain_end(html, begin, stretch_end)
+            if at < 0 or _TAG_START.search(html, begin, at - MAX_TAG_BYTES + 1) is not None:
                 return True
         begin = at + 1
     return False
+
+
+def _first_certain_end(html: bytes, begin: int, start: int) -> int:
+    """Return the position of the first `>` from `start` on that is certainly in no quoted value of a tag that starts at
+    `begin` or later; the length of the page if there is none; -1 after _MAX_TRIES."""
+    at = html.find(b">", start)
+    tries = 0
+    while at >= 0 and _may_be_quoted(html, begin, at):
+        tries += 1
+        if tries == _MAX_TRIES:
+            return -1
+        at = html.find(b">", at + 1)
+    return at if at >= 0 else len(html)
 
 
 def _may_be_quoted(html: bytes, begin: int, at: int) -> bool:

@@ -35,11 +35,11 @@ local function count_requests(group, domain)
   return total
 end
 
-local found, number = {}, 1
-while pools[number] and #found < 2 * most do
-  local group = pools[number] .. "|" .. spider
-  if pools[number] ~= pool_there then
-    pool_there, place, inner = pools[number], 1, "0"
+local found, index = {}, 1 -- domain, requests, ...; position in `pools`
+while pools[index] and #found < 2 * most do
+  local group = pools[index] .. "|" .. spider
+  if pools[index] ~= pool_there then
+    pool_there, place, inner = pools[index], 1, "0"
   end
   local is_set = place <= PER_EGRESS -- else a sorted set, whose members come with their scores
   local reply = redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", most)
@@ -55,14 +55,14 @@ while pools[number] and #found < 2 * most do
   if inner == "0" then
     place = place + 1
     if place > PLACES then
-      number = number + 1
+      index = index + 1
     end
   end
 end
-if not pools[number] then
+if not pools[index] then
   return { "", found }
 end
-if pools[number] ~= pool_there then
-  pool_there, place, inner = pools[number], 1, "0"
+if pools[index] ~= pool_there then
+  pool_there, place, inner = pools[index], 1, "0"
 end
 return { pool_there .. "|" .. place .. "|" .. inner, found }

@@ -4,6 +4,7 @@
 -- twice.
 -- May be changed: MOST_GRANTED and the quarter. More pages at once need fewer rebalances, and leave fewer to the
 -- others.
+-- Words: a shard's quota is the number of pages that it may fetch; reserved are those that are leased or fetched.
 -- Must hold: the order begin, return (all shards), grant, take (runs.py); no shard's quota falls below what it has
 -- reserved, and all quotas together stay within max_pages.
 -- KEYS  1 prefix of the shard's keys
@@ -23,6 +24,7 @@
 local step, token, run, number = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local MOST_GRANTED = 1000 -- pages at once; a quarter of what is free, if that is less, so that other shards get some
 
+-- The steps of the home shard.
 if step == "begin" or step == "grant" then
   local key = BASE .. "h:" .. token
   local row = redis.call("HMGET", key, "run", "state", "rebalance")
@@ -43,6 +45,7 @@ if step == "begin" or step == "grant" then
   return kept_by_first + math.max(0, math.min(free, math.ceil(free / 4), MOST_GRANTED))
 end
 
+-- The steps of each shard that the run touched.
 local crawl = crawl_of(token)
 if not crawl or crawl.run ~= run then
   return step == "return" and { 0, 0, 0 } or 0

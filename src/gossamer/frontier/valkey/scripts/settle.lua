@@ -50,7 +50,8 @@ end
 redis.call("ZADD", BASE .. "workers", now, worker)
 
 -- Gives a hit back that was to start at `start` and never did. A hit that does not matter any more is left alone: the
--- hits that came after it belong to other requests.
+-- hits that came after it belong to other requests. The record of a scope lists its hits, and its debt: by how many ms
+-- the last hit started later than even spacing asked for, which later hits may make up for.
 local function refund(scope, policy, budgets, start)
   local record = record_of(scope)
   local at, size, slot = HITS, #record, record[KEEP] / SLOTS
@@ -62,7 +63,7 @@ local function refund(scope, policy, budgets, start)
     return
   end
   changed[scope] = true
-  -- The last hit's place in an even row, without this hit.
+  -- Without this hit, even spacing would have asked for the last one a gap earlier: the debt is computed from that.
   local even = last_hit(record) - record[DEBT] - budgets.spacing
   record[at + 1] = record[at + 1] - 1
   if record[at + 1] == 0 then
@@ -74,7 +75,8 @@ local function refund(scope, policy, budgets, start)
   record[DEBT] = policy.elastic and last and math.max(0, last - even) or 0
 end
 
--- Counts a page that was fetched against the budgets of its crawl.
+-- Counts a page that was fetched against the budgets of its crawl. `limits`: of its terms; the second is the most pages
+-- on one domain.
 local function count_page(crawl, domain, limits)
   if crawl.max_pages then
     crawl.fetched = crawl.fetched + 1

@@ -1,5 +1,6 @@
 -- Budgets: how many hits (fetches) a domain allows in a rolling window, and how many requests in flight. Times in
--- milliseconds. Several budgets may hold at once; a hit must fit into each.
+-- milliseconds. Several budgets may hold at once; a hit must fit into each. A policy (policies.lua) is `explicit` where
+-- the operator set its hits or window, and `drops` where all requests are dropped at once, without a hit of the site.
 -- May be changed: the concurrency that a rate implies (last lines). Fixed: a stored block is { blocked until, delay }.
 -- A budget must never come out larger than what the operator or robots.txt asks for.
 -- include policies
