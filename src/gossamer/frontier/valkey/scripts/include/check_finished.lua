@@ -5,9 +5,12 @@
 -- include idle
 -- include finishing
 
--- Finishes the run if nothing of it is left, and the crawl never touched another shard. A run that has to stay idle for
--- a while first begins that now (`idle_over`: it has been idle for long enough). Returns true where nothing is left on
--- this shard and the caller has to ask the others.
+-- Finishes the run if nothing of it is left, and the crawl never touched another shard. Returns true where nothing is
+-- left on this shard and the caller has to ask the others. The cases, in this order:
+--   something is left, or the run has ended already: nothing happens
+--   the run has to stay idle for a while first: that begins now (`idle_over`: it has been idle for long enough)
+--   the home record is here and names no other shard: the run is finished
+--   else: the run is noted in `idle`, for maintenance if the caller dies; true
 local function check_finished(token, retention, idle_over)
   local crawl = crawl_of(token)
   if not crawl or crawl.added ~= crawl.done or (crawl.state ~= "r" and crawl.state ~= "b") then
