@@ -177,7 +177,7 @@ def _headers(value: Any) -> dict[str, str]:
 def _overrides(value: Any) -> dict[str, str]:
     """Return addresses by host from a mapping, or from texts like `HOST:ADDRESS`."""
     if isinstance(value, Mapping):
-        return {str(name): str(address) for name, address in value.items()}
+        value = [f"{name}:{address}" for name, address in value.items()]
     return dict(map(parse_override, _texts(value)))
 
 

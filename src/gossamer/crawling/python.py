@@ -31,9 +31,9 @@ from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
 from gossamer.extract.page import Page
 from gossamer.model.record import PageRecord
-from gossamer.policy.urls import from_user_input
 from gossamer.settings import Settings, load
 from gossamer.valkey.datadir import delete_data_dir
+from gossamer.wiring.plan import make_plan
 
 log = logging.getLogger("gossamer")
 
@@ -46,6 +46,8 @@ _TEMPORARY = "gossamer-crawl-"
 _LEFTOVER_SECONDS = 60.0
 """Age of a temporary data directory from which it may be a leftover. Must exceed the time between its making and the
 start of its server, which locks it."""
+_ANY_URL = "http://example.com/"
+"""URL in place of those in `seeds`, which are not read before the crawl starts. May be any."""
 _stopping: "WeakValueDictionary[Path, BackgroundTask[CrawlResult]]" = WeakValueDictionary()
 """Crawls of this program that were told to stop, by their data directory: the next one there waits for the end."""
 
@@ -85,7 +87,7 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
     option.
     """
     check_names("get", options, RequestOptions)
-    with _python_words():
+    with _PythonWords():
         settings = load({**settings_of(options), "crawl.scope": "any"}, config=_config(options))
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
         try:
@@ -143,7 +145,7 @@ class Crawler:
         seeds = given.get("seeds")
         self._sources = [os.fspath(one) for one in ([seeds] if isinstance(seeds, (str, os.PathLike)) else seeds or ())]
         self._urls = list(urls)
-        with _python_words():
+        with _PythonWords():
             if not urls and not self._sources:
                 raise BadInput("no URL is given. Try gossamer.crawl('https://example.com')")
             for url in urls:
@@ -151,9 +153,10 @@ class Crawler:
                     raise BadInput(
                         f"{url!r:.200} is no URL. Write texts: gossamer.crawl('https://a.test', 'https://b.test')"
                     )
-                from_user_input(url)
             self._settings, self._temporary = _settings(given)
-        self._crawl_id: str | None = given.get("crawl_id")
+            self._crawl_id: str | None = given.get("crawl_id")
+            # Only for its checks: the thread makes another one, with the URLs of all sources.
+            make_plan(self._settings, urls or [_ANY_URL], crawl_id=self._crawl_id, now=time.time())
         self._fresh = bool(given.get("fresh"))
         self._failures = bool(given.get("failures"))
         self._has_loop = False
@@ -304,7 +307,7 @@ class Crawler:
     def _raise_error(self) -> None:
         """Raise what the crawl raised, or what a program would otherwise overlook: a loop without a single page."""
         assert self._task is not None
-        with _python_words():
+        with _PythonWords():
             try:
                 result = self._task.result()
             except asyncio.CancelledError:  # `stop` was called before the first request
@@ -420,11 +423,14 @@ def _result(found: CrawlResult) -> Result:
     )
 
 
-@contextlib.contextmanager
-def _python_words() -> Generator[None, None, None]:
-    """Let errors name options as a program writes them."""
-    try:
-        yield
-    except GossamerError as error:
-        error.args = (in_python_words(str(error)),)
-        raise
+class _PythonWords:
+    """Context manager that lets errors name options as a program writes them, and drops the calls inside Gossamer from
+    their tracebacks, which tell a program's author nothing."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, GossamerError):
+            error.args = (in_python_words(str(error)),)
+            raise error.with_traceback(None) from error.__cause__

@@ -306,7 +306,6 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"scope": "page"}, "^scope: Input should be 'domain'"),
         ({"expires": "soon"}, "^expires: cannot read 'soon'"),
         ({"header": "no colon"}, "^header: cannot read 'no colon'"),
-        ({"output": "pages.txt"}, "unknown ending"),
         ({"output": {"pages.jsonl": "some"}}, "^output.*should be 'auto', 'pages', 'items'"),
         ({"spider": "nobody"}, "no spider nobody"),
         ({"field": {"price": {"css": ".price"}}}, "^field: price is {'css': '.price'}. Write a text"),
@@ -315,14 +314,26 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"extract": {"fields": {"title": "h1 @nonsense"}}}, "^extract: .*title"),
         ({"spider": object}, "is no spider. Pass a class that is derived from gossamer.Spider"),
         ({"config": "no.toml"}, "^config: there is no file no.toml"),
-        ({"processes": 2}, "^processes: a loop gets its pages from one process"),
         ({"resolve": {"a.test": "x"}}, "is not an IP address"),
-        ({}, "^127.0.0.1 is not on the public internet .* add allow_private=True, "),
     ],
 )
 def test_mistakes_are_named_as_the_program_wrote_them(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
+        gossamer.crawl("http://127.0.0.1/", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output": "pages.txt"}, "unknown ending"),
+        ({"processes": 2}, "^processes: a loop gets its pages from one process"),
+        ({}, "^127.0.0.1 is not on the public internet .* add allow_private=True, "),
+    ],
+)
+def test_mistakes_that_the_start_finds_are_named_in_the_same_way(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
         list(gossamer.crawl("http://127.0.0.1/", **options))
+    assert len(caught.traceback) < 7  # no calls of the thread in which the crawl runs
 
 
 def test_an_unknown_option_names_the_nearest() -> None:
