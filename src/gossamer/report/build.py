@@ -96,7 +96,7 @@ def _notes(sources: Sequence[RecordFile], store: PageStore) -> list[str]:
             raise BadInput(f"{source.path} has no records of pages ({source.first_error}). Name an output of a crawl.")
         if source.items and not store.added:
             raise BadInput(
-                f"{source.path} has {source.items:,} items and no pages. Name an output that has pages (--pages)."
+                f"{source.path} has items and no pages ({source.items:,}). Name an output that has pages (--pages)."
             )
         if source.unreadable:
             lines = "1 line" if source.unreadable == 1 else f"{source.unreadable:,} lines"

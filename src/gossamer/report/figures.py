@@ -35,6 +35,8 @@ _LABELS = 6
 _TIME_EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _SIZE_EDGES = (0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7)
 _PERCENTS = (50, 90, 95, 99)
+_FEW = 20
+"""Fewer responses have only a median and a slowest one: a share of 99 % of them says nothing."""
 _DEPTHS_SHOWN = 20
 
 
@@ -152,7 +154,7 @@ def _add_distributions(store: PageStore, figures: Figures) -> None:
     figures.sizes = _histogram(store, "bytes", "outcome = 0 AND bytes IS NOT NULL", _SIZE_EDGES, bytes_text)
     timed = "FROM pages WHERE status > 0 AND seconds IS NOT NULL"
     count = store.value(f"SELECT count(*) {timed}")
-    for percent in _PERCENTS if count else ():
+    for percent in _PERCENTS[: None if count >= _FEW else bool(count)]:
         place = min(count - 1, count * percent // 100)
         sql = f"SELECT seconds {timed} ORDER BY seconds LIMIT 1 OFFSET ?"
         figures.percentiles.append((percent, store.value(sql, (place,))))

@@ -32,6 +32,8 @@ MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 """Control characters and those that change the direction of the text around them."""
+_HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
+"""URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
 _URL_CHARACTERS = 150
 _TEXT_CHARACTERS = 300
 """Characters that the page shows of a URL and of another text. May be changed freely: CSV files have all of them."""
@@ -177,7 +179,7 @@ def _link(url: str, only_host: str = "") -> Markup:
     if len(text) > _URL_CHARACTERS:
         text = f"{text[: _URL_CHARACTERS - 40]}…{text[-39:]}"
     shown = escape(_shown(text))
-    if not url.lower().startswith(("http://", "https://")):
+    if not _HREF.fullmatch(url):
         return Markup('<bdi class="url">{}</bdi>').format(shown)
     return Markup('<a class="url" rel="noreferrer nofollow noopener" href="{}">{}</a>').format(url, shown)
 

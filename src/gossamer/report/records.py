@@ -7,12 +7,10 @@ order every time, because the report reads it twice and numbers the pages by the
 
 import base64
 import binascii
-import gzip
-import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import msgspec
 import zstandard
@@ -20,12 +18,10 @@ import zstandard
 from gossamer.errors import BadInput
 from gossamer.extract.encoding import decode
 from gossamer.model.record import PageRecord, RecordLink, RedirectHop
-from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
+from gossamer.sinks.framing import PlainLines
 from gossamer.sinks.open import CSV
-from gossamer.sinks.read import TORN, Source
+from gossamer.sinks.read import TORN, Source, whole_units
 
-_BUFFER_BYTES = 1 << 20
-"""Bytes that are decompressed ahead. Free to change."""
 _SHOWN_CHARACTERS = 200
 """Characters of an error's text that are kept. Free to change."""
 _LINES = frozenset({".jsonl", ".jsonl.gz", ".jsonl.zst"})
@@ -93,8 +89,7 @@ class RecordFile:
         self.torn = False
         """True: the end is incomplete, because the file is being written or its writer was killed."""
         try:
-            with path.open("rb") as stream:
-                self._magic = stream.read(8)
+            path.open("rb").close()
             self._source = Source(path)
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}. Name a file with the records of a crawl.") from None
@@ -114,7 +109,7 @@ class RecordFile:
                     self.items += 1
                 else:
                     self._count_unreadable("a record without a URL")
-        except (OSError, zstandard.ZstdError, zlib.error) as error:
+        except (OSError, EOFError, zstandard.ZstdError, zlib.error) as error:
             raise BadInput(f"{self.path}: {error}") from error
 
     def _converted_pages(self) -> Iterator[PageFacts]:
@@ -135,37 +130,17 @@ class RecordFile:
         self.first_error = self.first_error or error[:_SHOWN_CHARACTERS]
 
     def _pages_of_lines(self) -> Iterator[PageFacts]:
-        with self._open() as stream:
-            try:
-                yield from self._lines(stream)
-            except EOFError:  # a gzip file whose last member is incomplete
-                self.torn = True
-        if self._is_zstd():
-            size = self.path.stat().st_size
-            with self.path.open("rb") as file:
-                self.torn = ZstdFrames().tail(file.fileno(), 0, size, verify=False).end < size
+        self._source.lacks.clear()
+        with self.path.open("rb") as stream:
+            yield from self._lines(whole_units(self._source, stream, PlainLines()))
+        self.torn = bool(self._source.lacks[TORN])
 
     def _lines(self, stream: BinaryIO) -> Iterator[PageFacts]:
         for number, line in enumerate(stream, 1):
             try:
                 page = _line.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                if not line.endswith(b"\n"):
-                    self.torn = True
-                elif line.strip():
+                if line.strip():
                     self._count_unreadable(f"line {number}: {error}")
             else:
                 yield page
-
-    def _open(self) -> BinaryIO:
-        """Return the decompressed content."""
-        if self._magic.startswith(GZIP_MAGIC):
-            return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.open(self.path, "rb")), _BUFFER_BYTES))
-        file = self.path.open("rb")
-        if not self._is_zstd():
-            return file
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader), _BUFFER_BYTES))
-
-    def _is_zstd(self) -> bool:
-        return self._magic.startswith(ZSTD_MAGIC) or self._magic[1:4] == ZSTD_SKIPPABLE_MAGIC_REST

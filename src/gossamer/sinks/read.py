@@ -123,7 +123,7 @@ class _Part(io.RawIOBase):
         return len(part)
 
 
-def _whole_units(source: Source, stream: BinaryIO, plain: Framing) -> BinaryIO:
+def whole_units(source: Source, stream: BinaryIO, plain: Framing) -> BinaryIO:
     """Return the decompressed contents of a file without its torn tail. `plain`: framing if it is not compressed."""
     magic = stream.read(4)
     framing = plain
@@ -157,12 +157,12 @@ def read_lines(lines: Iterator[bytes], name: str) -> Iterator[Output]:
 
 def _json_lines(source: Source) -> Iterator[Output]:
     with source.path.open("rb") as stream:
-        yield from read_lines(_whole_units(source, stream, PlainLinesFraming()), source.name)
+        yield from read_lines(whole_units(source, stream, PlainLinesFraming()), source.name)
 
 
 def _warc(source: Source) -> Iterator[Output]:
     with source.path.open("rb") as stream:
-        foreign = yield from read_pages(_whole_units(source, stream, WarcRecords()))
+        foreign = yield from read_pages(whole_units(source, stream, WarcRecords()))
     if foreign:
         source.lacks[FOREIGN] += foreign
 

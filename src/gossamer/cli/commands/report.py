@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from gossamer.cli import options, terminal
+from gossamer.cli.summary import counted
 from gossamer.errors import BadInput
 from gossamer.report.build import make_report
 
@@ -74,7 +75,7 @@ def report(
     elif not quiet:
         for note in made.notes:
             terminal.say(note)
-        terminal.print_result(f"{figures.pages:,} pages, {figures.failed:,} failed: {output}")
+        terminal.print_result(f"{counted(figures.pages, 'page')}, {figures.failed:,} failed: {output}")
 
 
 def _show_progress(step: str, pages: int) -> None:
