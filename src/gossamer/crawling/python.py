@@ -350,7 +350,7 @@ class _Control:
         self.was_interrupted = False
 
     def say(self, sentence: str) -> None:
-        log.warning("%s", sentence)
+        log.warning("%s", in_python_words(sentence))
 
     def update(self, snapshot: Snapshot) -> None:
         """Do nothing: a program counts its own pages."""
@@ -419,7 +419,7 @@ def _result(found: CrawlResult) -> Result:
         bytes=found.tally.bytes,
         seconds=found.seconds,
         outputs=found.outputs,
-        notes=tuple(found.notes),
+        notes=tuple(map(in_python_words, found.notes)),
     )
 
 
