@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench chaos scale politeness hostile soak docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -31,6 +31,9 @@ test: setup check  ## All tests, on real servers.
 	bash tests/servers/install
 	$(BIN)/pytest
 	bash tests/servers/wheel
+
+bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
+	$(BIN)/python -m bench.text $(ARGS)
 
 bench: setup  ## The comparison table, from one run.
 	bash bench/install

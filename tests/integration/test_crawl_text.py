@@ -62,6 +62,7 @@ async def test_a_page_beyond_a_limit_has_a_record_with_the_reason(tmp_path: Path
     assert (huge.content.error, huge.content.markdown) == (reason, None)
     assert record(crawled, "/").content.markdown
     assert crawled.summary.tally.no_content == {reason: 1}
+    assert f"\n  without text: {reason} 1\n" in f"{crawled.summary.as_text()}\n"
 
 
 async def test_chunks_are_items(tmp_path: Path) -> None:

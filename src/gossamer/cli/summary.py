@@ -202,6 +202,7 @@ class Summary(CrawlResult):
             "queued": total.queued + total.later if total else None,  # `later`: those that wait for a retry
             "retries": self.tally.retries,
             "items": self.tally.items,
+            "without_text": self.tally.no_content,
             "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
             "seconds": round(self.seconds, 3),
@@ -250,6 +251,8 @@ class Summary(CrawlResult):
                 lines.append(f"  pages are in {', '.join(written)}")
         if self.report:
             lines.append(f"  the report is {self.report}")
+        if tally.no_content:
+            lines.append(f"  without text: {reason_counts(tally.no_content)}")
         if not self.already_finished:
             lines += [f"  {line}" for line in rule_lines(tally.rules)]
         if self.missing_records:

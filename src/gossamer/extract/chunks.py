@@ -100,40 +100,66 @@ def _pieces(blocks: Sequence[Block], limit: int) -> Iterator[str]:
 
 def _cut(text: str, limit: int) -> list[str]:
     """Cut a text between its lines; a line that is too long, between words. At least one piece is returned."""
-    pieces: list[str] = []
-    lines: list[str] = []
-    length = 0
-    opening: list[str] = []  # repeated at the beginning of each piece: the fence of code, or the header of a table
-    closing = ""  # added to the end of each piece: the fence of code
-    previous = ""
-    for line in _short_lines(text, limit):
-        if lines and length + 1 + len(line) + (1 + len(closing) if closing else 0) > limit and lines != opening:
-            pieces.append("\n".join([*lines, closing] if closing else lines))
-            lines = list(opening)
-            length = sum(map(len, lines)) + max(0, len(lines) - 1)
-        length += len(line) + (1 if lines else 0)
-        lines.append(line)
-        fence = _FENCE.fullmatch(line)
-        if fence is not None and closing and line.strip() == closing.strip():
-            opening, closing = [], ""
-        elif fence is not None and not closing:
-            opening, closing = [line], line[: fence.start(1)] + fence[1]
-        elif not closing:
-            if _RULE.fullmatch(line) and 4 * (len(previous) + len(line)) < limit:
-                opening = [previous, line]
-            elif opening and "|" not in line[: len(line) - len(line.lstrip()) + 1]:
-                opening = []
-        previous = line
-    pieces.append("\n".join(lines))
-    return [piece.strip("\n") for piece in pieces if piece.strip()] or [""]
-
-
-def _short_lines(text: str, limit: int) -> Iterator[str]:
-    """Yield lines that leave room for a fence or a header beside them."""
-    longest = limit // 2
+    cutter = _Cutter(limit)
     for line in text.split("\n"):
-        while len(line) > longest:
-            at = line.rfind(" ", longest // 2, longest) + 1 or longest
-            yield line[:at].rstrip()
+        cutter.add(line)
+    return cutter.pieces()
+
+
+class _Cutter:
+    """Collects lines into pieces of limited length, each of which is Markdown of its own."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._lines: list[str] = []
+        self._length = 0
+        self._opening: list[str] = []
+        """Repeated at the beginning of each piece: the fence of code, or the header of a table."""
+        self._closing = ""
+        """Added to the end of each piece: the fence of code."""
+        self._previous = ""
+
+    def add(self, line: str) -> None:
+        """Add a line. One that fits into no piece is cut between words."""
+        reserved = sum(len(opening) + 1 for opening in self._opening) + (1 + len(self._closing) if self._closing else 0)
+        room = self._limit - reserved
+        while len(line) > room:
+            if self._lines != self._opening:
+                self._end_piece()
+            at = line.rfind(" ", room // 2, room) + 1 or room
+            self._append(line[:at].rstrip() if not self._closing else line[:at])
             line = line[at:]
-        yield line
+        closing = 1 + len(self._closing) if self._closing else 0
+        if self._length + 1 + len(line) + closing > self._limit and self._lines != self._opening:
+            self._end_piece()
+        self._append(line)
+        self._note(line)
+
+    def pieces(self) -> list[str]:
+        """Return all pieces."""
+        self._pieces.append("\n".join(self._lines))
+        return [piece.strip("\n") for piece in self._pieces if piece.strip()] or [""]
+
+    def _append(self, line: str) -> None:
+        self._length += len(line) + (1 if self._lines else 0)
+        self._lines.append(line)
+
+    def _end_piece(self) -> None:
+        self._pieces.append("\n".join([*self._lines, self._closing] if self._closing else self._lines))
+        self._lines = list(self._opening)
+        self._length = sum(map(len, self._lines)) + max(0, len(self._lines) - 1)
+
+    def _note(self, line: str) -> None:
+        """Remember whether the line begins or ends code or a table."""
+        fence = _FENCE.fullmatch(line)
+        if fence is not None and self._closing and line.strip() == self._closing.strip():
+            self._opening, self._closing = [], ""
+        elif fence is not None and not self._closing and 4 * len(line) < self._limit:
+            self._opening, self._closing = [line], line[: fence.start(1)] + fence[1]
+        elif not self._closing:
+            if _RULE.fullmatch(line) and 4 * (len(self._previous) + len(line)) < self._limit:
+                self._opening = [self._previous, line]
+            elif self._opening and not line.lstrip().startswith("|"):
+                self._opening = []
+        self._previous = line

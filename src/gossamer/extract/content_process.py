@@ -31,7 +31,7 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 holds such a reply in memory."""
 _WATCH_SECONDS = 0.05
 """Interval at which the memory is measured. May be changed: a page may exceed its limit for so long."""
-_NICENESS = 5
+_NICENESS = 10
 """Lower priority than the fetching processes, so that these keep their pace. May be changed, within 0 to 19."""
 _HEADER = struct.Struct("!I")
 
@@ -92,6 +92,8 @@ def main() -> None:
     _end_with_parent(limits.parent)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
+        if sys.platform == "linux":  # a process that fetches need not wait for the end of this one's time slice
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.setrecursionlimit(10_000)  # trees are at most 256 levels deep, a few frames for each
 

@@ -62,3 +62,18 @@ def test_a_table_that_is_cut_repeats_its_header() -> None:
 def test_a_word_longer_than_a_chunk_is_cut() -> None:
     found = chunks(200, f"<html><body><main><p>{'x' * 1000} {SENTENCE * 5}</p></main></body></html>")
     assert sum(chunk.body.count("x") for chunk in found) == 1000
+
+
+@pytest.mark.parametrize("limit", [200, 500])
+def test_a_paragraph_is_cut_between_words_and_only_there(limit: int) -> None:
+    words = [f"word{number}" for number in range(500)]
+    found = chunks(limit, f"<html><body><main><p>{' '.join(words)}</p></main></body></html>")
+    assert [word for chunk in found for word in chunk.body.split(" ")] == words
+
+
+def test_a_line_of_code_longer_than_a_chunk_keeps_every_character() -> None:
+    line = " ".join(f"f({number})" for number in range(300))
+    found = chunks(250, f"<html><body><main><p>{SENTENCE * 9}</p><pre>{line}</pre></main></body></html>")
+    code = [chunk.body for chunk in found if "f(" in chunk.body]
+    assert all(len(body) <= 250 for body in code)
+    assert "".join(body.replace("```", "").strip("\n") for body in code) == line
