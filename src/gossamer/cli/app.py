@@ -45,6 +45,10 @@ COMMANDS = {
     "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
     "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
     "migrate": ("migrate:app", "Import what another crawler left: the queue of scrapy-redis."),
+    "extract": (
+        "extract:extract",
+        "Try extraction rules on one page: show the items and, for each field, what was found.",
+    ),
     "text": ("text:text", "Extract the main content of pages, as Markdown or text, from the records of a crawl."),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
