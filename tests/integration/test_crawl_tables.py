@@ -118,6 +118,19 @@ def test_another_output_of_a_finished_crawl_is_made_without_fetching(web: FakeWe
     assert piped.stdout == (tmp_path / "pages.jsonl").read_text()
 
 
+def test_pages_and_items_of_two_outputs_are_joined_in_a_later_one(web: FakeWeb, tmp_path: Path) -> None:
+    fields = ["--field", "title=h1"]
+    first = gossamer("crawl", *flags(web), *fields, "-o", "items.csv", "-o", "pages.jsonl", "--pages", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "pages are in pages.jsonl\n  items are in items.csv\n" in first.stdout
+    later = gossamer("crawl", *flags(web), *fields, "-o", "all.sqlite", "--items", "--pages", cwd=tmp_path)
+    assert "Exported 60 pages and 60 items from pages.jsonl and items.csv to all.sqlite." in later.stdout
+    urls = set(graph(web.site))
+    assert {url for (url,) in sqlite_rows(tmp_path / "all.sqlite", "SELECT url FROM pages")} == urls
+    assert {url for (url,) in sqlite_rows(tmp_path / "all.sqlite", "SELECT page_url FROM items")} == urls
+    assert "items are in items.csv" in later.stdout
+
+
 def test_an_output_that_cannot_be_made_says_why(web: FakeWeb, tmp_path: Path) -> None:
     assert gossamer("crawl", *flags(web), "-o", "pages.jsonl", cwd=tmp_path).returncode == 0
     items = gossamer("crawl", *flags(web), "-o", "items.csv", "--items", cwd=tmp_path)

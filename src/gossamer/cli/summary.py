@@ -246,9 +246,12 @@ class Summary(CrawlResult):
             if not self.finished:
                 lines.append(f"  still queued: {total.queued + total.later:,}")
         if not self.unwritten:
-            written = [without_passwords(path) for path in self.outputs if path != "-"]
+            written = [path for path in self.outputs if path != "-"]
             if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
-                lines.append(f"  pages are in {', '.join(written)}")
+                for kind, wants_items in (("pages", False), ("items", True)):
+                    paths = [path for path in written if (path in self.item_outputs) is wants_items]
+                    if paths:
+                        lines.append(f"  {kind} are in {without_passwords(', '.join(paths))}")
         if self.report:
             lines.append(f"  the report is {self.report}")
         if tally.no_content:

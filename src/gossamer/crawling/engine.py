@@ -25,7 +25,7 @@ from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
-from gossamer.sinks.open import check_outputs
+from gossamer.sinks.open import check_outputs, kind_of
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
 from gossamer.wiring.plan import Plan, check_settings, make_plan
@@ -65,6 +65,8 @@ class CrawlResult:
     """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
     """Sentences at the end of the summary."""
+    item_outputs: tuple[str, ...] = ()
+    """Those of the outputs that take only items."""
     report: str = ""
     """Page about the crawl that was written. Empty: none."""
 
@@ -142,6 +144,7 @@ async def run_crawl(
             result = await _Crawling(settings, plan, frontier, address, observer, control, reader).run(fresh=fresh)
         finally:
             await frontier.close()
+    result.item_outputs = (*result.item_outputs, *_item_outputs(settings))
     if report is not None:
         await _add_report(result, report)
     return result
@@ -212,6 +215,7 @@ class _Crawling:
         note = read_note(self.settings.data_dir, crawl_id)
         outputs = _existing(note.outputs) if note else ()
         result = CrawlResult(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
+        result.item_outputs = _existing(note.item_outputs) if note else ()
         try:
             await finish_outputs(self.settings)
         except SinkError as error:
@@ -224,13 +228,20 @@ class _Crawling:
     async def _make_later_outputs(self, result: CrawlResult, note: CrawlNote) -> None:
         """Make the outputs that are named now for the first time, from those that the finished crawl has."""
         crawl = FinishedCrawl(result.crawl_id, note.outputs, table_options(self.settings))
-        later = await make_outputs(self.settings.crawl.output, crawl, say=self.observer.say)
+        # The file for a report is in the data directory; the report has sentences of its own about it.
+        own = _absolute(str(self.settings.data_dir)) + os.sep
+        private = [output for output in self.settings.crawl.output if _absolute(output.path).startswith(own)]
+        named = [output for output in self.settings.crawl.output if output not in private]
+        await make_outputs(private, crawl, say=self.observer.say)
+        later = await make_outputs(named, crawl, say=self.observer.say)
         result.outputs = (*result.outputs, *later.made)
         result.notes += later.notes
         result.unwritten = result.unwritten or later.failed
         if later.made:
             outputs = (*note.outputs, *(_absolute(path) for path in later.made if path != "-"))
-            write_note(self.settings.data_dir, msgspec.structs.replace(note, outputs=outputs))
+            with_items = (*note.item_outputs, *map(_absolute, _item_outputs(self.settings)))
+            note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
+            write_note(self.settings.data_dir, note)
 
     async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
         """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
@@ -314,9 +325,16 @@ class _Crawling:
             terms=self.plan.terms,
             spider=self.plan.spider,
             outputs=tuple(map(_absolute, self.settings.crawl.output_paths)),
+            item_outputs=tuple(map(_absolute, _item_outputs(self.settings))),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
         )
+
+
+def _item_outputs(settings: Settings) -> tuple[str, ...]:
+    """Return those of the outputs that take only items."""
+    tables = table_options(settings)
+    return tuple(output.path for output in settings.crawl.output if kind_of(output, tables) == "items")
 
 
 def _absolute(path: str) -> str:

@@ -10,13 +10,15 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.model.record import Destination
+from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, ending_of, is_url, kind_of, local_path
+from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
 
@@ -107,22 +109,54 @@ def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, s
         kind_of(output, crawl.tables), crawl.tables.csv_guard, crawl.crawl_id, check, needs_records=True
     )
     ending = ".jsonl" if output.path == "-" else ending_of(output.path)
-    problems: list[str] = []
-    for path in sorted(crawl.outputs, key=_rank):
-        if path == "-":
-            problems.append("standard output is gone")
-            continue
-        with tempfile.TemporaryDirectory(prefix="gossamer-export-") as folder:
+    with ExitStack() as folders:
+        sources, problems = _open_sources(crawl, folders)
+        if options.records == "all" and crawl.tables.has_items:
+            sources = _with_pages_and_items(sources, options)
+        for source in sources:
+            if source.path.stat().st_size >= _LARGE_BYTES:
+                say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
+            folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
             try:
-                source = open_source(path, Path(folder))
-                if source.path.stat().st_size >= _LARGE_BYTES:
-                    say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
                 done = export_to(source, output.path, ending, options, Path(folder), replace=True)
             except BadInput as error:
                 problems.append(error.detail)
                 continue
-        return done.sentences(source.name, output.path)
+            if options.records == "all" and crawl.tables.has_items and not done.items:
+                done.losses.append("There are no items: no other output of the crawl has them.")
+            return done.sentences(source.name, output.path)
     raise BadInput("; ".join(problems or ["the crawl has no other output"]))
+
+
+def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source], list[str]]:
+    """Return the outputs of the crawl that can be read, the best first, and why others cannot."""
+    sources: list[Source] = []
+    problems: list[str] = []
+    for path in sorted(crawl.outputs, key=_rank):
+        folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
+        try:
+            if path == "-":
+                raise BadInput("standard output is gone")
+            sources.append(open_source(path, Path(folder)))
+        except BadInput as error:
+            problems.append(error.detail)
+    return sources, problems
+
+
+def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> list[Source]:
+    """Return the sources with one before them that has both pages and items, if no single one has both."""
+    first: dict[type, Source] = {}
+    for source in sources:
+        with contextlib.suppress(BadInput):
+            for number, output in enumerate(source.outputs()):
+                first.setdefault(type(output.record), source)
+                if len(first) == 2:
+                    break
+                if number % 1000 == 0:
+                    options.on_progress(0)
+    if len(first) == 2 and first[PageRecord] is not first[ItemRecord]:
+        return [JoinedSource(first[PageRecord], first[ItemRecord]), *sources]
+    return list(sources)
 
 
 def _has_content(path: Path) -> bool:

@@ -332,7 +332,7 @@ class _Export:
         if lacks[read.TORN]:
             losses.append(f"The end of {name} is left out: a record that is not written completely.")
         for kind, count in self._left_out.items():
-            if count:
+            if count and self._options.records == "auto":
                 losses.append(f"{_counted(count, kind)} left out: this file has {self._kind} only.")
         if lacks[read.FOREIGN]:
             count = lacks[read.FOREIGN]
@@ -340,10 +340,10 @@ class _Export:
         if lost["bodies"]:
             losses.append(f"{_counted(lost['bodies'], 'pages')} without the body: a CSV file has none.")
         if lacks[read.BODIES] and self._kind != "items":
-            losses.append(f"{_counted(lacks[read.BODIES], 'pages')} without the body: {name} has none.")
+            losses.append(f"{_counted(lacks[read.BODIES], 'pages')} without the body, which is not in {name}.")
         if lost["rebuilt"]:
             responses = _counted(lost["rebuilt"], "responses")
-            losses.append(f"{responses} rebuilt from records: {name} does not have the exact bytes.")
+            losses.append(f"{responses} rebuilt from records: the exact bytes are not in {name}.")
         if lost["requests"]:
             losses.append(f"{_counted(lost['requests'], 'pages')} without the request headers: no response came.")
         if lost["wires"]:
@@ -359,9 +359,11 @@ class _Export:
         lacks, losses = self._source.lacks, self._exported.losses
         if lacks[read.ORIGIN] and self._ending not in (CSV, JSON):
             items = _counted(lacks[read.ORIGIN], "items")
-            losses.append(f"{items} with empty crawlid, request_id and so on: {name} has only their fields.")
+            losses.append(f"{items} with empty crawlid, request_id and so on, which are not in {name}.")
         if lacks[read.TYPES] and self._ending != CSV:
-            losses.append(f"{_counted(lacks[read.TYPES], 'items')} with text for numbers: {name} has no types.")
+            losses.append(
+                f"{_counted(lacks[read.TYPES], 'items')} with text for numbers: there are no types in {name}."
+            )
         if OTHER_FIELDS in self._survey.columns:
             losses.append(f"There are too many different fields for columns; some are in {OTHER_FIELDS}.")
 

@@ -73,6 +73,22 @@ class Source:
             raise BadInput(f"{self.name}: {exc}") from exc
 
 
+class JoinedSource(Source):
+    """The pages of one output and the items of another."""
+
+    def __init__(self, pages: Source, items: Source) -> None:
+        super().__init__(pages.path, ending=pages.ending, name=f"{pages.name} and {items.name}")
+        self._parts = ((pages, PageRecord), (items, ItemRecord))
+
+    def outputs(self) -> Iterator[Output]:
+        self.lacks.clear()
+        for source, kind in self._parts:
+            for output in source.outputs():
+                if isinstance(output.record, kind):
+                    yield output
+            self.lacks += source.lacks
+
+
 def _ending_of_file(path: Path) -> str:
     try:
         return ending_of(str(path))

@@ -93,6 +93,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     spider: str
     outputs: tuple[str, ...]
     """Absolute paths, URLs, or - for standard output."""
+    item_outputs: tuple[str, ...] = ()
+    """Those of the outputs that take only items."""
     resolve: dict[str, str] = {}
     """DNS overrides of the crawl (--resolve)."""
     ca_file: str = ""
