@@ -130,7 +130,8 @@ def _serve(
             del data
             framed = frame(reply)
             if len(framed) > MAX_REPLY_BYTES:
-                framed = frame(ContentReply(PageContent(error=ContentError.MEMORY)))
+                reply = ContentReply(PageContent(error=ContentError.MEMORY))
+                framed = frame(reply)
         signal.setitimer(signal.ITIMER_PROF, 0)
         is_last = memory.has_grown
         target.write(frame(msgspec.structs.replace(reply, is_last=True)) if is_last else framed)

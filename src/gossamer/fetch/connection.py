@@ -269,8 +269,9 @@ class HttpConnection(asyncio.Protocol):
         """End the current request with a complete response."""
         self._reader = None
         self.served += 1
-        if self._held_bytes:
-            held, self._held_bytes, reader.complete_bytes = self._held_bytes, 0, reader.body_bytes
+        if self._held_bytes:  # 0: the body came with the head, and is too short to be counted
+            held, self._held_bytes = self._held_bytes, 0
+            reader.complete_bytes = reader.body_bytes
             self._budget.complete(self, held, reader.complete_bytes)
         self.resume()
         if self._session is not None:
@@ -442,7 +443,7 @@ class ConnectionPool:
         for connection in gone:
             self._close_idle(connection)
         if gone and self._waiting:
-            self._wake()
+            self._wake()  # one is enough: callers wait only where no idle connection could make room for them
         return bool(self._idle_in_order)
 
     def close_idle(self) -> None:

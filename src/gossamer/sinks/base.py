@@ -2,6 +2,8 @@
 
 A new sink must keep these promises, on which commits rely: a batch is durable when `write` returns, because its
 requests are marked as done after that and never fetched again; and a batch that `write` refused may be written again.
+Safe to change: which of several errors `Fanout` raises, and how it remembers who has a batch, as long as no sink gets a
+batch twice.
 """
 
 import asyncio

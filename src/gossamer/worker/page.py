@@ -248,7 +248,7 @@ class PageReader:
             if wants_links:
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding)
         if context.terms.content is not None and is_html(decoded.content_type, fetched.body):
-            attempt.content_encoding = decoded.encoding
+            attempt.content_encoding = decoded.encoding  # the fetcher extracts the content later, with this
         record = page_record(
             attempt,
             fetched,
@@ -300,6 +300,7 @@ class PageReader:
         except (Exception, SystemExit) as error:  # also sys.exit() in a spider: it must not end the worker
             self._report_broken(attempt, spider, error)
             self._tally.fail("spider_error")
+            # The record is in `finished.outputs` already.
             page.record.success, page.record.reason = False, "spider_error"
             page.record.exception = record_text(error, home_of(spider))[:EXCEPTION_CHARACTERS]
             finished.settlement.outcome, finished.settlement.reason = Outcome.FAILED, "spider_error"
@@ -340,6 +341,7 @@ class PageReader:
         return _batch_of(attempt, follow, drops, self._spiders)
 
     def _report_unknown(self, sender: str, spider: str) -> None:
+        """Report a missing spider. `begin` says each condition once, however often it is called."""
         if len(self._unknown) < _MAX_UNKNOWN_SPIDERS:
             self._unknown.add(spider)
         if spider in self._unknown:
@@ -383,6 +385,7 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
             _count(drops, DropReason.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
+        # Also where nothing is sent: the hrefs of the known links are remembered then.
         finished.on_links_added = _confirm_callback(context, links)
     if drops:
         finished.settlement.drops = drops

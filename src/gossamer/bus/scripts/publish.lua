@@ -3,8 +3,9 @@
 -- `gone` count, because existing topics have them. How many messages `shrink` deletes at once may be tuned.
 -- KEYS  1 the topic's stream  2 its facts: put (bytes ever appended), gone (bytes of them that were deleted)
 -- ARGV  1 the topic's name  2 the channel that wakes consumers  3 bytes that the topic may hold
---       4 1: kept until acknowledged, refused when full; 0: the oldest are deleted  5 ms that the latter are kept
---       then value, key ...
+--       4 1: messages are kept until they are acknowledged, and refused when the topic is full;
+--         0: the oldest are deleted when the topic is full
+--       5 where ARGV 4 is 0: milliseconds for which a message is kept  then value, key ...
 -- Returns {1, deleted messages that some group had not been given}, or {0, bytes held} when the topic is full and
 -- nothing was appended.
 local topic, channel, most, life = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
@@ -12,7 +13,7 @@ local until_acknowledged = ARGV[4] == "1"
 local stream, facts = KEYS[1], KEYS[2]
 local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate; StreamsBus's docstring names it)
 
--- The difference of the two, `put - gone`, is what the topic holds.
+-- `put - gone` is what the topic holds, or more: deleted messages are counted in `gone` only by update_gone.
 local known = redis.call("HMGET", facts, "put", "gone")
 local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
 
@@ -28,10 +29,16 @@ for at = 6, #ARGV, 2 do
   added_bytes = added_bytes + #ARGV[at] + #ARGV[at + 1] + ENTRY_BYTES
 end
 
+-- Whether the new messages do not fit. An empty topic takes any batch, or one that is larger than the topic would wait
+-- for ever.
+local function is_full()
+  return put - gone > 0 and put - gone + added_bytes > most
+end
+
 -- What acknowledging has deleted is looked up only when the topic seems to be full: nothing else depends on it.
-if until_acknowledged and put - gone > 0 and put - gone + added_bytes > most then
+if until_acknowledged and is_full() then
   update_gone()
-  if put - gone > 0 and put - gone + added_bytes > most then
+  if is_full() then
     redis.call("HSET", facts, "gone", string.format("%.0f", gone))
     return { 0, put - gone }
   end
@@ -48,7 +55,8 @@ for at = 6, #ARGV, 2 do
 end
 
 -- Deletes the oldest messages until the rest fits. How many that takes is not known, so it deletes one, and then more
--- each time; but not more than should suffice if the next ones are as large as the last. Returns how many it deleted.
+-- each time; but not more than should suffice if the next ones are as large as the last. The newest message always
+-- stays. Returns how many it deleted.
 local function shrink()
   local deleted, count = 0, 1
   update_gone()
@@ -81,10 +89,12 @@ local function count_unread(deleted)
   for _, row in ipairs(redis.call("XINFO", "GROUPS", stream)) do
     local group = pairs_to_table(row)
     local read = group["entries-read"]
-    if not read then -- not counted: the group has read nothing yet, or the server has lost count; then assume all
+    if not read then
+      -- The server does not know: the group has read nothing yet; or the server lost count, and then the group counts
+      -- as one that has read everything.
       read = group["last-delivered-id"] == "0-0" and 0 or added
     end
-    local missed = added - redis.call("XLEN", stream) - read
+    local missed = added - redis.call("XLEN", stream) - read -- all that were ever deleted, but for those it has read
     most_unread = math.max(most_unread, math.min(deleted, missed))
   end
   return most_unread

@@ -22,7 +22,8 @@ from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy, WhenBlacklisted
 from gossamer.wiring.service import ServiceContext
 
 app = typer.Typer(
-    help="Show and change how fast each domain is fetched, and which domains are blocked. A change takes a second.",
+    help="Show and change how fast each domain is fetched, and which domains are blocked. A change "
+    "takes effect within a second.",
     no_args_is_help=True,
     add_completion=False,
 )

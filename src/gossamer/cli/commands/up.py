@@ -140,8 +140,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 
 async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str]) -> None:
     """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service. `spiders`:
-    references to those of the workers; empty: all
-    that are installed."""
+    references to those of the workers; empty: all that are installed."""
     name = "gossamer up" if workers else "gossamer serve"
     async with contextlib.AsyncExitStack() as closing:
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
