@@ -186,7 +186,13 @@ class Page:
     def css(self, selector: str) -> SelectorList:
         """Return what a CSS selector matches; `::text` and `::attr(name)` select texts and attributes. Raises
         BadInput."""
-        return select_css(self._document.root if self._document else None, selector)
+        document = self._document
+        if document is None:
+            return select_css(None, selector)
+        root = document.root
+        if root is None:
+            self.record.extract_error = "too_complex"
+        return select_css(root, selector)
 
     @property
     def _encoding(self) -> str | None:

@@ -14,7 +14,7 @@ from gossamer.worker.context import Context
 from gossamer.worker.records import item_record
 
 _TOO_COMPLEX, _LIMIT = "too_complex", "limit"
-_ITEM_BYTES = 1000
+ITEM_BYTES = 1000
 """Approximate memory of an item besides the text of its values. Tuning only: more lets fewer pages wait for a slow
 output at once."""
 
@@ -42,7 +42,7 @@ def add_items(context: Context, document: HtmlDocument | None, finished: Finishe
     items = [Output(record=item_record(page, item)) for item in found.items]
     if items:
         finished.outputs = [*finished.outputs, *items]
-        finished.size += _ITEM_BYTES * len(items) + found.characters
+        finished.size += ITEM_BYTES * len(items) + found.characters
         tally.items += len(items)
     if counts:
         _count(rules, found, tally)

@@ -43,7 +43,7 @@ from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context
-from gossamer.worker.items import add_items
+from gossamer.worker.items import ITEM_BYTES, add_items
 from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page, Spider
@@ -308,7 +308,7 @@ class PageReader:
         self._tally.items += len(items)
         finished.outputs = [*finished.outputs, *items]
         finished.batches = batches
-        finished.size += batches_size(batches)
+        finished.size += batches_size(batches) + ITEM_BYTES * len(items)
         finished.settlement.drops = drops or None
         return True
 

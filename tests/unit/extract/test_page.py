@@ -174,6 +174,7 @@ def test_a_page_that_is_costly_to_parse_has_links_but_no_elements() -> None:
     found = page("<div>" * 20_000 + '<a href="/x">x</a>')
     assert [link.url for link in found.links] == ["https://shop.test/x"]
     assert not found.css("a")
+    assert found.record.extract_error == "too_complex"
 
 
 def test_links_are_read_only_when_they_are_asked_for() -> None:
