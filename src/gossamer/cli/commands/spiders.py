@@ -204,7 +204,7 @@ class Prompt:
         banner = self._banner()
         try:
             from IPython import start_ipython
-            from traitlets.config import Config
+            from IPython.terminal.ipapp import load_default_config
         except ImportError:
             with contextlib.suppress(ImportError):  # completion by the tabulator key, where Python has readline
                 import readline
@@ -214,7 +214,7 @@ class Prompt:
                 readline.parse_and_bind("tab: complete")
             python_prompt.interact(banner, local=self.names, exitmsg="")
             return
-        config = Config()
+        config = load_default_config()  # type: ignore[no-untyped-call]
         config.TerminalInteractiveShell.banner1 = ""
         config.TerminalInteractiveShell.banner2 = f"{banner}\n"
         config.TerminalIPythonApp.display_banner = True
