@@ -84,6 +84,8 @@ class Figures:
     skips: list[ReasonGroup] = field(default_factory=list)
     over_time: list[Bar] = field(default_factory=list)
     bucket_seconds: int = 0
+    requested: int = 0
+    """URLs that were requested: those with a response, and those that failed without one."""
     statuses: list[tuple[int, str, int]] = field(default_factory=list)
     """Status, phrase, number of URLs."""
     depths: list[Bar] = field(default_factory=list)
@@ -116,6 +118,7 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
     counts = dict(store.query("SELECT outcome, count(*) FROM pages GROUP BY outcome"))
     figures.pages, figures.failed, figures.skipped = counts.get(0, 0), counts.get(1, 0), counts.get(2, 0)
     figures.bytes = store.value("SELECT sum(bytes) FROM pages")
+    figures.requested = store.value("SELECT count(*) FROM pages WHERE status > 0 OR outcome = 1")
     figures.hosts = store.value("SELECT count(DISTINCT host) FROM pages")
     figures.listed = store.value("SELECT count(*) FROM listed")
     for table in tables.TABLES:

@@ -102,7 +102,8 @@ SKIPPED_PAGES = Table(
 STATUS_CODES = Table(
     "status-codes",
     (Column("status", "Status", Kind.NUMBER), Column("pages", "URLs", Kind.NUMBER)),
-    "SELECT status, count(*) AS pages FROM pages GROUP BY status ORDER BY pages DESC, status",
+    "SELECT status, count(*) AS pages FROM pages WHERE status > 0 OR outcome = 1 GROUP BY status"
+    " ORDER BY pages DESC, status",
     shown=20,
 )
 DEPTHS = Table(
