@@ -50,6 +50,22 @@ async def test_a_full_disk_takes_nothing_of_a_batch_and_all_of_it_later(small_di
     assert ids_in(path) == {"r1": 1, "r2": 1, "r3": 1}
 
 
+async def test_a_database_without_room_takes_nothing_of_a_batch_and_all_of_it_later(small_disk):
+    path, ballast = small_disk / "pages.sqlite", small_disk / "ballast"
+    ballast.write_bytes(os.urandom(600_000))
+    sink = Fanout(open_sinks([str(path)], spool_dir=small_disk / "spool"))
+    await sink.write([page("r1")])
+    batch = [page(name, os.urandom(150_000).hex()) for name in ("r2", "r3")]
+    for _ in range(2):
+        with pytest.raises(SinkFull, match="full"):
+            await sink.write(batch)
+        assert ids_in(path) == {"r1": 1}
+    ballast.unlink()
+    await sink.write(batch)
+    await sink.close()
+    assert ids_in(path) == {"r1": 1, "r2": 1, "r3": 1}
+
+
 async def test_a_parquet_file_without_room_keeps_its_spool(small_disk, tmp_path):
     pytest.importorskip("pyarrow")
     path, ballast = small_disk / "pages.parquet", small_disk / "ballast"

@@ -106,6 +106,21 @@ async def test_a_writer_killed_in_the_middle_of_a_write_leaves_a_tail_that_the_n
     assert set(found.values()) == {1}
 
 
+async def test_a_writer_killed_in_the_middle_of_a_transaction_leaves_what_was_durable(tmp_path):
+    path, spool = tmp_path / "pages.sqlite", tmp_path / "spool"
+    durable = set()
+    for generation in range(4):
+        durable.update(write_until_killed(path, spool, f"w{generation}", 100_000 * (generation + 1) + 1_234))
+    sink = Fanout(open_sinks([str(path)], spool_dir=spool))
+    await sink.write([page("last")])
+    await sink.close()
+    found = ids_in(path)
+    assert durable | {"last"} <= set(found)
+    assert len(durable) > 10
+    assert set(found.values()) == {1}
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["pages.sqlite"]
+
+
 def write_until_killed(path, spool, name, limit):
     """The ids that the writer called durable before a file reached `limit` bytes."""
     command = [sys.executable, str(WRITER), str(path), str(spool), name, "1000", "9000", "die-at-limit"]

@@ -77,7 +77,10 @@ async def crawl(url, spool, *ids):
     await sink.close()
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.warc.gz", "a.warc", "a.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.warc.gz", "a.warc", "a.parquet", "a.csv", "a.json", "a.sqlite"],
+)
 async def test_ftp_gets_the_file_and_a_second_run_adds_to_it(ftp, tmp_path, name):
     url = f"ftp://user:secret@127.0.0.1:{ftp.port}/new/folder/{name}"
     check_outputs([url])

@@ -69,7 +69,10 @@ class TableOptions:
 def item_fields(record: ItemRecord) -> dict[str, Any]:
     """Return the fields of an item, the URL of its page first."""
     item = record.item
-    return {PAGE_URL: item.get(PAGE_URL, record.url), **item}
+    fields = {PAGE_URL: record.url, **item}
+    if fields[PAGE_URL] is None:  # a spider's own
+        fields[PAGE_URL] = record.url
+    return fields
 
 
 # --- rows of CSV ------------------------------------------------------------------------------------------------------
