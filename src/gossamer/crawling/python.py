@@ -109,6 +109,8 @@ class Result:
     """Name of the crawl."""
     finished: bool
     """True: nothing is left to fetch. False: the program left the loop, or something else stopped the crawl."""
+    already_finished: bool
+    """True: an earlier call or command finished the crawl; this one fetched nothing. fresh=True crawls again."""
     pages: int
     """Number of pages that this program fetched."""
     failed: Mapping[str, int]
@@ -150,9 +152,7 @@ class Crawler:
                 raise BadInput("no URL is given. Try gossamer.crawl('https://example.com')")
             for url in urls:
                 if not isinstance(url, str):
-                    raise BadInput(
-                        f"{url!r:.200} is no URL. Write texts: gossamer.crawl('https://a.test', 'https://b.test')"
-                    )
+                    raise BadInput(f"{url!r:.200} is no URL. Write texts; the URLs of a list: gossamer.crawl(*urls)")
             self._settings, self._temporary = _settings(given)
             self._crawl_id: str | None = given.get("crawl_id")
             # Only for its checks: the thread makes another one, with the URLs of all sources.
@@ -412,6 +412,7 @@ def _result(found: CrawlResult) -> Result:
     return Result(
         crawl_id=found.crawl_id,
         finished=found.finished,
+        already_finished=found.already_finished,
         pages=found.tally.pages,
         failed=dict(total.failed if total else found.tally.failed),
         dropped=dict(total.dropped if total else found.tally.dropped),

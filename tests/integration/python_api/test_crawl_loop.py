@@ -344,3 +344,13 @@ def test_an_unknown_option_names_the_nearest() -> None:
 def test_no_url_is_an_error_at_once() -> None:
     with pytest.raises(BadInput, match="no URL is given"):
         gossamer.crawl()
+    with pytest.raises(BadInput, match=r"gossamer.crawl\(\*urls\)"):
+        gossamer.crawl(["http://a.test/"])  # type: ignore[arg-type]
+
+
+def test_a_finished_crawl_says_so(web: FakeWeb) -> None:
+    options = fast(web, output="titles.csv", field={"title": "title"})
+    assert not gossamer.crawl(*web.seeds(), **options).run().already_finished
+    again = gossamer.crawl(*web.seeds(), **options).run()
+    assert (again.already_finished, again.pages) == (True, 0)
+    assert Path("titles.csv").read_text().count("\n") == 1 + len(graph(web.site))
