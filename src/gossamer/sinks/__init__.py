@@ -1,1 +1,1 @@
-"""Outputs for records: JSON Lines, WARC, Parquet, standard output, remote files, and the bus."""
+"""Outputs for records: JSON Lines, CSV, JSON, SQLite, WARC, Parquet, standard output, remote files, and the bus."""
