@@ -57,8 +57,7 @@ def test_pages_become_items_in_their_order(records: Path) -> None:
     done = text(records.parent, "pages.jsonl", "-o", "out.jsonl", "-o", "out.csv")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "The content of 20 pages is in out.jsonl, out.csv.\n  without content: cpu_limit 1\n"
-        "  records that are no HTML page: 3\n"
+        "The content of 20 pages is in out.jsonl, out.csv.\n  without content: cpu_limit 1\n  other records: 3\n"
     )
     found = list(read_records(records.parent / "out.jsonl"))
     assert all(isinstance(one, ItemRecord) for one in found)
@@ -87,7 +86,7 @@ def test_chunks_go_to_standard_output(records: Path) -> None:
     chunks = [json.loads(line)["item"] for line in done.stdout.splitlines()]
     assert done.stderr.startswith("The content of 20 pages is in standard output.")
     assert all(len(chunk["markdown"]) <= 200 for chunk in chunks if "error" not in chunk)
-    assert {chunk["chunks"] for chunk in chunks if "error" not in chunk} == {3}
+    assert {chunk["chunks"] for chunk in chunks if "error" not in chunk} == {2}
 
 
 @pytest.mark.parametrize(
@@ -141,3 +140,14 @@ def test_an_empty_input_makes_an_empty_output(tmp_path: Path) -> None:
     (tmp_path / "pages.jsonl").write_bytes(b"")
     assert text(tmp_path, "pages.jsonl", "-o", "out.jsonl").returncode == 0
     assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
+def test_without_the_extra_the_command_says_what_to_install(records: Path) -> None:
+    program = (
+        "import sys; sys.modules['trafilatura'] = None; from gossamer.__main__ import main; "
+        "sys.argv = ['gossamer', 'text', 'pages.jsonl', '-o', 'out.jsonl']; sys.exit(main())"
+    )
+    done = subprocess.run([python(), "-c", program], cwd=records.parent, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "pip install 'gossamer-crawl[text]'" in done.stderr
+    assert not (records.parent / "out.jsonl").exists()

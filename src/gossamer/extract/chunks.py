@@ -122,15 +122,17 @@ class _Cutter:
 
     def add(self, line: str) -> None:
         """Add a line. One that fits into no piece is cut between words."""
-        reserved = sum(len(opening) + 1 for opening in self._opening) + (1 + len(self._closing) if self._closing else 0)
-        room = self._limit - reserved
-        while len(line) > room:
-            if self._lines != self._opening:
-                self._end_piece()
-            at = line.rfind(" ", room // 2, room) + 1 or room
-            self._append(line[:at].rstrip() if not self._closing else line[:at])
-            line = line[at:]
         closing = 1 + len(self._closing) if self._closing else 0
+        room = self._limit - sum(len(opening) + 1 for opening in self._opening) - closing  # in a fresh piece
+        while len(line) > room:
+            left = self._limit - self._length - bool(self._lines) - closing
+            if left < room // 2:
+                self._end_piece()
+                continue
+            at = line.rfind(" ", left // 2, left) + 1 or left
+            self._append(line[:at] if self._closing else line[:at].rstrip())
+            self._end_piece()
+            line = line[at:]
         if self._length + 1 + len(line) + closing > self._limit and self._lines != self._opening:
             self._end_piece()
         self._append(line)

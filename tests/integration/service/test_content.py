@@ -12,10 +12,11 @@ from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.content import ContentOptions
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
+from gossamer.model.record import PageRecord
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.frontier import connect
 from gossamer.wiring.worker import open_worker
-from tests.servers.crawling import settings_for
+from tests.servers.crawling import records_of, settings_for
 from tests.servers.crawls import info, open_crawl, until_over
 from tests.servers.service import talking, up
 
@@ -121,3 +122,20 @@ async def test_pages_that_wait_for_text_do_not_hold_up_another_crawl(tmp_path: P
             await running
     left = (await info(frontier, slow)).total()
     assert (left.fetched, left.added - left.done) == (0, len(hosts))
+
+
+async def test_a_worker_without_the_extra_says_so_in_the_record(
+    tmp_path: Path, frontier: ValkeyFrontier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gossamer.wiring.worker.has_trafilatura", lambda: False)
+    settings = settings_for(tmp_path, ["*:127.0.0.1"], allow_networks=("127.0.0.0/8",))
+    async with serve(WebSpec(hosts=1, pages=1), mounts={("a.test", "/"): html(ARTICLE)}) as web:
+        terms = Terms(maxdepth=0, content=ContentOptions(markdown=True))
+        run = await open_crawl(frontier, [f"http://a.test:{web.port}/"], terms)
+        async with open_worker(settings, frontier, pool="shared", run=run) as worker:
+            await asyncio.wait_for(worker.run(), 60)
+    [page] = records_of(tmp_path / "pages.jsonl")
+    assert isinstance(page, PageRecord)
+    assert page.success
+    assert page.content is not None
+    assert page.content.error == "unavailable"

@@ -77,3 +77,9 @@ def test_a_line_of_code_longer_than_a_chunk_keeps_every_character() -> None:
     code = [chunk.body for chunk in found if "f(" in chunk.body]
     assert all(len(body) <= 250 for body in code)
     assert "".join(body.replace("```", "").strip("\n") for body in code) == line
+
+
+def test_a_heading_stays_with_the_beginning_of_its_text() -> None:
+    found = chunks(300, f"<html><body><main><h1>Title</h1><p>{SENTENCE * 20}</p></main></body></html>")
+    assert found[0].body.startswith("# Title\n\nWords of a sentence")
+    assert len(found) == 3

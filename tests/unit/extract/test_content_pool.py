@@ -79,6 +79,14 @@ async def test_a_page_that_kills_every_process_is_given_up() -> None:
         assert len(killed) == 2
 
 
+async def test_a_page_has_a_reason_if_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.extract.content_pool.sys.executable", "/bin/false")
+    async with pool() as opened:
+        assert {error(reply) for reply in await asyncio.gather(*(extract(opened, GOOD) for _ in range(3)))} == {
+            ContentError.UNAVAILABLE
+        }
+
+
 async def test_a_page_whose_caller_went_away_is_not_read() -> None:
     async with pool() as opened:
         waiting = [asyncio.ensure_future(extract(opened, GOOD)) for _ in range(10)]

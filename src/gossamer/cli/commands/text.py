@@ -242,13 +242,15 @@ class _Job:
             return
         names = ", ".join("standard output" if one.path == "-" else one.path for one in self.settings.crawl.output)
         lines = [f"The content of {counts.pages:,} page{'' if counts.pages == 1 else 's'} is in {names}."]
+        if not counts.pages and not counts.errors:
+            lines = ["There is no HTML page with a body in the records."]
         if counts.items not in (0, counts.pages + counts.errors.total()):
             lines.append(f"  {counts.items:,} chunks")
         if counts.errors:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.errors.most_common())
             lines.append(f"  without content: {reasons}")
         if counts.others:
-            lines.append(f"  records that are no HTML page: {counts.others:,}")
+            lines.append(f"  other records: {counts.others:,}")
         lines += [f"  {sentence}" for sentence in self.sentences]
         terminal.print_result(terminal.without_passwords("\n".join(lines)), on_stderr=on_stderr)
 
