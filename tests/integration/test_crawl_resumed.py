@@ -82,7 +82,8 @@ def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path
         assert end(begin(web, tmp_path))[0] == 0
         code, summary, _ = end(begin(web, tmp_path, "-o", "other.jsonl"))
         assert (code, summary["already_finished"], summary["pages_in_all"]) == (0, True, 10)
-        assert summary["outputs"] == ["pages.jsonl"]  # where they are, not where they would have gone
+        assert summary["outputs"] == ["pages.jsonl", "other.jsonl"]  # the other one is made from the first
+        assert (tmp_path / "other.jsonl").read_text().count("\n") == 10
         assert max(fetches(web.log()).values()) == 1
         code, summary, _ = end(begin(web, tmp_path, "--fresh"))
         assert (code, summary["already_finished"], summary["pages"], summary["run"]) == (0, False, 10, 2)
