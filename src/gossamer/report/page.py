@@ -133,7 +133,7 @@ def render(
         "number": _number,
         "bytes": lambda value: "–" if value is None else bytes_text(value),
         "seconds": lambda value: "–" if value is None else seconds_text(value),
-        "share": _share,
+        "share": share_text,
         "link": partial(_link, only_host=only_host),
         "shown": _shown,
         "reason": tables.reason_words,
@@ -194,7 +194,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _share(part: int, whole: int) -> str:
+def share_text(part: int, whole: int) -> str:
     """Return a share in percent that is 0 or 100 only if it is exactly that."""
     if not whole:
         return "–"
@@ -203,7 +203,8 @@ def _share(part: int, whole: int) -> str:
         return "< 0.1 %"
     if 99.9 < percent < 100:
         return "> 99.9 %"
-    return f"{percent:.0f} %" if percent >= 10 or percent == int(percent) else f"{percent:.1f} %"
+    is_short = 10 <= percent < 99 or percent == int(percent)
+    return f"{percent:.0f} %" if is_short else f"{percent:.1f} %"
 
 
 def _day(time: float) -> str:

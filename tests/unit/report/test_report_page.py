@@ -18,7 +18,7 @@ from gossamer.policy.reasons import explain
 from gossamer.policy.retry import WORTH_A_RETRY
 from gossamer.report.build import Report, make_report
 from gossamer.report.charts import Bar, column_chart
-from gossamer.report.page import check_target
+from gossamer.report.page import check_target, share_text
 
 NASTY = "</style></title>\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u0000{{7*7}}=HYPERLINK(1)"
 
@@ -182,3 +182,11 @@ def test_links_of_every_spelling_are_found(tmp_path: Path) -> None:
     listed = record("http://a.test/listed", links=[{"url": "http://a.test/d/gone", "text": "y" * MAX_TEXT_LENGTH}])
     made = report(tmp_path, *pages, by_base, listed, failed("http://a.test/d/gone", "http_404", status_code=404))
     assert made.figures.broken[0].total == len(spellings) + 2
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [(0, "0 %"), (1, "< 0.1 %"), (25, "0.2 %"), (5000, "50 %"), (9983, "99.8 %"), (9999, "> 99.9 %"), (10000, "100 %")],
+)
+def test_only_all_is_100_percent_and_only_none_is_0(part: int, shown: str) -> None:
+    assert share_text(part, 10_000) == shown
