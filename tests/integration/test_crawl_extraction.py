@@ -106,7 +106,7 @@ def test_a_table_has_the_columns_of_the_rules(web: FakeWeb, tmp_path: Path) -> N
     assert list(rows[0]) == ["page_url", "title", "missing", "links", "first"]
     assert len({row["page_url"] for row in rows}) == len(rows) == 20
     assert all(row["title"] and int(row["links"]) > 0 and not row["missing"] for row in rows)
-    assert "rule: no value on any page (20 pages tried) for missing" in done.stdout
+    assert "  no value for missing on any page (20 pages tried)" in done.stdout
 
 
 def test_a_rule_that_matched_nothing_is_told_with_the_count_of_pages(web: FakeWeb, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_rule_that_matched_nothing_is_told_with_the_count_of_pages(web: FakeWe
     told = [line.strip() for line in done.stdout.splitlines()]
     assert "products: matched nothing on any page (20 pages tried)" in told
     assert "shops: there was no page for it, an HTML page whose URL matches its urls" in told
-    assert "priced: no value on any page (20 pages tried) for price" in told
+    assert "priced: no value for price on any page (20 pages tried)" in told
     assert "priced: left out 20 items without the required price" in told
     assert not [line for line in told if line.startswith("titles")]
     assert "20 items" in done.stdout

@@ -20,6 +20,7 @@ from gossamer.cli.terminal import without_passwords
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
+from gossamer.model.extraction import RULE
 from gossamer.model.request import DropReason
 from gossamer.telemetry.tally import RuleCount, Tally
 
@@ -294,6 +295,7 @@ def rule_lines(rules: dict[str, RuleCount]) -> list[str]:
     for name, count in sorted(rules.items()):
         pages = counted(count.pages, "page")
         empty = [field for field, found in count.fields.items() if not found]
+        prefix = "" if name == RULE else f"{name}: "
         if not count.pages:
             lines.append(f"{name}: there was no page for it, an HTML page whose URL matches its urls")
             continue
@@ -302,9 +304,9 @@ def rule_lines(rules: dict[str, RuleCount]) -> list[str]:
             continue
         if empty:
             named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
-            lines.append(f"{name}: no value on any page ({pages} tried) for {named}")
+            lines.append(f"{prefix}no value for {named} on any page ({pages} tried)")
         lines += [
-            f"{name}: left out {counted(lacking, 'item')} without the required {field}"
+            f"{prefix}left out {counted(lacking, 'item')} without the required {field}"
             for field, lacking in sorted(count.lacking.items())
         ]
     return lines

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gossamer.errors import BadExtraction, BadInput, BadUrl, CrawlRefused, RequestRejected
-from gossamer.extract.fields import check_rules
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.guard import Network, host_address, refusal_reason, within
 from gossamer.fetch.request import check_headers
@@ -194,6 +193,8 @@ class RequestValidator:
         """Compile the extraction rules, so that a selector that does not parse is rejected here."""
         if request.extract is None:
             return
+        from gossamer.extract.fields import check_rules  # imported late: most requests have no rules
+
         try:
             key = _pack(request.extract)
             if key not in self._valid_rules:

@@ -118,11 +118,6 @@ def check_rules(value: object) -> Extraction:
     return extraction
 
 
-def rule_label(rule: ItemRule, at: int, count: int) -> str:
-    """Return the name of a rule for people. `at`: its position; `count`: number of rules."""
-    return rule.name or ("rule" if count == 1 else f"rules[{at}]")
-
-
 def _count_fields(fields: Mapping[str, ItemField]) -> int:
     return sum(1 + (_count_fields(each.fields) if each.fields else 0) for each in fields.values())
 

@@ -115,6 +115,15 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: tuple[ItemRule, ...]
 
 
+RULE = "rule"
+"""Name of an only rule that has none of its own. May be changed freely."""
+
+
+def rule_label(rule: ItemRule, at: int, count: int) -> str:
+    """Return the name of a rule for people. `at`: its position; `count`: number of rules."""
+    return rule.name or (RULE if count == 1 else f"rules[{at}]")
+
+
 def field_names(extraction: Extraction) -> list[str]:
     """Return the names of the fields of all rules, each once, in their order."""
     return list(dict.fromkeys(name for rule in extraction.rules for name in rule.fields))
@@ -241,9 +250,10 @@ def _check_field(field: ItemField, given: set[str], path: Path) -> None:
 
 # --- the short form ---------------------------------------------------------------------------------------------------
 
-_MODIFIER = re.compile(r"(?:^|\s)@(?P<word>[A-Za-z_-]+)(?::(?P<argument>(?:[^@\s]|\s+(?![@\s]))*))?\s*$")
-_ATTRIBUTE = re.compile(r"(?P<selector>.*[^/\s]|)@(?P<name>[A-Za-z_:][\w:.-]*)$", re.DOTALL)
-_PREFIX = re.compile(rf"({'|'.join(SOURCES)}):", re.IGNORECASE)
+# Texts, not compiled: most processes read no rules, and `re` keeps what it has compiled.
+_MODIFIER = r"(?:^|\s)@(?P<word>[A-Za-z_-]+)(?::(?P<argument>(?:[^@\s]|\s+(?![@\s]))*))?\s*$"
+_ATTRIBUTE = r"(?s)(?P<selector>.*[^/\s]|)@(?P<name>[A-Za-z_:][\w:.-]*)$"
+_PREFIX = rf"(?i)({'|'.join(SOURCES)}):"
 
 
 def read_short_form(text: str, path: Path = ()) -> ItemField:
@@ -253,11 +263,11 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
     selector belongs to the element itself."""
     _text(text, path)
     rest = text.strip()
-    prefix = _PREFIX.match(rest)
+    prefix = re.match(_PREFIX, rest)
     source = prefix[1].lower() if prefix else "css"
     kind, argument = FieldType.TEXT, ""
     words: set[str] = set()
-    while (modifier := _MODIFIER.search(rest)) is not None:
+    while (modifier := re.search(_MODIFIER, rest)) is not None:
         word = modifier["word"]
         if word in ("list", "required") and modifier["argument"] is None:
             words.add(word)
@@ -274,7 +284,7 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
     attribute = None
     if prefix:
         rest = rest[prefix.end() :].strip()
-    elif (found := _ATTRIBUTE.match(rest)) is not None:
+    elif (found := re.match(_ATTRIBUTE, rest)) is not None:
         rest, attribute = found["selector"].strip() or ".", found["name"].lower()
     if not rest:
         raise BadExtraction(f"{text!r:.200} has no selector", path)

@@ -7,16 +7,16 @@ of a file. Fixed: the formats, and which option stands for which part of a rule.
 import json
 import os
 import re
-import tomllib
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import BadExtraction, BadInput
-from gossamer.extract.fields import check_rules
 from gossamer.model.extraction import Extraction
 from gossamer.settings import CrawlSettings
+
+if TYPE_CHECKING:  # imported late: most crawls have no rules
+    from yaml import Mark
 
 _MAX_FILE_BYTES = 1024 * 1024
 """Largest file of rules. May be changed freely: rules themselves have a smaller limit, but a file may have comments."""
@@ -33,6 +33,8 @@ def load_extraction(crawl: CrawlSettings) -> Extraction | None:
         return _load(crawl.extract) if crawl.extract else None
     if crawl.extract:
         raise BadInput("--field and --extract cannot be combined. Write the fields into the file, or omit one of them.")
+    from gossamer.extract.fields import check_rules
+
     fields: dict[str, str] = {}
     for text in crawl.field:
         name, equals, selector = text.partition("=")
@@ -56,6 +58,8 @@ def _sentence(text: str) -> str:
 
 
 def _load(source: str | dict[str, Any]) -> Extraction:
+    from gossamer.extract.fields import check_rules
+
     if isinstance(source, dict):
         try:
             return check_rules(source)
@@ -89,6 +93,10 @@ def _read(path: Path) -> str:
 
 def _decoded(path: Path, text: str) -> Any:
     """Return the object in a file, by the ending of its name. Raises BadInput with the line of a fault."""
+    import tomllib
+
+    import yaml
+
     try:
         match path.suffix.lower():
             case ".json":
@@ -96,7 +104,7 @@ def _decoded(path: Path, text: str) -> Any:
             case ".toml":
                 value = tomllib.loads(text)
             case _:
-                value = yaml.load(text, Loader=_Loader)  # noqa: S506  (a safe loader)
+                value = yaml.load(text, Loader=_loader())  # noqa: S506  (a safe loader)
     except RecursionError:
         raise BadInput(f"{path}: is nested too deeply.") from None
     except json.JSONDecodeError as error:
@@ -116,7 +124,7 @@ def _decoded(path: Path, text: str) -> Any:
     return value
 
 
-def _yaml_hint(text: str, mark: yaml.Mark | None) -> str:
+def _yaml_hint(text: str, mark: "Mark | None") -> str:
     """Return what to write where YAML gives a selector's first character a meaning of its own."""
     lines = text.splitlines()
     if mark is None or mark.line >= len(lines):
@@ -125,40 +133,43 @@ def _yaml_hint(text: str, mark: yaml.Mark | None) -> str:
     return f" Put a selector that begins with {odd[1]} into quotes." if odd else ""
 
 
-class _Loader(yaml.SafeLoader):
-    """Loader that refuses a key that stands twice, reads dates as text, and has no anchors that multiply."""
+@cache
+def _loader() -> Any:
+    """Return a loader of YAML that refuses a key that stands twice and aliases, which multiply, and that reads dates as
+    text."""
+    import yaml
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} stands twice", key.start_mark)
-            if isinstance(key.value, str):
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    fault = f"the key {key.value} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
+                if isinstance(key.value, str):
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(
-                None,
-                None,
-                f"*{event.anchor} is an alias; put a selector that begins with * into quotes",
-                event.start_mark,
-            )
-        return super().compose_node(parent, index)
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+                fault = f"*{event.anchor} is an alias; put a selector that begins with * into quotes"
+                raise yaml.composer.ComposerError(None, None, fault, event.start_mark)
+            return super().compose_node(parent, index)
 
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
 
 
 def _line_of(text: str, path: tuple[str | int, ...]) -> int:
     """Return the line of the deepest part of a YAML or JSON text that a path leads to. 0: it is not known."""
+    import yaml
+
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_loader())
     except yaml.YAMLError:
         return 0
     line = 0

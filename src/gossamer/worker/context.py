@@ -9,11 +9,11 @@ the frontier enters another data epoch; otherwise pages are lost.
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.fields import CompiledExtraction
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
@@ -24,6 +24,9 @@ from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.worker.spider import Spider
+
+if TYPE_CHECKING:
+    from gossamer.extract.fields import CompiledExtraction
 
 
 class SeenCache:
@@ -131,13 +134,15 @@ class SharedMemory:
         self._scopes.put(name, scope, scope.estimated_bytes)  # its size grows with the origins that it has judged
         return scope
 
-    def rules(self, name: bytes, terms: Terms) -> CompiledExtraction | None:
+    def rules(self, name: bytes, terms: Terms) -> "CompiledExtraction | None":
         """Return the compiled extraction rules of these terms; None: they have none. `name`: their `rules_name`. Raises
         BadInput for rules that this worker cannot compile."""
         if terms.extract is None:
             return None
         rules = self._rules.get(name)
         if rules is None:
+            from gossamer.extract.fields import CompiledExtraction  # imported late: most crawls have no rules
+
             rules = CompiledExtraction(terms.extract)
             self._rules.put(name, rules, rules.estimated_bytes)
         return rules
@@ -223,7 +228,7 @@ class Context:
         return self._memory.scope(self._scope_name, self.terms)
 
     @property
-    def rules(self) -> CompiledExtraction | None:
+    def rules(self) -> "CompiledExtraction | None":
         """Extraction rules. None: no items are taken from pages by rules."""
         return self._memory.rules(self._rules_name, self.terms) if self.extracts else None
 

@@ -4,14 +4,19 @@ Safe to change: what is counted. Fixed: that the page's own record stays the fir
 the words of `PageRecord.extract_error`, which are in records.
 """
 
+from typing import TYPE_CHECKING
+
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.fields import CompiledExtraction, PageItems, rule_label
 from gossamer.model.crawl import SHARED_POOL
+from gossamer.model.extraction import rule_label
 from gossamer.model.record import Output, PageRecord
 from gossamer.telemetry.tally import RuleCount, Tally
 from gossamer.worker.context import Context
 from gossamer.worker.records import item_record
+
+if TYPE_CHECKING:
+    from gossamer.extract.fields import CompiledExtraction, PageItems
 
 _TOO_COMPLEX, _LIMIT = "too_complex", "limit"
 ITEM_BYTES = 1000
@@ -48,7 +53,7 @@ def add_items(context: Context, document: HtmlDocument | None, finished: Finishe
         _count(rules, found, tally)
 
 
-def _count(rules: CompiledExtraction, found: PageItems, tally: Tally) -> None:
+def _count(rules: "CompiledExtraction", found: "PageItems", tally: Tally) -> None:
     """Count what each rule found on a page."""
     for result in found.results:
         name = rule_label(rules.rules[result.rule], result.rule, len(rules.rules))

@@ -19,9 +19,9 @@ from gossamer.cli.summary import counted
 from gossamer.crawling.single import fetch_page, read_page
 from gossamer.errors import BadInput
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.fields import CompiledExtraction, PageItems, RuleResult, rule_label
+from gossamer.extract.fields import CompiledExtraction, PageItems, RuleResult
 from gossamer.extract.page import Page
-from gossamer.model.extraction import Extraction, FieldType, ItemField, ItemRule
+from gossamer.model.extraction import Extraction, FieldType, ItemField, ItemRule, rule_label
 from gossamer.settings import Settings
 from gossamer.wiring.extraction import load_extraction
 
