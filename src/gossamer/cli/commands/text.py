@@ -84,7 +84,7 @@ def text(
     content = content_options(settings)
     assert content is not None
     sources = [Source(path) for path in records]
-    job = _Job(settings, content, sources, is_quiet=quiet or json or not sys.stderr.isatty())
+    job = _TextExtraction(settings, content, sources, is_quiet=quiet or json or not sys.stderr.isatty())
     run_loop(job.run(force=force))
     job.print_result(as_json=json, quiet=quiet)
 
@@ -103,7 +103,7 @@ class _Counts:
 
 
 @dataclass(slots=True)
-class _Job:
+class _TextExtraction:
     """One run of the command."""
 
     settings: Settings
