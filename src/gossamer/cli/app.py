@@ -23,7 +23,7 @@ COMMANDS = {
         "Make a page about a crawl from its records: what failed and why, then everything else.",
     ),
     "shell": ("spiders:shell", "Try selectors on one page, at a Python prompt."),
-    "new": ("spiders:new", "Write a file to begin with: a spider."),
+    "new": ("spiders:new", "Write a spider to start from into a new file."),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",
@@ -44,7 +44,7 @@ COMMANDS = {
     "domains": ("domains:app", "Show and change how fast each domain is fetched, and which domains are blocked."),
     "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
     "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
-    "migrate": ("migrate:app", "Import what another crawler left: the queue of scrapy-redis."),
+    "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (
         "extract:extract",
         "Try extraction rules on one page: show the items and, for each field, what was found.",

@@ -110,7 +110,11 @@ class Display:
         ]
         if info is not None:
             total = info.total()
-            later = f" ({total.later:,} of them wait for a retry)" if total.later else ""
+            later = (
+                f" ({total.later:,} of them {'waits' if total.later == 1 else 'wait'} for a retry)"
+                if total.later
+                else ""
+            )
             # `domains` counts only those with queued requests; it is 0 while all that is left waits for a retry.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.

@@ -6,6 +6,8 @@ long as nothing is served before the extra sites are open, and each connection h
 """
 
 import asyncio
+import errno
+import os
 import socket
 import tempfile
 import time
@@ -175,7 +177,10 @@ async def serve(
     try:
         listening = socket.create_server((ADDRESS, port), backlog=_BACKLOG)
     except OSError as error:
-        raise FakeWebFailed(f"{ADDRESS}:{port}: {error.strerror}") from error
+        # Not `strerror`: create_server repeats the address in it.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        other = "; --port gives another" if error.errno == errno.EADDRINUSE else ""
+        raise FakeWebFailed(f"{ADDRESS}:{port}: {reason}{other}") from error
     with listening, tempfile.TemporaryDirectory(prefix="fakeweb-") as folder:
         bound = int(listening.getsockname()[1])
         try:

@@ -216,7 +216,9 @@ def parse_override(text: str) -> tuple[str, str]:
     else."""
     host, colon, ip = text.partition(":")
     if not (colon and host and ip):
-        raise BadInput(f"{text!r} is not an override; write HOST:ADDRESS, for example www.example.com:127.0.0.1")
+        raise BadInput(
+            f"cannot read {text!r} as an address of a host. Write HOST:ADDRESS, for example www.example.com:127.0.0.1"
+        )
     return _plain_host(host), _override(host, ip)
 
 

@@ -251,8 +251,8 @@ def dump(
         ask(settings, reading.run)
     except Interrupted:
         raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE) from None
-    average = reading.size / 1024 / max(1, reading.count)
-    print(f"{counted(reading.count, 'message')}, {average:,.1f} KiB each on average", file=sys.stderr)
+    sizes = f", {reading.size / 1024 / reading.count:,.1f} KiB each on average" if reading.count else ""
+    print(f"{counted(reading.count, 'message')}{sizes}", file=sys.stderr)
     raise typer.Exit(0)
 
 
@@ -348,7 +348,8 @@ class _TopicReading:
         if self.topic not in {topic.name for topic in await cluster.bus.topics()}:
             if not self.topic.startswith(f"{cluster.topics.prefix}."):
                 raise BadInput(f"there is no topic {self.topic}. gossamer dump --list shows the topics.")
-            print(f"{self.topic} has no messages yet; waiting for one.", file=sys.stderr)
+            ends = self.from_beginning and self.limit is not None
+            print(f"{self.topic} has no messages yet{'.' if ends else '; waiting for one.'}", file=sys.stderr)
         if self.group is not None:
             return await cluster.bus.consume([self.topic], group=self.group)
         return await cluster.bus.read([self.topic], from_beginning=self.from_beginning)

@@ -117,8 +117,8 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo | None) -> None:
     console = Console(highlight=False)
     if crawl is None:
         console.print(
-            f"There is no crawl {answer['crawlid']} of {answer['appid']}, or it finished longer ago than the setting "
-            "retention.",
+            f"There is no crawl {answer['appid']}/{answer['crawlid']}, or it finished longer ago than the setting "
+            "retention. gossamer info lists the crawls.",
             markup=False,
         )
         return
@@ -187,7 +187,7 @@ def stop(
     dropped = ask(settings, question)
     if dropped is None:
         raise BadInput(
-            f"there is no crawl {crawlid} of {appid}, or it finished longer ago than the setting retention. "
+            f"there is no crawl {appid}/{crawlid}, or it finished longer ago than the setting retention. "
             "gossamer info lists the crawls."
         )
     if json:

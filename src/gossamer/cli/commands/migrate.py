@@ -24,7 +24,7 @@ from gossamer.telemetry import logs
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import connect
 
-_HELP = "Import what another crawler left: the queue of scrapy-redis."
+_HELP = "Import the queue of another crawler: scrapy-redis."
 app = typer.Typer(help=_HELP, no_args_is_help=True)
 
 

@@ -158,7 +158,7 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
     queued = sum(backlog.queued for backlog in snapshot.backlog)
     leased = sum(worker.leased for worker in snapshot.workers)
     head = (
-        f"{snapshot.rate:,.1f} pages/s   {snapshot.answers:,} ever   {queued:,} waiting on "
+        f"{snapshot.rate:,.1f} pages/s   {snapshot.answers:,} in all   {queued:,} waiting on "
         f"{counted(sum(backlog.domains for backlog in snapshot.backlog), 'domain')}   {leased:,} in flight   "
         f"{counted(len(snapshot.workers), 'worker')}"
     )

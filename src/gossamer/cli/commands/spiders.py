@@ -206,20 +206,22 @@ class Prompt:
             from IPython import start_ipython
             from IPython.terminal.ipapp import load_default_config
         except ImportError:
-            with contextlib.suppress(ImportError):  # completion by the tabulator key, where Python has readline
-                import readline
-                import rlcompleter
-
-                readline.set_completer(rlcompleter.Completer(self.names).complete)
-                readline.parse_and_bind("tab: complete")
-            python_prompt.interact(banner, local=self.names, exitmsg="")
+            pass  # the plain prompt below is outside this handler, or every error there would show the ImportError too
+        else:
+            config = load_default_config()  # type: ignore[no-untyped-call]
+            config.TerminalInteractiveShell.banner1 = ""
+            config.TerminalInteractiveShell.banner2 = f"{banner}\n"
+            config.TerminalIPythonApp.display_banner = True
+            config.TerminalInteractiveShell.confirm_exit = False
+            start_ipython(argv=[], user_ns=self.names, config=config)
             return
-        config = load_default_config()  # type: ignore[no-untyped-call]
-        config.TerminalInteractiveShell.banner1 = ""
-        config.TerminalInteractiveShell.banner2 = f"{banner}\n"
-        config.TerminalIPythonApp.display_banner = True
-        config.TerminalInteractiveShell.confirm_exit = False
-        start_ipython(argv=[], user_ns=self.names, config=config)
+        with contextlib.suppress(ImportError):  # completion by the tabulator key, where Python has readline
+            import readline
+            import rlcompleter
+
+            readline.set_completer(rlcompleter.Completer(self.names).complete)
+            readline.parse_and_bind("tab: complete")
+        python_prompt.interact(banner, local=self.names, exitmsg="")
 
     def _banner(self) -> str:
         page = self.names["page"]
@@ -240,7 +242,7 @@ _FILE_ENDINGS = (".html", ".htm", ".xhtml", ".json", ".xml", ".txt")
 
 # --- gossamer new -----------------------------------------------------------------------------------------------------
 
-_NEW_HELP = "Write a file to begin with: a spider."
+_NEW_HELP = "Write a spider to start from into a new file."
 new = typer.Typer(help=_NEW_HELP, no_args_is_help=True)
 
 _SPIDER = '''"""The spider {name}: reads fields from the pages of a site, and follows their links.
