@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec, html, plain, redirect
-from gossamer.report.build import make_report
+from gossamer.report.page import make_report
 from tests.servers.crawling import FAST_FLAGS, gossamer, resolving
 
 

@@ -19,7 +19,7 @@ COMMANDS = {
     "export": ("export:export", "Convert an output of a crawl into another format."),
     "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
     "report": (
-        "report:report",
+        "export:report",
         "Make a page about a crawl from its records: what failed and why, then everything else.",
     ),
     "shell": ("spiders:shell", "Try selectors on one page, at a Python prompt."),

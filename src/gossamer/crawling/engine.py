@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gossamer.crawling.later_outputs import FinishedCrawl, make_outputs
-from gossamer.crawling.report import CrawlReport, check_report
-from gossamer.crawling.seeds import gather_seeds
+from gossamer.crawling.outputs import CrawlReport, FinishedCrawl, check_report, make_outputs
+from gossamer.crawling.seeds import find_private_hosts, gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
 from gossamer.frontier.base import AddResult
@@ -29,7 +28,6 @@ from gossamer.sinks.open import check_outputs, kind_of
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
 from gossamer.wiring.plan import Plan, check_settings, make_plan
-from gossamer.wiring.private_hosts import find_private_hosts
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,

@@ -22,9 +22,8 @@ from typing import Any, Self, Unpack
 from weakref import WeakValueDictionary
 
 from gossamer.crawling import engine
-from gossamer.crawling.background import BackgroundTask
+from gossamer.crawling.background import BackgroundTask, Entry, Handover
 from gossamer.crawling.engine import CrawlResult
-from gossamer.crawling.handover import Entry, Handover
 from gossamer.crawling.options import CrawlOptions, RequestOptions, check_names, in_python_words, settings_of
 from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot

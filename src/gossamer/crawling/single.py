@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gossamer.crawling.seeds import find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused, GossamerError
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
@@ -22,7 +23,6 @@ from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan
-from gossamer.wiring.private_hosts import find_private_hosts
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory

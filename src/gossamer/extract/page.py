@@ -18,7 +18,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import base_of, list_links
 from gossamer.extract.selection import Selector, SelectorList, select_css, select_xpath
-from gossamer.extract.structured import json_ld
+from gossamer.extract.sources import json_ld
 from gossamer.model.content import PageContent
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import BaseUrl

@@ -1,7 +1,10 @@
-"""Figures of a report: everything that its page shows, counted from the store. No HTML here.
+"""Figures of a report, counted from the store, and charts of them as SVG.
 
-Safe to change: how many examples a table shows, and the bins of the histograms. Numbers are true totals, also where the
-page shows only the first rows.
+Charts are drawn here, so that the page needs no script and no library. Bars have positions in percent and heights in
+pixels: a chart is as wide as its place, and its text keeps its size on a phone. Colours come from classes, because the
+page's Content-Security-Policy refuses `style`. Safe to change: how many examples a table shows, the bins of the
+histograms, sizes and ticks. Fixed: numbers are true totals, also where the page shows only the first rows; and every
+text in a chart goes through `escape`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,12 +13,138 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from gossamer.policy.reasons import Explanation, explain, status_phrase
 from gossamer.report import tables
-from gossamer.report.charts import Bar
 from gossamer.report.links import LinkFinder
 from gossamer.report.store import PageStore
 from gossamer.report.tables import Table
+
+_LABELS = 6
+
+
+_PLOT_HEIGHT = 150
+_TOP = 10
+_BOTTOM = 26
+_AXIS_WIDTH = 46
+_SLOT_FILLED = 0.8
+_SLOT_FILLED_AT_EDGES = 0.94
+"""Part of its place that a bar fills; more where bars are neighbours in time or size."""
+_FEW_BARS = 6
+"""Fewer bars than this are drawn as if there were so many, so that a single one does not fill the chart."""
+_TICK_STEPS = (1, 2, 5, 10)
+_TICKS = 5
+"""Ticks of the vertical axis at most, besides 0."""
+"""Labels of the horizontal axis at most, so that they do not meet on a phone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its good and its bad part."""
+
+    label: str
+    """Text below the bar."""
+    good: int
+    bad: int = 0
+    range: str = ""
+    """Values that the bar stands for, in the table beside the chart. Empty: the label says it."""
+    has_label: bool = True
+    """False: the label is left out, because those of other bars are rounder."""
+
+    @property
+    def name(self) -> str:
+        """Name of the bar in a table."""
+        return self.range or self.label
+
+    @property
+    def total(self) -> int:
+        """Length of the bar."""
+        return self.good + self.bad
+
+
+def column_chart(bars: Sequence[Bar], label: str, *, unit: str = "pages", at_edges: bool = False) -> Markup:
+    """Return a chart with a column for each bar. `label`: its description for people who cannot see it. `at_edges`:
+    labels stand where a column begins, not below its middle, because they are points in time."""
+    step, top = _ticks(max((bar.total for bar in bars), default=0))
+    height = _TOP + _PLOT_HEIGHT + _BOTTOM
+    slots = max(len(bars), _FEW_BARS)
+    axis, plot = _grid(step, top)
+    filled = _SLOT_FILLED_AT_EDGES if at_edges else _SLOT_FILLED
+    for place, bar in enumerate(bars):
+        x = 100 / slots * (place + (0 if at_edges else (1 - filled) / 2))
+        plot += _column(bar, x, 100 / slots * filled, top, unit)
+    labelled = [place for place, bar in enumerate(bars) if bar.has_label] or [0] * bool(bars)
+    for count, place in enumerate(labelled[:: max(1, -(-len(labelled) // _LABELS))]):
+        plot.append(_label(bars[place].label, 100 / slots * (place + 0.5 * (not at_edges)), is_odd=count % 2 == 1))
+    return Markup(  # noqa: S704 (texts are escaped)
+        f'<div class="chart"><svg class="axis" width="{_AXIS_WIDTH}" height="{height}" aria-hidden="true">'
+        f'{"".join(axis)}</svg><svg class="plot" width="100%" height="{height}" role="img" '
+        f'aria-label="{escape(label)}">{"".join(plot)}</svg></div>'
+    )
+
+
+def row_bar(share: float, *, bad: bool = False) -> Markup:
+    """Return a horizontal bar for a row of a table, which has its number beside it."""
+    width = max(0.0, min(100.0, share * 100))
+    kind = "bad" if bad else "good"
+    return Markup(  # noqa: S704 (only numbers)
+        f'<svg class="rowbar" width="100%" height="8" aria-hidden="true"><rect class="rest" width="100%" height="8"/>'
+        f'<rect class="{kind}" width="{width:.2f}%" height="8"/></svg>'
+    )
+
+
+def _grid(step: int, top: int) -> tuple[list[str], list[str]]:
+    """Return the numbers of the vertical axis, and the lines that belong to them."""
+    axis, lines = [], []
+    for value in range(0, top + 1, step):
+        y = _TOP + _PLOT_HEIGHT * (1 - value / top)
+        axis.append(f'<text class="tick" x="{_AXIS_WIDTH - 8}" y="{y + 4:.1f}">{_short(value)}</text>')
+        kind = "grid" if value else "base"
+        lines.append(f'<line class="{kind}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+    return axis, lines
+
+
+def _column(bar: Bar, x: float, width: float, top: int, unit: str) -> list[str]:
+    """Return the rectangles of one column, with a title that a browser shows beside the pointer."""
+    if not bar.total:
+        return []
+    base = float(_TOP + _PLOT_HEIGHT)
+    title = f"{bar.name}: {bar.good:,} {unit}" + (f", {bar.bad:,} failed" if bar.bad else "")
+    parts = [f"<g><title>{escape(title)}</title>"]
+    for count, kind in ((bar.good, "good"), (bar.bad, "bad")):
+        if count:
+            size = max(1.0, _PLOT_HEIGHT * count / top)
+            base -= size
+            parts.append(f'<rect class="{kind}" x="{x:.3f}%" y="{base:.2f}" width="{width:.3f}%" height="{size:.2f}"/>')
+    return [*parts, "</g>"]
+
+
+def _label(text: str, x: float, *, is_odd: bool) -> str:
+    """Return a label below the axis, `x` percent from its beginning. A phone shows only every other one."""
+    kind = ("start" if x == 0 else "middle") + (" odd" if is_odd else "")
+    return f'<text class="{kind}" x="{x:.3f}%" y="{_TOP + _PLOT_HEIGHT + 18}">{escape(text)}</text>'
+
+
+def _ticks(most: int) -> tuple[int, int]:
+    """Return the step of an axis from 0 to at least `most`, and its end: whole and round numbers."""
+    size = 1
+    while True:
+        for factor in _TICK_STEPS:
+            step = factor * size
+            count = -(-max(most, 1) // step)
+            if count <= _TICKS:
+                return step, step * count
+        size *= 10
+
+
+def _short(value: int) -> str:
+    """Return a round number in the width of the axis: `2,000`, `150k`, `3M`."""
+    for size, letter in ((1_000_000, "M"), (10_000, "k")):
+        if value >= size:
+            return f"{value / (1000 if letter == 'k' else size):g}{letter}"
+    return f"{value:,}"
+
 
 _FAILED_SHOWN = 15
 """Failed URLs that the page shows for each reason."""
@@ -30,7 +159,6 @@ _BUCKET_SECONDS = (
 )  # fmt: skip
 """Widths of the columns of the chart of pages over time: the first that needs at most _MOST_BUCKETS columns."""
 _DAY = 86400
-_LABELS = 6
 """Labels below the chart of pages over time, at most."""
 _TIME_EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _SIZE_EDGES = (0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7)

@@ -1,8 +1,10 @@
-"""The report's page: one HTML file without script, and its tables as CSV files.
+"""Makes a report from files of records: one HTML file without script, and its tables as CSV files.
 
-Everything that comes from the web is hostile: Jinja2 escapes every text, only http and https addresses become links,
-and the Content-Security-Policy allows nothing but the page's own style sheet, by its hash. Safe to change: the template
-`report.html.j2` and `report.css`; neither may have a `style` attribute or load anything. Fixed: those three defences.
+Used by `gossamer report` and `gossamer crawl --report`. Everything that comes from the web is hostile: Jinja2 escapes
+every text, only http and https addresses become links, and the Content-Security-Policy allows nothing but the page's
+own style sheet, by its hash. Safe to change: sentences, the template `report.html.j2` and `report.css`; neither may
+have a `style` attribute or load anything. Fixed: those three defences; and nothing is written before all files were
+read, so that a fault leaves an older report as it was.
 """
 
 import base64
@@ -10,7 +12,8 @@ import csv
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -24,9 +27,10 @@ from markupsafe import Markup, escape
 from gossamer import __version__
 from gossamer.errors import BadInput, SinkError
 from gossamer.report import tables
-from gossamer.report.charts import Bar, column_chart, row_bar
-from gossamer.report.figures import Figures, bytes_text, chart_table, seconds_text
-from gossamer.report.store import PageStore
+from gossamer.report.figures import Bar, Figures, bytes_text, chart_table, collect, column_chart, row_bar, seconds_text
+from gossamer.report.links import LinkFinder
+from gossamer.report.store import PageFacts, PageStore, RecordFile
+from gossamer.report.tables import derive
 
 MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
@@ -224,3 +228,93 @@ def _period(began: float, ended: float) -> str:
     first = datetime.fromtimestamp(began, UTC).strftime("%-d %B %Y, %H:%M")
     last = datetime.fromtimestamp(ended, UTC).strftime("%H:%M" if _day(began) == _day(ended) else "%-d %B %Y, %H:%M")
     return f"{first} to {last} UTC ({seconds_text(ended - began)})"
+
+
+_PROGRESS_PAGES = 1000
+"""Pages between two calls of `on_progress`. May be changed freely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was made."""
+
+    page: str
+    """The page as HTML."""
+    figures: Figures
+    notes: list[str]
+    """Sentences about what the records lack."""
+    csv_files: list[Path]
+
+
+def make_report(
+    paths: Sequence[Path],
+    *,
+    crawl_id: str = "",
+    csv_folder: Path | None = None,
+    csv_link: str = "",
+    on_progress: Callable[[str, int], None] = lambda step, pages: None,
+) -> Report:
+    """Return the report on the records in these files, and write the CSV files if a folder for them is given.
+
+    `crawl_id`: count only the pages of this crawl; empty: all. `csv_link`: path of the CSV folder as seen from the
+    page. `on_progress`: called with the present step and the number of pages that it has read. Takes about a fifth of a
+    millisecond for a page of 12 KB. Raises BadInput for a file that cannot be read or has no pages, SinkError for CSV
+    files that cannot be written.
+    """
+
+    sources = [RecordFile(path) for path in paths]
+    with PageStore() as store:
+        for source in sources:
+            for page in _pages(source, crawl_id):
+                store.add(page)
+                if store.added % _PROGRESS_PAGES == 0:
+                    on_progress("Reading pages", store.added)
+        notes = _notes(sources, store)
+        store.finish_pages()
+        finder = LinkFinder(store)
+        number = 0
+        for source in sources:
+            for page in _pages(source, crawl_id):
+                finder.read(number, page)
+                number += 1
+                if number % _PROGRESS_PAGES == 0:
+                    on_progress("Reading titles and links", number)
+        finder.finish()
+        derive(store)
+        figures = collect(store, finder)
+        if store.replaced:
+            notes.append(
+                f"{store.replaced:,} older records are left out, because a later record has the same URL."
+                if store.replaced > 1
+                else "1 older record is left out, because a later record has the same URL."
+            )
+        csv_files = write_csv_files(csv_folder, store, figures) if csv_folder else []
+        html = render(
+            figures, crawls=list(store.crawls), sources=[path.name for path in paths], notes=notes, csv_link=csv_link
+        )
+    return Report(html, figures, notes, csv_files)
+
+
+def _pages(source: RecordFile, crawl_id: str) -> Iterator[PageFacts]:
+    """Yield the pages of a crawl. A file may have those of several crawls, one after the other."""
+    for page in source.pages():
+        if not crawl_id or not page.crawlid or page.crawlid == crawl_id:
+            yield page
+
+
+def _notes(sources: Sequence[RecordFile], store: PageStore) -> list[str]:
+    """Return sentences on damaged files. Raises BadInput if there are no pages but other records."""
+    notes: list[str] = []
+    for source in sources:
+        if source.unreadable and not store.added:
+            raise BadInput(f"{source.path} has no records of pages ({source.first_error}). Name an output of a crawl.")
+        if source.items and not store.added:
+            raise BadInput(
+                f"{source.path} has items and no pages ({source.items:,}). Name an output that has pages (--pages)."
+            )
+        if source.unreadable:
+            lines = "1 line" if source.unreadable == 1 else f"{source.unreadable:,} lines"
+            notes.append(f"{source.path.name}: {lines} could not be read ({source.first_error}).")
+        if source.torn:
+            notes.append(f"{source.path.name} ends in the middle of a record: the crawl runs still, or was killed.")
+    return notes

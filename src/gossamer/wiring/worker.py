@@ -46,8 +46,8 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.extraction import load_extraction
 from gossamer.wiring.plan import address_service, check_settings, content_options
-from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
+from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader

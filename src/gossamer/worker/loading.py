@@ -22,8 +22,8 @@ from types import ModuleType
 from gossamer.errors import BadSpider
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import name_error
+from gossamer.worker.parsing import error_text, places_of_error, record_text, shown_path
 from gossamer.worker.spider import Spider
-from gossamer.worker.spider_errors import error_text, places_of_error, record_text, shown_path
 
 GROUP = "gossamer.spiders"
 """Entry point group of spiders. Fixed: installed spiders name it."""

@@ -41,13 +41,11 @@ from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
-from gossamer.worker.contents import PageContents
 from gossamer.worker.context import Context
-from gossamer.worker.items import ITEM_BYTES, add_items
-from gossamer.worker.parsing import BlockWatch, Found, home_of, run_parse
+from gossamer.worker.extraction import ITEM_BYTES, PageContents, add_items
+from gossamer.worker.parsing import BlockWatch, Found, home_of, places_of_error, record_text, run_parse, terminal_text
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page, Spider
-from gossamer.worker.spider_errors import places_of_error, record_text, terminal_text
 
 log = logging.getLogger("gossamer.worker")
 

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from gossamer.extract import nesting
-from gossamer.extract.document import HtmlDocument
+from gossamer.extract import document
+from gossamer.extract.document import HtmlDocument, is_nested_deeply
 from gossamer.extract.flatten import is_costly
-from gossamer.extract.nesting import is_nested_deeply
 
 SHALLOW = {
     "table": b"<table>" + b"<tr><td class=x>a<td>b</tr>" * 5000 + b"</table>",
@@ -80,12 +79,12 @@ _TAGS = st.lists(
 @given(before=_TAGS, repeated=_TAGS)
 def test_the_parser_never_nests_more_deeply_than_counted(before: str, repeated: str) -> None:
     html = (before + repeated * 100).encode()
-    original = nesting._MAX_DEPTH
-    nesting._MAX_DEPTH = 60
+    original = document._MAX_DEPTH
+    document._MAX_DEPTH = 60
     try:
         deep = is_nested_deeply(html)
     finally:
-        nesting._MAX_DEPTH = original
+        document._MAX_DEPTH = original
     # Six elements that are not counted may be around each one that is, such as a table's.
     assert deep or _depth(html) < 7 * 61
 

@@ -16,9 +16,8 @@ from gossamer.extract.links import MAX_TEXT_LENGTH
 from gossamer.model.request import DropReason
 from gossamer.policy.reasons import explain
 from gossamer.policy.retry import WORTH_A_RETRY
-from gossamer.report.build import Report, make_report
-from gossamer.report.charts import Bar, column_chart
-from gossamer.report.page import check_target, share_text
+from gossamer.report.figures import Bar, column_chart
+from gossamer.report.page import Report, check_target, make_report, share_text
 
 NASTY = "</style></title>\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u0000{{7*7}}=HYPERLINK(1)"
 

@@ -17,8 +17,7 @@ import pytest
 from gossamer import Follow, Page, Spider
 from gossamer.errors import BadInput
 from gossamer.worker import parsing
-from gossamer.worker.parsing import BlockWatch, Found, as_item, run_parse
-from gossamer.worker.spider_errors import places_of_error, record_text
+from gossamer.worker.parsing import BlockWatch, Found, as_item, places_of_error, record_text, run_parse
 from tests.unit.extract.test_page import page
 
 LINK, ITEM = Follow("https://shop.test/x"), {"a": 1}

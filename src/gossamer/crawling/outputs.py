@@ -1,7 +1,10 @@
-"""Outputs that are named for the first time when a crawl is finished: they are made from its other outputs.
+"""Outputs at the end of a crawl: those that are named for the first time when it is finished, and the report.
 
-Nothing is fetched for them. Safe to change: sentences, and the order in which existing outputs are tried. Fixed: a file
-that exists is not changed.
+Nothing is fetched for them. They are made from the crawl's other outputs, which have everything that they need. A crawl
+with `--report` that has no such file on this machine (standard output, remote storage, tables) keeps its pages in the
+data directory until the report is written. Safe to change: sentences, and the order in which existing outputs are
+tried. Fixed: a file that exists is not changed; and the name of the file with the kept pages, which the command that
+resumes the crawl looks for.
 """
 
 import asyncio
@@ -13,11 +16,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.model.crawl import CrawlId
 from gossamer.model.record import Destination, ItemRecord, PageRecord
+from gossamer.settings import Settings
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
-from gossamer.sinks.open import ENDINGS, ending_of, is_url, kind_of, local_path
+from gossamer.sinks.open import ENDINGS, TABLES, ending_of, is_url, kind_of, local_path
 from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
@@ -166,3 +172,76 @@ def _has_content(path: Path) -> bool:
 def _rank(path: str) -> int:
     ending = ending_of(path) if path != "-" else ""
     return _BEST_FIRST.index(ending) if ending in _BEST_FIRST else len(ENDINGS)
+
+
+_READABLE = frozenset(ENDINGS) - frozenset(TABLES)
+"""Endings of outputs that have the bodies of pages, and take pages unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlReport:
+    """The report of one crawl."""
+
+    page: Path
+    """Where the report is written."""
+    records: Path
+    """File that it is made from."""
+    is_private: bool
+    """True: the crawl writes that file for the report alone, which deletes it."""
+    crawl_id: str
+
+    @classmethod
+    def of(cls, settings: Settings, crawl: CrawlId) -> Self | None:
+        """Return the report that the settings ask for. None: they ask for none."""
+        if not settings.crawl.report:
+            return None
+        page = Path(settings.crawl.report)
+        for output in settings.crawl.output:
+            if output.records != "items" and _is_readable(output.path):
+                return cls(page, Path(output.path), False, crawl.crawlid)
+        private = settings.data_dir / "report" / f"{crawl.token}.jsonl.zst"
+        return cls(page, private, True, crawl.crawlid)
+
+    def with_output(self, settings: Settings) -> Settings:
+        """Return the settings with the private file as one more output, if there is one."""
+        if not self.is_private:
+            return settings
+        outputs = (*settings.crawl.output, Destination(str(self.records), "pages"))
+        return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": outputs})})
+
+    async def write(self, *, finished: bool) -> None:
+        """Write the report of a crawl that has ended. Raises BadInput or SinkError.
+
+        `finished`: nothing is left to fetch. Then the private file is deleted.
+        """
+        if not self.records.exists():
+            raise BadInput(
+                "the pages of this crawl were not kept for one. Crawl it again with --fresh."
+                if self.is_private
+                else f"{self.records} does not exist. To make one from another file: gossamer report FILE"
+            )
+        await asyncio.to_thread(self._make)
+        if finished and self.is_private:
+            self.records.unlink(missing_ok=True)
+
+    def _make(self) -> None:
+        from gossamer.report.page import make_report, write_page  # imported late: few crawls have a report
+
+        write_page(self.page, make_report([self.records], crawl_id=self.crawl_id).page)
+
+
+def check_report(settings: Settings) -> None:
+    """Check, before anything is fetched, that the report can be written. Raises BadInput."""
+    if settings.crawl.report:
+        from gossamer.report.page import check_target
+
+        outputs = [Path(output.path) for output in settings.crawl.output if _is_readable(output.path)]
+        page = Path(settings.crawl.report)
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise BadInput(f"--report: {page} does not end with .html. Name a page, for example report.html.")
+        check_target(page, outputs)
+
+
+def _is_readable(path: str) -> bool:
+    """Return whether a report can be made from this output: a local file with the bodies of pages."""
+    return path != "-" and "://" not in path and ending_of(path) in _READABLE
