@@ -150,6 +150,7 @@ def _scopes(page: PageScope, node: LexborNode, each: CssSelector | None) -> Iter
     if each is None:
         yield Scope(page, node, node is page.node)
         return
+    page.check(each)
     for match in each.select(node):
         if match.mem_id != node.mem_id:  # a nested item is inside its outer one
             yield Scope(page, match, False)
@@ -246,6 +247,7 @@ def _nested(given: ItemField, fields: Mapping[str, ItemField], path: Path) -> Ca
     def read_one(scope: Scope) -> Any:
         inner = scope
         if css is not None:
+            scope.page.check(css)
             node = css.first(scope.node)
             if node is None:
                 return None

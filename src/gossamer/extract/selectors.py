@@ -10,7 +10,7 @@ contain; and that XPath has no EXSLT expressions, whose backtracking a page coul
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MAX_SELECTOR_LENGTH = 1000
 """Longest selector. May be raised; with a lower value, workers refuse rules of running crawls."""
 
-MAX_SIBLING_SEARCHES = 3
-"""Number of `:has()` and `~` in one CSS selector, and of descendant steps in predicates of one XPath. Each may multiply
-the time by the number of elements. May be raised, at that risk; with a lower value, workers refuse rules of running
+MAX_SEARCHES = 3
+"""Number of `:has()` in one CSS selector, and of descendant steps in predicates of one XPath. Each may multiply the
+time by the number of elements. May be raised, at that risk; with a lower value, workers refuse rules of running
 crawls."""
 
 ITSELF = "."
@@ -46,6 +46,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BEGINNING_FUNCTION = re.compile(r"\s*:(?:is|where|not|has)\(", re.IGNORECASE)
 _LISTS = frozenset((":is(", ":where(", ":not(", ":has("))
 """Functions that take selectors."""
 _WRONG = {
@@ -80,16 +81,24 @@ class CssSelector:
     """The attribute that `::attr(x)` asks for."""
     is_list: bool = False
     """True: an element may match more than one of the alternatives, and lexbor would list it for each."""
+    steps: "tuple[tuple[_Step, ...], ...]" = ()
+    """Alternatives in steps from ancestor to descendant. Empty: lexbor matches the selector as a whole."""
+    is_quadratic: bool = False
+    """True: the time may grow with the square of the number of elements that one element contains."""
 
     def select(self, node: LexborNode) -> list[LexborNode]:
         """Return the matches: the node itself or elements in it, each once, in document order."""
         if not self.css:
             return [node]
+        if self.steps:
+            return _select_in_steps(node, self.steps)
         found = node.css(self.css)
         return list({match.mem_id: match for match in found}.values()) if self.is_list else found
 
     def first(self, node: LexborNode) -> LexborNode | None:
         """Return the first match. None: there is none."""
+        if self.steps:
+            return next(iter(self.select(node)), None)
         return node.css_first(self.css) if self.css else node
 
     def values(self, node: LexborNode) -> list[str]:
@@ -103,6 +112,68 @@ class CssSelector:
             found = (attribute_of(match, self.attribute) for match in matches)
             return [value for value in found if value is not None]
         return [match.html or "" for match in matches]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Part of a selector between two descendant combinators: `ul > li` of `nav ul > li a`."""
+
+    css: str
+    ways: str
+    """Its combinators, `>`, `+` or `~`."""
+
+
+def _select_in_steps(node: LexborNode, alternatives: "tuple[tuple[_Step, ...], ...]") -> list[LexborNode]:
+    """Return the matches in document order.
+
+    lexbor tries every combination of ancestors for `a b c d`, which on nested elements takes hours. Step by step it
+    takes time that grows with the number of elements only: a descendant of a match is also one of the outermost match
+    around it, so the next step searches only those, which do not overlap.
+    """
+    found: dict[int, LexborNode] = {}
+    for first, *others in alternatives:
+        matches = node.css(first.css)
+        for step in others:
+            inner: dict[int, LexborNode] = {}
+            for outer in _outermost(matches):
+                for match in outer.css(step.css):
+                    if _begins_inside(match, step.ways, outer):
+                        inner[match.mem_id] = match
+            matches = list(inner.values())
+        found.update((match.mem_id, match) for match in matches)
+    if len(alternatives) == 1 or len(found) < 2:
+        return list(found.values())
+    return [match for match in node.traverse() if match.mem_id in found]
+
+
+def _outermost(matches: list[LexborNode]) -> list[LexborNode]:
+    """Return those of the matches, which are in document order, that are in no other one."""
+    is_inside = {match.mem_id: True for match in matches}
+    """Whether an element is a match or in one, where it is known."""
+    kept: list[LexborNode] = []
+    for match in matches:
+        path: list[int] = []
+        parent = match.parent
+        while parent is not None and parent.mem_id not in is_inside:
+            path.append(parent.mem_id)
+            parent = parent.parent
+        inside = parent is not None and is_inside[parent.mem_id]
+        is_inside.update(dict.fromkeys(path, inside))
+        if not inside:
+            kept.append(match)
+    return kept
+
+
+def _begins_inside(match: LexborNode, ways: str, outer: LexborNode) -> bool:
+    """Return whether the first element of a step that ends at `match` is inside `outer`, and not `outer` itself."""
+    at: LexborNode | None = match
+    border = outer.mem_id
+    for way in reversed(ways):
+        if at is None or at.mem_id == border:
+            return False
+        if way == ">":
+            at = at.parent
+    return at is not None and at.mem_id != border
 
 
 def attribute_of(node: LexborNode, name: str) -> str | None:
@@ -128,7 +199,8 @@ def compile_css(text: str) -> CssSelector:
         return CssSelector(text, "")
     if len(text) > MAX_SELECTOR_LENGTH:
         raise BadInput(f"the selector has {len(text):,} characters; at most {MAX_SELECTOR_LENGTH:,} are accepted")
-    alternatives = _Scanner(text).alternatives
+    scanner = _Scanner(text)
+    alternatives = scanner.alternatives
     asked = {alternative.asked for alternative in alternatives}
     if len(asked) > 1:
         raise BadInput(f"all alternatives of {text!r} must end with the same ::text or ::attr(), or none of them")
@@ -140,13 +212,21 @@ def compile_css(text: str) -> CssSelector:
     except (SelectolaxError, UnicodeError):
         raise BadInput(f"cannot parse the CSS selector {text!r}{_hint(text)}") from None
     kind, name = asked.pop() or ("", "")
+    if kind == _ATTRIBUTE and any(alternative.asks_descendants for alternative in alternatives):
+        # `div ::attr(id)` asks for the attributes of a div and of the elements in it.
+        alternatives += [alternative.with_descendants() for alternative in alternatives]
+        css = ", ".join(alternative.css for alternative in alternatives)
     return CssSelector(
         text,
         css,
         takes_text=kind == _TEXT,
         takes_all_text=kind == _TEXT and name == _ALL,
         attribute=name if kind == _ATTRIBUTE else None,
-        is_list="," in css,
+        is_list=len(alternatives) > 1,
+        steps=tuple(tuple(alternative.steps) for alternative in alternatives)
+        if any(alternative.backtracks for alternative in alternatives)
+        else (),
+        is_quadratic=scanner.is_quadratic,
     )
 
 
@@ -156,9 +236,64 @@ def _hint(text: str) -> str:
 
 @dataclass(slots=True)
 class _Alternative:
-    css: str = ""
+    """One of the selectors between commas."""
+
+    steps: list[_Step] = field(default_factory=list)
+    """Those that are complete. All of them after the scan."""
     asked: tuple[str, str] | None = None
     """Kind and name of the pseudo-element."""
+    asks_descendants: bool = False
+    """True: a space stands before the pseudo-element."""
+    _compound: str = ""
+    """The step that is being read."""
+    _ways: str = ""
+    _combinator: str = ""
+    """Combinator after which nothing has been read yet."""
+
+    def add(self, piece: str) -> None:
+        """Append a piece that is no combinator."""
+        if self._combinator == " " and self._compound:
+            self.end_step()
+        elif self._combinator and self._combinator != " ":
+            self._compound += f" {self._combinator} "
+            self._ways += self._combinator
+        self._combinator = ""
+        self._compound += piece
+
+    def combine(self, combinator: str) -> None:
+        """Note a combinator, or a space before or after another one."""
+        combinator = combinator.strip() or " "
+        if combinator != " " and self._combinator not in ("", " "):
+            self._compound += f" {self._combinator} "  # two in a row, which lexbor refuses
+        self._combinator = combinator if combinator != " " else self._combinator or " "
+
+    def begin_pseudo_element(self) -> None:
+        """Note that a pseudo-element begins here."""
+        if self._combinator not in ("", " ") or not self._compound:
+            self.add("*")
+        self.asks_descendants = self._combinator == " "
+        self._combinator = ""
+
+    def end_step(self) -> None:
+        """Complete the step that is being read."""
+        if self._combinator not in ("", " "):
+            self._compound += f" {self._combinator}"
+        if self._compound:
+            self.steps.append(_Step(self._compound, self._ways))
+        self._compound = self._ways = self._combinator = ""
+
+    @property
+    def css(self) -> str:
+        return " ".join(step.css for step in self.steps)
+
+    @property
+    def backtracks(self) -> bool:
+        """True: lexbor might try very many combinations of elements."""
+        return len(self.steps) > 2 or (len(self.steps) == 2 and any("(" in step.css for step in self.steps))
+
+    def with_descendants(self) -> "_Alternative":
+        """Return the alternative that selects all elements in the matches of this one."""
+        return _Alternative([*self.steps, _Step("*", "")], self.asked)
 
 
 class _Scanner:
@@ -175,7 +310,11 @@ class _Scanner:
         self._functions: list[str] = []
         self._begins_compound = True
         self._searches = 0
+        self._inner = 0
+        """Number of descendant and sibling combinators inside functions."""
+        self.is_quadratic = False
         self.alternatives = [_Alternative()]
+        self._at = 0
         self._scan()
 
     def _scan(self) -> None:
@@ -185,7 +324,7 @@ class _Scanner:
             match = _TOKEN.match(text, at)
             if match is None:
                 raise self._error("is not valid")
-            at = match.end()
+            self._at = at = match.end()
             kind, piece = match.lastgroup or "", match[0]
             alternative = self.alternatives[-1]
             if not self._closers and alternative.asked is not None and piece.strip() not in ("", ","):
@@ -195,12 +334,19 @@ class _Scanner:
             elif kind == "other" and piece == "," and not self._closers:
                 self.alternatives.append(_Alternative())
                 self._begins_compound = True
+            elif kind == "combinator" and not self._closers:
+                self._begins_compound = True
+                alternative.combine(piece)
+                if "~" in piece:
+                    self.is_quadratic = True
             else:
-                alternative.css += self._checked(kind, piece)
+                alternative.add(self._checked(kind, piece))
         if self._closers:
             raise self._error(f"lacks a closing {self._closers[-1]}")
         for alternative in self.alternatives:
-            alternative.css = alternative.css.strip()
+            alternative.end_step()
+            if any(step.ways.count("~") > 1 for step in alternative.steps):
+                raise self._error("has more than one ~ in a row, which would take too long")
 
     def _checked(self, kind: str, piece: str) -> str:
         """Return this piece as lexbor should get it. Keeps track of brackets and of the beginnings of compounds."""
@@ -219,8 +365,8 @@ class _Scanner:
             if not self._closers or self._closers.pop() != piece:
                 raise self._error(f"has a {piece} that nothing opens")
             self._functions.pop()
-        elif kind == "combinator" and in_selector and "~" in piece:
-            self._search()
+        elif kind == "combinator" and self._functions[-1] in _LISTS:
+            self._check_inner(piece, begins)
         self._begins_compound = in_selector and (kind in ("combinator", "of") or piece == ",")
         return piece
 
@@ -229,6 +375,8 @@ class _Scanner:
         outer = self._functions[:-1]
         if name == ":has(":
             self._search()
+        if name.startswith(":nth"):
+            self.is_quadratic = True
         self._begins_compound = name in _LISTS
         if not begins:
             return piece
@@ -240,24 +388,34 @@ class _Scanner:
 
     def _search(self) -> None:
         self._searches += 1
-        if self._searches > MAX_SIBLING_SEARCHES:
-            raise self._error(f"has more than {MAX_SIBLING_SEARCHES} of :has() and ~, which would take too long")
+        if self._searches > MAX_SEARCHES:
+            raise self._error(f"has more than {MAX_SEARCHES} of :has(), which would take too long")
+
+    def _check_inner(self, piece: str, begins: bool) -> None:
+        """Check a combinator inside a function."""
+        way = piece.strip()
+        if way == "~":
+            self.is_quadratic = True
+        if begins or way in (">", "+") or self._text[: self._at].endswith((",", "(")):
+            return  # `:has(> b)`, or white space around a comma
+        rest = self._text[self._at :]
+        if (not way and rest.lstrip()[:1] in (")", ",")) or _BEGINNING_FUNCTION.match(rest):
+            return  # white space at an end, or what `_function` refuses or rewrites
+        self._inner += 1
+        if ":has(" in self._functions:
+            raise self._error(f"has {'~' if way else 'a descendant'} inside :has(…), which would take too long")
+        if self._inner > 1:
+            raise self._error("has more than one space or ~ inside functions, which would take too long")
 
     def _pseudo_element(self, piece: str, at: int) -> int:
         """Read `::text` or `::attr(name)`. Returns where the selector goes on."""
         alternative = self.alternatives[-1]
         if self._closers:
             raise self._error(f"has {piece} inside brackets")
-        css = alternative.css.rstrip()
-        descendants = css != alternative.css
-        if not css or css[-1] in ">+~":
-            alternative.css += "*"
-            descendants = False
+        alternative.begin_pseudo_element()
         if piece == "::text":
-            alternative.asked = (_TEXT, _ALL if descendants else "")
+            alternative.asked = (_TEXT, _ALL if alternative.asks_descendants else "")
             return at
-        if descendants:  # `div ::attr(id)` asks for the attributes of a div and of the elements in it
-            alternative.css = f"{css}, {css} *"
         argument = re.compile(r"\(\s*([\w:.-]+)\s*\)").match(self._text, at)
         if piece != "::attr" or argument is None:
             raise self._error(f"has {piece}, but only ::text and ::attr(name) are known")
@@ -300,9 +458,9 @@ def compile_xpath(text: str) -> XPathSelector:
         from lxml import etree
     except ImportError:
         raise BadInput("XPath needs lxml: pip install 'gossamer-crawl[xpath]'") from None
-    if sum(len(_DESCENDANTS.findall(predicate)) for predicate in _predicates(text)) > MAX_SIBLING_SEARCHES:
+    if sum(len(_DESCENDANTS.findall(predicate)) for predicate in _predicates(text)) > MAX_SEARCHES:
         raise BadInput(
-            f"the XPath {text!r:.200} searches more than {MAX_SIBLING_SEARCHES} times in its predicates, which would "
+            f"the XPath {text!r:.200} searches more than {MAX_SEARCHES} times in its predicates, which would "
             "take too long"
         )
     try:

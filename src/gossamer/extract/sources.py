@@ -225,6 +225,9 @@ MAX_ITEMS = 10_000
 """Items of one page, nested ones included. May be changed: a page near the limits takes memory and time."""
 MAX_CHARACTERS = 8 * 1024 * 1024
 """Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory."""
+MAX_QUADRATIC_TAGS = 20_000
+"""Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
+square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
 MAX_SECONDS = 2.0
 """Time for one page, checked between two values. The worker's other requests wait meanwhile."""
 
@@ -270,6 +273,15 @@ class PageScope:
     def text(self) -> str:
         """The HTML."""
         return self.document.data.decode("utf-8", "replace")
+
+    @cached_property
+    def _is_large(self) -> bool:
+        return self.document.data.count(b"<") > MAX_QUADRATIC_TAGS
+
+    def check(self, css: CssSelector) -> None:
+        """Raise LimitReached for a selector that might take far too long on this page."""
+        if css.is_quadratic and self._is_large:
+            raise LimitReached
 
     def spend_item(self) -> None:
         """Count an item. Raises LimitReached."""
@@ -326,10 +338,11 @@ def first_css(css: CssSelector, read: Callable[[LexborNode], str | None], conver
     """Return the reader of the first match that has a value. Most fields are of this kind, so it is the fastest."""
 
     def first(scope: Scope) -> Any:
+        page = scope.page
+        page.check(css)
         node = css.first(scope.node)
         if node is None:
             return None
-        page = scope.page
         found = read(node)
         value = None if found is None else convert(found, page)
         if value is None:
@@ -416,12 +429,14 @@ def finder(given: ItemField, source: str, expression: Any, path: Path) -> Finder
 
 
 def _css_finder(css: CssSelector, read: Callable[[LexborNode], str | None], *, count: bool) -> Finder:
-    if css.takes_text:
-        return lambda scope: iter(css.values(scope.node))
-    if count:
-        return lambda scope: iter(css.select(scope.node))
-
     def find(scope: Scope) -> Iterator[Any]:
+        scope.page.check(css)
+        if css.takes_text:
+            yield from css.values(scope.node)
+            return
+        if count:
+            yield from css.select(scope.node)
+            return
         for node in css.select(scope.node):
             found = read(node)
             if found is not None:

@@ -37,6 +37,17 @@ def values(selector: str, page: str = PAGE) -> list[str]:
         ("div:has(*:is(ul, table))::attr(id)", ["o"]),
         ("li:nth-child(2 of li)::text", ["2"]),
         ("li:not(:first-child)::text", ["2"]),
+        ("li:nth-child(2n + 1)::text", ["1"]),
+        ("body div ul li::text", ["1", "2"]),
+        ("body > div section > ul > li::text", ["1", "2"]),
+        ("html body li + li::text", ["2"]),
+        ("body section li ~ li::text", ["2"]),
+        ("body div li, body div p, html div ul li", ["<p>first</p>", "<li>1</li>", '<li title="two">2</li>']),
+        ("body div > li", []),
+        ("body ul > ul li", []),
+        ("html html body p", []),
+        ("body div ::attr(title)", ["two"]),
+        ("div:has(> p) li:is(section li)::text", ["1", "2"]),
     ],
 )
 def test_a_selector_returns_what_it_asks_for(selector: str, found: list[str]) -> None:
@@ -95,7 +106,10 @@ def test_a_selector_that_lexbor_answers_wrongly_is_refused_by_name(selector: str
         ("p!", "cannot parse"),
         ("\ud800", "cannot parse"),
         (":has(a):has(b):has(c):has(d)", "too long"),
-        ("a ~ b ~ c ~ d ~ e", "too long"),
+        ("a ~ b ~ c", "more than one ~"),
+        ("a:has(b c)", "a descendant inside :has(…)"),
+        ("a:has(b ~ c)", "~ inside :has(…)"),
+        ("a:not(b c):is(d e)", "more than one space or ~ inside functions"),
         ("p" * (MAX_SELECTOR_LENGTH + 1), "characters"),
     ],
 )
@@ -136,7 +150,7 @@ def test_css_agrees_with_another_engine_on_random_selectors() -> None:
             expected = [element.get("id") for element in tree.xpath(xpath) if element.get("id")]
             assert found == expected, (selector, page)
             compared += bool(expected)
-    assert compared > 300
+    assert compared > 250
 
 
 def _random_element(drawn: random.Random, depth: int) -> str:
@@ -146,7 +160,7 @@ def _random_element(drawn: random.Random, depth: int) -> str:
 
 
 def _random_selector(drawn: random.Random, depth: int) -> str:
-    parts = [_random_compound(drawn, depth) for _ in range(drawn.choice((1, 1, 2, 3)))]
+    parts = [_random_compound(drawn, depth) for _ in range(drawn.choice((1, 1, 2, 3, 4)))]
     return "".join(
         part if at == 0 else drawn.choice((" ", " > ", " + ", " ~ ")) + part for at, part in enumerate(parts)
     )
@@ -195,3 +209,14 @@ def test_an_xpath_that_does_not_parse_is_explained(expression: str, told: str) -
 def test_an_xpath_that_fails_on_a_page_finds_nothing() -> None:
     root = lxml_html.document_fromstring(PAGE)
     assert compile_xpath("//li[substring(., 1 div 0)]").select(root) == []
+
+
+@pytest.mark.parametrize(
+    "selector", ["b div div i", "b div div div div i", "b div:not(.x) i", "b div:has(i) i", "b div i ~ i"]
+)
+def test_nested_elements_take_no_time_that_explodes(selector: str) -> None:
+    """lexbor alone takes minutes to days for these."""
+    root = LexborHTMLParser("<div>" * 2000 + "<i></i>" * 2000).root
+    assert root is not None
+    assert compile_css(selector).select(root) == []
+    assert len(compile_css(selector.replace("b ", "html ", 1)).select(root)) in (1999, 2000)
