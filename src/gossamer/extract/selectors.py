@@ -149,7 +149,7 @@ def _select_in_steps(node: LexborNode, alternatives: "tuple[tuple[_Step, ...], .
 def _outermost(matches: list[LexborNode]) -> list[LexborNode]:
     """Return those of the matches, which are in document order, that are in no other one."""
     is_inside = {match.mem_id: True for match in matches}
-    """Whether an element is a match or in one, where it is known."""
+    """True for an element that is a match or in one; False for one that is known to be in none."""
     kept: list[LexborNode] = []
     for match in matches:
         path: list[int] = []
