@@ -18,7 +18,6 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import base_of, list_links
 from gossamer.extract.selection import Selector, SelectorList, select_css, select_xpath
-from gossamer.extract.sources import json_ld
 from gossamer.model.content import PageContent
 from gossamer.model.record import PageRecord
 from gossamer.policy.urls import BaseUrl
@@ -215,6 +214,8 @@ class Page:
     def jsonld(self) -> list[dict[str, Any]]:
         """Objects in the page's JSON-LD (`<script type="application/ld+json">`), those of lists and of `@graph` one by
         one."""
+        from gossamer.extract.sources import json_ld  # imported late: every crawl starts with this module
+
         tree = self._document.tree if self._document else None
         return list(_objects(json_ld(tree))) if tree is not None else []
 

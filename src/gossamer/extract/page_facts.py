@@ -28,8 +28,8 @@ _MAX_DEPTH = 20
 """Limits of the JSON-LD that is read. May be changed: more takes longer on large pages."""
 _MAX_CHARACTERS = 500
 """Longest title or author. May be changed."""
-_SEPARATORS = (" | ", " — ", " – ", " - ", " · ", " :: ", " « ", " » ")
-"""Separators of the title of a page and the name of its site."""
+_SEPARATOR = " | "
+"""Separator of the title of a page and the name of its site. Dashes and colons are not: titles have them, too."""
 
 _MONTHS = {
     name: number
@@ -92,10 +92,9 @@ def _title(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, A
     title = next((_text_of(found) for found in tree.iterfind("head/title")), "")
     if heading and (not title or title.startswith(heading) or title.endswith(heading)):
         return heading
-    for separator in _SEPARATORS[:1]:
-        before, found, _ = title.partition(separator)
-        if found and len(before) > 3:
-            return before.strip()
+    before, found, _ = title.partition(_SEPARATOR)
+    if found and len(before) > 3:
+        return before.strip()
     return title or (headings[0] if headings else "")
 
 
@@ -132,7 +131,7 @@ def _person_names(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _date(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, Any]], url: str) -> str:
-    candidates: list[str] = [thing[name] for name in ("datePublished",) for thing in linked if name in thing]
+    candidates: list[str] = [thing["datePublished"] for thing in linked if "datePublished" in thing]
     for name in _DATES:
         candidates += metas.get(name, ())
     candidates += [thing["dateModified"] for thing in linked if "dateModified" in thing]

@@ -8,27 +8,26 @@ and in a pool of workers that many crawls share, pages that wait for their conte
 or one crawl would stop the others.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gossamer.commit.outlinks import FinishedLease
+from gossamer.extract.content_pool import ContentPool
+from gossamer.extract.content_process import ContentReply
 from gossamer.extract.document import HtmlDocument
+from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.extraction import rule_label
 from gossamer.model.record import Output, PageRecord
 from gossamer.telemetry.tally import RuleCount, Tally
+from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
 from gossamer.worker.records import item_record
 
 if TYPE_CHECKING:
     from gossamer.extract.fields import CompiledExtraction, PageItems
-import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
-
-from gossamer.extract.content_pool import ContentPool
-from gossamer.extract.content_process import ContentReply
-from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
-from gossamer.worker.attempt import Attempt
 
 _TOO_COMPLEX, _LIMIT = "too_complex", "limit"
 ITEM_BYTES = 1000

@@ -25,7 +25,6 @@ from gossamer.cli.summary import counted
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, OutputClosed
 from gossamer.model.record import Destination
-from gossamer.report.page import make_report
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
@@ -218,6 +217,8 @@ def report(
     check_target(output, records)
     if csv is not None and csv.exists() and not csv.is_dir():
         raise BadInput(f"--csv: {csv} is not a folder. Name a folder for the CSV files.")
+    from gossamer.report.page import make_report  # imported late: `gossamer export` needs no Jinja2
+
     made = make_report(
         records,
         csv_folder=csv,
