@@ -315,13 +315,10 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
         if answer.joined_running:
             for index in itertools.chain(*group.indexes):
                 results[index] = SubmitResult(added=True, reason=JOINED)
+        # The answer names single requests by (index of the batch in the group, position in the batch).
         for batch, position in answer.added.duplicate_positions:
-            fingerprints = group.batches[batch].fingerprints
-            # All requests of a batch have the same terms, so one that repeats an earlier request of its batch asks for
-            # nothing more.
-            repeats_this_batch = position > fingerprints.index(fingerprints[position])
-            exceeds_earlier = answer.exceeds_earlier_terms and not repeats_this_batch
-            reason = _EXCEEDS_EARLIER if exceeds_earlier else DUPLICATE
+            exceeds = answer.exceeds_earlier_terms and not _repeats_within(group.batches[batch], position)
+            reason = _EXCEEDS_EARLIER if exceeds else DUPLICATE
             results[group.indexes[batch][position]] = SubmitResult(added=False, reason=reason)
         for (batch, position), cause in answer.added.rejected.items():
             if cause == "budget":
@@ -332,25 +329,34 @@ async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> lis
     return results
 
 
+def _repeats_within(batch: Batch, position: int) -> bool:
+    """Return whether a request repeats an earlier one of its batch. It then has the same terms as that one and asks for
+    nothing more, whatever the terms of requests before this batch were."""
+    return batch.fingerprints.index(batch.fingerprints[position]) < position
+
+
 class _RequestGroup(NamedTuple):
-    """Requests that are submitted together: same crawl, terms, spider, domain, `fresh` and key."""
+    """Requests that are submitted together: same crawl, terms, spider, domain, `fresh` and idempotency key."""
 
     first: AdmittedRequest
     terms: Terms
     """Groups with equal terms have the same object, which the frontier stores once."""
     batches: list[Batch]
-    """The requests by priority. Those with a payload have a batch of their own."""
+    """The requests: one batch for each priority, and another for those of that priority that have a payload."""
     indexes: list[list[int]]
     """For each batch, the index of each of its requests in the call of `submit`."""
     batch_numbers: dict[tuple[int, bool], int]
-    """Index in `batches` by priority and whether the requests have a payload."""
+    """Index in `batches` by (priority, whether the requests have a payload). Only `_add_to_group` uses it."""
 
 
 def _group(requests: Sequence[AdmittedRequest], spiders: SpiderRegistry) -> list[_RequestGroup]:
-    """Return the requests in groups that can be submitted together, and compute their fingerprints."""
+    """Return the requests in groups that can be submitted together. `spiders` computes their fingerprints: requests of
+    a spider with equal fingerprints count as the same request.
+
+    Groups and batches keep the order of the requests, so of two equal ones the frontier adds the one sent first."""
     groups: dict[tuple[CrawlId, bytes, str, str, bool, str], _RequestGroup] = {}
     packed_terms: dict[int, bytes] = {}  # by the id of the object: many requests share one, and packing is slow
-    unique_terms: dict[bytes, Terms] = {}
+    unique_terms: dict[bytes, Terms] = {}  # the first of the equal objects, by their packed form
     for index, request in enumerate(requests):
         packed = packed_terms.get(id(request.terms))
         if packed is None:
@@ -360,21 +366,28 @@ def _group(requests: Sequence[AdmittedRequest], spiders: SpiderRegistry) -> list
         group = groups.get(key)
         if group is None:
             group = groups[key] = _RequestGroup(request, unique_terms[packed], [], [], {})
-        has_payload = request.payload is not None
-        number = group.batch_numbers.setdefault((request.priority, has_payload), len(group.batches))
-        if number == len(group.batches):
-            payloads: list[bytes | None] | None = [] if has_payload else None
-            group.batches.append(Batch(request.spider, request.domain, request.priority, 0, payloads=payloads))
-            group.indexes.append([])
-        group.indexes[number].append(index)
-        batch = group.batches[number]
-        batch.urls.append(request.url)
-        query_order = request.terms.query_order
-        batch.fingerprints.append(
-            spiders.fingerprint(
-                request.spider, request.url, method=request.method, body=request.body, query_order=query_order
-            )
+        fingerprint = spiders.fingerprint(
+            request.spider,
+            request.url,
+            method=request.method,
+            body=request.body,
+            query_order=request.terms.query_order,
         )
-        if batch.payloads is not None:
-            batch.payloads.append(request.payload)  # type: ignore[attr-defined]
+        _add_to_group(group, request, index, fingerprint)
     return list(groups.values())
+
+
+def _add_to_group(group: _RequestGroup, request: AdmittedRequest, index: int, fingerprint: int) -> None:
+    """Add a request to the group's batch for its priority, which is made for the first request."""
+    has_payload = request.payload is not None
+    number = group.batch_numbers.setdefault((request.priority, has_payload), len(group.batches))
+    if number == len(group.batches):  # the first of its kind
+        payloads: list[bytes | None] | None = [] if has_payload else None
+        group.batches.append(Batch(request.spider, request.domain, request.priority, 0, payloads=payloads))
+        group.indexes.append([])
+    batch = group.batches[number]
+    batch.urls.append(request.url)
+    batch.fingerprints.append(fingerprint)
+    if batch.payloads is not None:
+        batch.payloads.append(request.payload)  # type: ignore[attr-defined]
+    group.indexes[number].append(index)

@@ -1,6 +1,8 @@
 """Compiled extraction rules: from the document of a page to its items.
 
-`CompiledExtraction` checks everything that can be checked before a crawl. Its `extract` then never raises
+A rule yields one item for a page, or one for each element that its selector `each` matches. A field of the rule takes
+its value from the page or that element by a source: a CSS selector, XPath, JSON-LD, a `meta` element or a regular
+expression. `CompiledExtraction` checks everything that can be checked before a crawl. Its `extract` then never raises
 for the content of a page, and every page has limits of items, text and time.
 
 Safe to change: what is counted. Fixed: what a rule finds on a given page, because running crawls have stored rules; and
@@ -30,7 +32,16 @@ from gossamer.extract.sources import (
     node_reader,
 )
 from gossamer.extract.values import converter
-from gossamer.model.extraction import PAGE_URL, Extraction, FieldType, ItemField, ItemRule, Path, read_extraction
+from gossamer.model.extraction import (
+    PAGE_URL,
+    SOURCES,
+    Extraction,
+    FieldType,
+    ItemField,
+    ItemRule,
+    Path,
+    read_extraction,
+)
 from gossamer.policy.scope import RegexSet, check_regex
 
 _COMPILED_BYTES = 2000
@@ -43,14 +54,15 @@ class RuleResult:
     """Items and counts of one rule on one page."""
 
     rule: int
-    """Position of the rule."""
+    """Index of the rule in `Extraction.rules`."""
     items: list[dict[str, Any]] = field(default_factory=list)
+    matches: int = 0
+    """Number of elements that `each` found; 1 without `each`."""
     found: set[str] = field(default_factory=set)
     """Names of the rule's fields that had a value in at least one match, also in one that became no item."""
     lacking: dict[str, int] = field(default_factory=dict)
-    """Number of matches that became no item, by the required field that they lack."""
-    matches: int = 0
-    """Number of elements that `each` found; 1 without `each`."""
+    """Matches that became no item: name of a required field that has no value there -> number of matches. A match
+    without several required fields counts for the first of them; one without any value at all is not counted."""
 
 
 @dataclass(slots=True)
@@ -75,7 +87,7 @@ class CompiledExtraction:
 
     def __init__(self, extraction: Extraction) -> None:
         """Raises BadExtraction with the place of the first selector, expression or type that cannot be used."""
-        self._rules = [_Rule(rule, ("rules", at)) for at, rule in enumerate(extraction.rules)]
+        self._rules = [_Rule(rule, ("rules", index)) for index, rule in enumerate(extraction.rules)]
         self.rules = extraction.rules
         self.estimated_bytes = (
             _COMPILED_BYTES
@@ -96,10 +108,11 @@ class CompiledExtraction:
         page = PageScope(document, url)
         found = PageItems()
         try:
-            for at, rule in enumerate(self._rules):
+            for index, rule in enumerate(self._rules):
                 if rule.is_for(url):
-                    found.results.append(RuleResult(at))
-                    rule.extract(page, found.results[-1])
+                    result = RuleResult(index)
+                    found.results.append(result)  # before `extract`, which may end at a limit
+                    rule.extract(page, result)
         except LimitReached:
             found.cut = True
         found.characters = MAX_CHARACTERS - page.characters_left
@@ -113,12 +126,14 @@ def check_rules(value: object) -> Extraction:
     try:
         CompiledExtraction(extraction)
     except BadExtraction as fault:
+        # Without "rules", the object is the only rule itself: the path loses its beginning, ("rules", 0).
         is_only_rule = isinstance(value, Mapping) and "rules" not in value
         raise BadExtraction(fault.reason, fault.path[2:] if is_only_rule else fault.path) from None
     return extraction
 
 
 def _count_fields(fields: Mapping[str, ItemField]) -> int:
+    """Return the number of fields, nested ones included."""
     return sum(1 + (_count_fields(each.fields) if each.fields else 0) for each in fields.values())
 
 
@@ -126,8 +141,9 @@ class _Rule:
     """One compiled rule."""
 
     def __init__(self, rule: ItemRule, path: Path) -> None:
-        for at, url in enumerate(rule.urls):
-            checked((*path, "urls", at), lambda url=url: check_regex(url, "urls", linear=True))  # type: ignore[misc]
+        """`path`: place of the rule in the decoded object, for errors."""
+        for index, url in enumerate(rule.urls):
+            checked((*path, "urls", index), lambda url=url: check_regex(url, "urls", linear=True))  # type: ignore[misc]
         self.urls = RegexSet(rule.urls, "urls")
         self._each = None if rule.each is None else _each_selector(rule.each, (*path, "each"))
         self._fields = _Fields(rule.fields, (*path, "fields"))
@@ -146,14 +162,15 @@ class _Rule:
 
 
 def _scopes(page: PageScope, node: LexborNode, each: CssSelector | None) -> Iterator[Scope]:
-    """Yield the scope of the page, or one for each match of `each` in an element."""
+    """Yield a scope, in which one item is looked for, for each match of `each` inside of `node`; without `each`, one
+    scope for `node` itself. Raises LimitReached."""
     if each is None:
-        yield Scope(page, node, node is page.node)
+        yield Scope(page, node, is_page=node is page.node)
         return
     page.check(each)
     for match in each.select(node):
         if match.mem_id != node.mem_id:  # a nested item is inside its outer one
-            yield Scope(page, match, False)
+            yield Scope(page, match, is_page=False)
 
 
 class _Fields:
@@ -163,23 +180,28 @@ class _Fields:
         self._fields = [(name, _compile_field(field, (*path, name))) for name, field in fields.items()]
 
     def read(self, scope: Scope, item: dict[str, Any], result: RuleResult | None = None) -> bool:
-        """Add the fields to an item. Returns whether it is one: it has at least one value and no required one is
-        missing. `result`: notes what was found. Raises LimitReached."""
+        """Fill `item` from a scope. Returns whether it is an item: it has at least one value, and no required field
+        is without one.
+
+        `result`: gets the counts; None for a nested item, which is not counted. Raises LimitReached."""
         scope.page.spend_item()
-        any_found, lacking = False, ""
+        has_value = False
+        first_missing = ""  # name of the first required field without a value
         for name, compiled in self._fields:
             value = compiled.read(scope)
             if value is None:
                 item[name] = compiled.missing()
-                lacking = lacking or (name if compiled.required else "")
+                if compiled.required and not first_missing:
+                    first_missing = name
                 continue
             item[name] = value
-            any_found = any_found or compiled.is_evidence(value)
-            if result is not None and compiled.is_evidence(value):
-                result.found.add(name)
-        if lacking and result is not None and any_found:
-            result.lacking[lacking] = result.lacking.get(lacking, 0) + 1
-        return any_found and not lacking
+            if compiled.is_evidence(value):
+                has_value = True
+                if result is not None:
+                    result.found.add(name)
+        if first_missing and has_value and result is not None:
+            result.lacking[first_missing] = result.lacking.get(first_missing, 0) + 1
+        return has_value and not first_missing
 
 
 class _CompiledField:
@@ -193,42 +215,57 @@ class _CompiledField:
         self._is_list = given.list or given.each is not None
 
     def missing(self) -> Any:
-        """Return the value of an item without this field."""
+        """Return what an item gets for this field where nothing was found: its default, or an empty list."""
         if self._default is None and self._is_list:
             return []
+        # A copy of a list, because each item may be changed by itself.
         return list(self._default) if isinstance(self._default, list) else self._default
 
     @staticmethod
     def is_evidence(value: Any) -> bool:
-        """Return whether a value shows that something was found: a count of 0 does not."""
-        return value != 0 or isinstance(value, bool)
+        """Return whether a value shows that something was found: every value does, but for the number 0, which a field
+        of the type `count` has everywhere."""
+        return value != 0 or isinstance(value, bool)  # False == 0, but JSON-LD's `false` was found
 
 
 def _compile_field(given: ItemField, path: Path) -> _CompiledField:
-    """Return the compiled field. Raises BadExtraction."""
+    """Return the field, ready to be read. Raises BadExtraction. There are four kinds of fields:
+
+    - with `fields`: nested items
+    - of the type `count`: the number of what the source finds
+    - a single value of the elements that a CSS selector matches, as most fields are: a faster reader of the same values
+    - any other: the first value or all values that the source finds, each converted to the type
+    """
     if given.fields is not None:
-        return _CompiledField(given, _nested(given, given.fields, path))
-    source = next(name for name in ("css", "xpath", "jsonld", "meta", "regex") if getattr(given, name) is not None)
-    expression = None
-    if given.regex is not None:
-        checked((*path, "regex"), lambda: check_regex(given.regex or "", "regex", linear=True))
-        options = re2.Options()
-        options.log_errors = False
-        expression = re2.compile(given.regex, options)
+        return _CompiledField(given, _nested_reader(given, given.fields, path))
+    # `model.extraction` has checked that there is one source, or `regex` with another, whose texts it then searches.
+    source = next(name for name in SOURCES if getattr(given, name) is not None)
+    expression = None if given.regex is None else _compile_regex(given.regex, path)
     if given.type is FieldType.COUNT:
         find = finder(given, source, expression, path)
         return _CompiledField(given, lambda scope: sum(1 for _ in find(scope)))
     convert = checked((*path, "type"), lambda: converter(given.type, given.argument))
-    if source == "css" and expression is None and not given.list:
-        css = checked((*path, "css"), lambda: compile_css(given.css or ""))
-        if not css.takes_text:
+    if given.css is not None and expression is None and not given.list:
+        selector = given.css
+        css = checked((*path, "css"), lambda: compile_css(selector))
+        if not css.takes_text:  # `::text` may yield several texts of one element
             return _CompiledField(given, first_css(css, node_reader(given, css, path), convert))
     find = finder(given, source, expression, path)
     return _CompiledField(given, all_values(find, convert) if given.list else first_value(find, convert))
 
 
-def _nested(given: ItemField, fields: Mapping[str, ItemField], path: Path) -> Callable[[Scope], Any]:
-    """Return the reader of nested items: a list for `each`, else one or None."""
+def _compile_regex(text: str, path: Path) -> Any:
+    """Return the RE2 expression of a field. Raises BadExtraction."""
+    checked((*path, "regex"), lambda: check_regex(text, "regex", linear=True))
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(text, options)
+
+
+def _nested_reader(given: ItemField, fields: Mapping[str, ItemField], path: Path) -> Callable[[Scope], Any]:
+    """Return the reader of a field that holds items itself. With `each` it reads a list, one item for each match;
+    without, a single item: from the first match of `css` or, without `css`, from the scope of the outer item. Both
+    return None where there is no item."""
     compiled = _Fields(fields, (*path, "fields"))
     if given.each is not None:
         each = _each_selector(given.each, (*path, "each"))
@@ -251,7 +288,7 @@ def _nested(given: ItemField, fields: Mapping[str, ItemField], path: Path) -> Ca
             node = css.first(scope.node)
             if node is None:
                 return None
-            inner = Scope(scope.page, node, False)
+            inner = Scope(scope.page, node, is_page=False)
         item: dict[str, Any] = {}
         return item if compiled.read(inner, item) else None
 
@@ -259,6 +296,7 @@ def _nested(given: ItemField, fields: Mapping[str, ItemField], path: Path) -> Ca
 
 
 def _each_selector(text: str, path: Path) -> CssSelector:
+    """Return a compiled selector of elements. Raises BadExtraction for one that selects texts or attributes."""
     css: CssSelector = checked(path, lambda: compile_css(text))
     if css.takes_text or css.attribute is not None:
         raise BadExtraction(f"{text!r} selects texts; select the elements, without ::text or ::attr()", path)

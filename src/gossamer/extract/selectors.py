@@ -4,6 +4,9 @@ CSS is matched by lexbor on the tree that links are taken from, XPath by lxml, a
 checked before a crawl starts, so that none fails on its pages. Some selectors lexbor answers wrongly without an error:
 `_Scanner` refuses them by name, or rewrites them so that the answer is right (tests compare with another engine).
 
+Words of CSS: a compound is an element with its conditions, `li.new:not(.old)`. Combinators stand between compounds: `>`
+(child), `+` (next sibling), `~` (later sibling), or white space (descendant). Commas separate alternatives.
+
 Safe to change: messages and hints. Fixed: the meaning of accepted selectors, which stored rules of running crawls
 contain; and that XPath has no EXSLT expressions, whose backtracking a page could exploit.
 """
@@ -26,32 +29,31 @@ MAX_SELECTOR_LENGTH = 1000
 
 MAX_SEARCHES = 3
 """Number of `:has()` in one CSS selector, and of descendant steps in predicates of one XPath. Each may multiply the
-time by the number of elements. May be raised, at that risk; with a lower value, workers refuse rules of running
-crawls."""
+time by the number of elements. May be raised, at that risk; a lower value would refuse rules of running crawls."""
 
 ITSELF = "."
 """Selector of the element itself, where a selector is relative to one. Fixed: stored rules contain it."""
 
 _TEXT, _ALL, _ATTRIBUTE = "text", "all", "attr"
+"""Kinds of pseudo-elements, and the name of a `::text` that asks for all texts. Only this file uses them."""
 _TOKEN = re.compile(
     r"""
     (?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')
     |(?P<escape>\\.)
-    |(?P<element>::[\w-]*+)
-    |(?P<function>:[\w-]++\()
-    |(?P<pseudo>:[\w-]++)
-    |(?P<of>(?<=\s)of(?=\s))
+    |(?P<element>::[\w-]*+)                    # a pseudo-element, without its argument
+    |(?P<function>:[\w-]++\()                 # `:not(`
+    |(?P<pseudo>:[\w-]++)                     # `:enabled`
+    |(?P<of>(?<=\s)of(?=\s))                  # in `:nth-child(2 of .new)`, a selector follows
     |(?P<combinator>\s*+[>+~]\s*+|\s++)
     |(?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BEGINNING_FUNCTION = re.compile(r"\s*:(?:is|where|not|has)\(", re.IGNORECASE)
 _LISTS = frozenset((":is(", ":where(", ":not(", ":has("))
 """Functions that take selectors."""
-_WRONG = {
-    ":enabled": "lexbor matches nearly every element with it; write :not([disabled])",
-}
+_BEGINNING_FUNCTION = re.compile(r"\s*:(?:is|where|not|has)\(", re.IGNORECASE)
+"""One of _LISTS."""
+_WRONG = {":enabled": "lexbor matches nearly every element with it; write :not([disabled])"}
 """Pseudo-classes that lexbor answers wrongly, and what to write instead. May be extended."""
 _HINTS = (
     (re.compile(r":contains\("), '; for text, write :lexbor-contains("text")'),
@@ -80,9 +82,9 @@ class CssSelector:
     attribute: str | None = None
     """The attribute that `::attr(x)` asks for."""
     is_list: bool = False
-    """True: an element may match more than one of the alternatives, and lexbor would list it for each."""
+    """True: there are several alternatives. lexbor lists an element once for each that it matches."""
     steps: "tuple[tuple[_Step, ...], ...]" = ()
-    """Alternatives in steps from ancestor to descendant. Empty: lexbor matches the selector as a whole."""
+    """The steps of each alternative, from ancestor to descendant. Empty: lexbor matches the selector as a whole."""
     is_quadratic: bool = False
     """True: the time may grow with the square of the number of elements that one element contains."""
 
@@ -119,8 +121,8 @@ class _Step:
     """Part of a selector between two descendant combinators: `ul > li` of `nav ul > li a`."""
 
     css: str
-    ways: str
-    """Its combinators, `>`, `+` or `~`."""
+    combinators: str
+    """Its combinators in order: `>` for `ul > li`, `>+` for `ul > li + li`."""
 
 
 def _select_in_steps(node: LexborNode, alternatives: "tuple[tuple[_Step, ...], ...]") -> list[LexborNode]:
@@ -137,7 +139,7 @@ def _select_in_steps(node: LexborNode, alternatives: "tuple[tuple[_Step, ...], .
             inner: dict[int, LexborNode] = {}
             for outer in _outermost(matches):
                 for match in outer.css(step.css):
-                    if _begins_inside(match, step.ways, outer):
+                    if _begins_inside(match, step.combinators, outer):
                         inner[match.mem_id] = match
             matches = list(inner.values())
         found.update((match.mem_id, match) for match in matches)
@@ -164,16 +166,19 @@ def _outermost(matches: list[LexborNode]) -> list[LexborNode]:
     return kept
 
 
-def _begins_inside(match: LexborNode, ways: str, outer: LexborNode) -> bool:
-    """Return whether the first element of a step that ends at `match` is inside `outer`, and not `outer` itself."""
-    at: LexborNode | None = match
+def _begins_inside(match: LexborNode, combinators: str, outer: LexborNode) -> bool:
+    """Return whether the first element of a step is inside `outer`, and not `outer` itself. `match`: its last element.
+
+    lexbor finds the `li` in a `ul` by `ul > li`, though that `ul` is not inside itself. So this goes back from the last
+    element by the combinators. Siblings have the same parent: `+` and `~` need no step."""
+    element: LexborNode | None = match
     border = outer.mem_id
-    for way in reversed(ways):
-        if at is None or at.mem_id == border:
+    for combinator in reversed(combinators):
+        if element is None or element.mem_id == border:
             return False
-        if way == ">":
-            at = at.parent
-    return at is not None and at.mem_id != border
+        if combinator == ">":
+            element = element.parent
+    return element is not None and element.mem_id != border
 
 
 def attribute_of(node: LexborNode, name: str) -> str | None:
@@ -201,8 +206,8 @@ def compile_css(text: str) -> CssSelector:
         raise BadInput(f"the selector has {len(text):,} characters; at most {MAX_SELECTOR_LENGTH:,} are accepted")
     scanner = _Scanner(text)
     alternatives = scanner.alternatives
-    asked = {alternative.asked for alternative in alternatives}
-    if len(asked) > 1:
+    pseudo_elements = {alternative.pseudo_element for alternative in alternatives}
+    if len(pseudo_elements) > 1:
         raise BadInput(f"all alternatives of {text!r} must end with the same ::text or ::attr(), or none of them")
     css = ", ".join(alternative.css for alternative in alternatives)
     if not all(alternative.css for alternative in alternatives):
@@ -211,7 +216,7 @@ def compile_css(text: str) -> CssSelector:
         LexborHTMLParser("").css(css)
     except (SelectolaxError, UnicodeError):
         raise BadInput(f"cannot parse the CSS selector {text!r}{_hint(text)}") from None
-    kind, name = asked.pop() or ("", "")
+    kind, name = pseudo_elements.pop() or ("", "")
     if kind == _ATTRIBUTE and any(alternative.asks_descendants for alternative in alternatives):
         # `div ::attr(id)` asks for the attributes of a div and of the elements in it.
         alternatives += [alternative.with_descendants() for alternative in alternatives]
@@ -231,6 +236,7 @@ def compile_css(text: str) -> CssSelector:
 
 
 def _hint(text: str) -> str:
+    """Return what to write instead of a selector that cannot be parsed; empty if that is not known."""
     return next((hint for part, hint in _HINTS if part.search(text)), "")
 
 
@@ -240,36 +246,37 @@ class _Alternative:
 
     steps: list[_Step] = field(default_factory=list)
     """Those that are complete. All of them after the scan."""
-    asked: tuple[str, str] | None = None
-    """Kind and name of the pseudo-element."""
+    pseudo_element: tuple[str, str] | None = None
+    """(_TEXT, _ALL or ""), or (_ATTRIBUTE, name of the attribute). None: there is none."""
     asks_descendants: bool = False
     """True: a space stands before the pseudo-element."""
-    _compound: str = ""
-    """The step that is being read."""
-    _ways: str = ""
+    _css: str = ""
+    """The step that is being read, as far as it is."""
+    _combinators: str = ""
+    """Its combinators."""
     _combinator: str = ""
-    """Combinator after which nothing has been read yet."""
+    """Combinator that was read last, if nothing has been read behind it; a space for that of descendants."""
 
     def add(self, piece: str) -> None:
         """Append a piece that is no combinator."""
-        if self._combinator == " " and self._compound:
+        if self._combinator == " " and self._css:
             self.end_step()
         elif self._combinator and self._combinator != " ":
-            self._compound += f" {self._combinator} "
-            self._ways += self._combinator
+            self._css += f" {self._combinator} "
+            self._combinators += self._combinator
         self._combinator = ""
-        self._compound += piece
+        self._css += piece
 
     def combine(self, combinator: str) -> None:
         """Note a combinator, or a space before or after another one."""
         combinator = combinator.strip() or " "
         if combinator != " " and self._combinator not in ("", " "):
-            self._compound += f" {self._combinator} "  # two in a row, which lexbor refuses
+            self._css += f" {self._combinator} "  # two in a row, which lexbor refuses
         self._combinator = combinator if combinator != " " else self._combinator or " "
 
     def begin_pseudo_element(self) -> None:
-        """Note that a pseudo-element begins here."""
-        if self._combinator not in ("", " ") or not self._compound:
+        """Note that a pseudo-element begins here. Without a compound before it, it is for any element, `*`."""
+        if self._combinator not in ("", " ") or not self._css:
             self.add("*")
         self.asks_descendants = self._combinator == " "
         self._combinator = ""
@@ -277,10 +284,10 @@ class _Alternative:
     def end_step(self) -> None:
         """Complete the step that is being read."""
         if self._combinator not in ("", " "):
-            self._compound += f" {self._combinator}"
-        if self._compound:
-            self.steps.append(_Step(self._compound, self._ways))
-        self._compound = self._ways = self._combinator = ""
+            self._css += f" {self._combinator}"  # at the end of the selector, which lexbor refuses
+        if self._css:
+            self.steps.append(_Step(self._css, self._combinators))
+        self._css = self._combinators = self._combinator = ""
 
     @property
     def css(self) -> str:
@@ -293,7 +300,7 @@ class _Alternative:
 
     def with_descendants(self) -> "_Alternative":
         """Return the alternative that selects all elements in the matches of this one."""
-        return _Alternative([*self.steps, _Step("*", "")], self.asked)
+        return _Alternative([*self.steps, _Step("*", "")], self.pseudo_element)
 
 
 class _Scanner:
@@ -306,18 +313,23 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._closers: list[str] = []
-        """Closing brackets that are expected, and with each, in `_functions`, the function that it closes."""
+        """Closing brackets that are expected. Empty: outside of brackets."""
         self._functions: list[str] = []
+        """For each of `_closers`, what it closes: a function such as `:is(`, or a bracket."""
         self._begins_compound = True
+        """True: the next piece is the first one of a compound."""
         self._searches = 0
-        self._inner = 0
-        """Number of descendant and sibling combinators inside functions."""
+        """Number of `:has()`."""
+        self._inner_combinators = 0
+        """Number of combinators of descendants and later siblings inside functions."""
+        self._at = 0
+        """Position behind the piece that is being read."""
         self.is_quadratic = False
         self.alternatives = [_Alternative()]
-        self._at = 0
         self._scan()
 
     def _scan(self) -> None:
+        """Read the selector piece by piece (_TOKEN). Raises BadInput."""
         text = self._text
         at, end = 0, len(text)
         while at < end:
@@ -327,8 +339,9 @@ class _Scanner:
             self._at = at = match.end()
             kind, piece = match.lastgroup or "", match[0]
             alternative = self.alternatives[-1]
-            if not self._closers and alternative.asked is not None and piece.strip() not in ("", ","):
-                raise self._error(f"has {piece.strip()!r} after ::{alternative.asked[0]}, which must come last")
+            ended_by = alternative.pseudo_element
+            if not self._closers and ended_by is not None and piece.strip() not in ("", ","):
+                raise self._error(f"has {piece.strip()!r} after ::{ended_by[0]}, which must come last")
             if kind == "element":
                 at = self._pseudo_element(piece, at)
             elif kind == "other" and piece == "," and not self._closers:
@@ -345,12 +358,13 @@ class _Scanner:
             raise self._error(f"lacks a closing {self._closers[-1]}")
         for alternative in self.alternatives:
             alternative.end_step()
-            if any(step.ways.count("~") > 1 for step in alternative.steps):
+            if any(step.combinators.count("~") > 1 for step in alternative.steps):
                 raise self._error("has more than one ~ in a row, which would take too long")
 
     def _checked(self, kind: str, piece: str) -> str:
         """Return this piece as lexbor should get it. Keeps track of brackets and of the beginnings of compounds."""
         begins = self._begins_compound
+        # Elsewhere, as in `[href="a b"]` or `:lang(de)`, white space and commas separate no compounds.
         in_selector = not self._closers or self._functions[-1] in _LISTS or self._functions[-1].startswith(":nth")
         if kind == "function":
             self._closers.append(")")
@@ -371,10 +385,14 @@ class _Scanner:
         return piece
 
     def _function(self, name: str, piece: str, begins: bool) -> str:
-        """Return the piece that opens a function, `:is(` for example."""
+        """Return the piece that opens a function as lexbor should get it: with `*` before it if it `begins` a compound.
+
+        `name`: the piece in lower case, `:is(` for example."""
         outer = self._functions[:-1]
         if name == ":has(":
-            self._search()
+            self._searches += 1
+            if self._searches > MAX_SEARCHES:
+                raise self._error(f"has more than {MAX_SEARCHES} of :has(), which would take too long")
         if name.startswith(":nth"):
             self.is_quadratic = True
         self._begins_compound = name in _LISTS
@@ -386,40 +404,35 @@ class _Scanner:
             )
         return f"*{piece}"
 
-    def _search(self) -> None:
-        self._searches += 1
-        if self._searches > MAX_SEARCHES:
-            raise self._error(f"has more than {MAX_SEARCHES} of :has(), which would take too long")
-
     def _check_inner(self, piece: str, begins: bool) -> None:
-        """Check a combinator inside a function."""
-        way = piece.strip()
-        if way == "~":
+        """Refuse combinators inside functions for which lexbor might try very many combinations of elements."""
+        combinator = piece.strip()  # empty: that of descendants, or white space without a meaning
+        if combinator == "~":
             self.is_quadratic = True
-        if begins or way in (">", "+") or self._text[: self._at].endswith((",", "(")):
+        if begins or combinator in (">", "+") or self._text[: self._at].endswith((",", "(")):
             return  # `:has(> b)`, or white space around a comma
         rest = self._text[self._at :]
-        if (not way and rest.lstrip()[:1] in (")", ",")) or _BEGINNING_FUNCTION.match(rest):
+        if (not combinator and rest.lstrip()[:1] in (")", ",")) or _BEGINNING_FUNCTION.match(rest):
             return  # white space at an end, or what `_function` refuses or rewrites
-        self._inner += 1
+        self._inner_combinators += 1
         if ":has(" in self._functions:
-            raise self._error(f"has {'~' if way else 'a descendant'} inside :has(…), which would take too long")
-        if self._inner > 1:
+            raise self._error(f"has {'~' if combinator else 'a descendant'} inside :has(…), which would take too long")
+        if self._inner_combinators > 1:
             raise self._error("has more than one space or ~ inside functions, which would take too long")
 
     def _pseudo_element(self, piece: str, at: int) -> int:
-        """Read `::text` or `::attr(name)`. Returns where the selector goes on."""
+        """Read `::text` or `::attr(name)`. Returns where the selector goes on. `at`: position behind the piece."""
         alternative = self.alternatives[-1]
         if self._closers:
             raise self._error(f"has {piece} inside brackets")
         alternative.begin_pseudo_element()
         if piece == "::text":
-            alternative.asked = (_TEXT, _ALL if alternative.asks_descendants else "")
+            alternative.pseudo_element = (_TEXT, _ALL if alternative.asks_descendants else "")
             return at
         argument = re.compile(r"\(\s*([\w:.-]+)\s*\)").match(self._text, at)
         if piece != "::attr" or argument is None:
             raise self._error(f"has {piece}, but only ::text and ::attr(name) are known")
-        alternative.asked = (_ATTRIBUTE, argument[1].lower())
+        alternative.pseudo_element = (_ATTRIBUTE, argument[1].lower())
         return argument.end()
 
     def _error(self, reason: str) -> BadInput:
@@ -448,6 +461,7 @@ class XPathSelector:
 
 
 _DESCENDANTS = re.compile(r"//|\b(?:descendant|descendant-or-self|ancestor|following|preceding)(?:-sibling)?\s*::")
+"""Steps of an XPath that look at many elements."""
 
 
 def compile_xpath(text: str) -> XPathSelector:
@@ -472,7 +486,7 @@ def compile_xpath(text: str) -> XPathSelector:
 
 
 def _predicates(text: str) -> list[str]:
-    """Return the parts in square brackets, without those inside them."""
+    """Return the outermost parts of an XPath in square brackets."""
     found: list[str] = []
     depth = start = 0
     for match in re.finditer(r"\"[^\"]*\"|'[^']*'|[\[\]]", text):

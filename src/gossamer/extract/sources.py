@@ -59,7 +59,9 @@ def json_ld(tree: LexborHTMLParser) -> list[Any]:
 
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _name: None)
 """Decoder that accepts line breaks in strings, and reads NaN and infinities as null."""
+# The beginnings of HTML comments and CDATA around a script.
 _WRAPPERS = re.compile(r"\A[\s\ufeff]*+(?:(?:<!--|//\s*<!\[CDATA\[|/\*\s*<!\[CDATA\[\s*\*/|<!\[CDATA\[)[\s\ufeff]*+)++")
+# What is no JSON: `parse_json_ld` replaces all but the strings, which are matched so that nothing in them is.
 _PARTS = re.compile(
     r"""
     "(?:[^"\\]|\\.)*+(?:"|\Z)             # a string, which stays as it is
@@ -70,7 +72,8 @@ _PARTS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BETWEEN = " \t\r\n;,\ufeff"
-"""Characters that may stand between two values of one script."""
+_ENDS = ("-->", "]]>", "//]]>", "// ]]>", "/*]]>", "/* ]]>")
+"""Characters that may stand between two values of one script, and what ends a script. May be extended."""
 
 
 def parse_json_ld(text: str) -> list[Any]:
@@ -93,7 +96,7 @@ def _values(text: str) -> tuple[list[Any], bool]:
     while True:
         while at < end and text[at] in _BETWEEN:
             at += 1
-        if at == end or text.startswith(("-->", "]]>", "//]]>", "// ]]>", "/*]]>", "/* ]]>"), at):
+        if at == end or text.startswith(_ENDS, at):
             return values, True
         try:
             value, at = _DECODER.raw_decode(text, at)
@@ -113,8 +116,10 @@ def look_up(values: list[Any], path: str) -> list[Any]:
     a type, a path begins at the objects of a script, or of its `@graph`.
     """
     keys = path.split(".")
+    # A list with one number, which the functions below share and count down: objects and lists that may still be
+    # visited. `depth` is the level of nesting.
     budget = [_MAX_OBJECTS]
-    if keys[0][:1].isupper():
+    if keys[0][:1].isupper():  # a type
         starts = [thing for value in values for thing in _of_type(value, keys[0], budget, 0)]
         keys = keys[1:]
     else:
@@ -170,18 +175,19 @@ def _follow(value: Any, keys: list[str], budget: list[int], depth: int) -> list[
         return []
     if isinstance(value, list):
         if keys and keys[0].isdecimal():
-            at = int(keys[0]) if len(keys[0]) < 6 else len(value)
-            return _follow(value[at], keys[1:], budget, depth + 1) if at < len(value) else []
+            index = int(keys[0]) if len(keys[0]) < 6 else len(value)  # no list has a million elements
+            return _follow(value[index], keys[1:], budget, depth + 1) if index < len(value) else []
         return [found for part in value for found in _follow(part, keys, budget, depth + 1)]
     if not keys:
         return [value]
     if not isinstance(value, dict):
-        return [value] if keys == ["0"] else []
+        return [value] if keys == ["0"] else []  # a single value, where other pages have a list
     return _follow(value.get(keys[0]), keys[1:], budget, depth + 1)
 
 
 _SCALAR_KEYS = ("@value", "name", "url", "@id")
 _URL_KEYS = ("url", "contentUrl", "@id")
+"""Keys whose value stands for an object, as a text or as an address; the first that is present counts. Fixed."""
 
 
 def scalar(value: Any, *, is_url: bool = False) -> str | int | float | bool | None:
@@ -224,12 +230,13 @@ def metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
 MAX_ITEMS = 10_000
 """Items of one page, nested ones included. May be changed: a page near the limits takes memory and time."""
 MAX_CHARACTERS = 8 * 1024 * 1024
-"""Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory."""
+"""Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory. May be
+changed: each page that is read at the same time may take this much memory."""
 MAX_QUADRATIC_TAGS = 20_000
 """Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
 square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
 MAX_SECONDS = 2.0
-"""Time for one page, checked between two values. The worker's other requests wait meanwhile."""
+"""Time for one page, checked with each item. May be changed: the worker's other requests wait meanwhile."""
 
 
 class LimitReached(Exception):
@@ -261,11 +268,13 @@ class PageScope:
 
     @cached_property
     def json_ld(self) -> list[Any]:
+        """The JSON values of the page's JSON-LD."""
         tree = self.document.tree
         return json_ld(tree) if tree is not None else []
 
     @cached_property
     def metas(self) -> dict[str, list[str]]:
+        """Contents of the page's `meta` elements, by name."""
         tree = self.document.tree
         return metas(tree) if tree is not None else {}
 
@@ -279,7 +288,7 @@ class PageScope:
         return self.document.data.count(b"<") > MAX_QUADRATIC_TAGS
 
     def check(self, css: CssSelector) -> None:
-        """Raise LimitReached for a selector that might take far too long on this page."""
+        """Raise LimitReached for a selector that might take far too long on this page. Called before each use."""
         if css.is_quadratic and self._is_large:
             raise LimitReached
 
@@ -302,10 +311,13 @@ class Scope:
 
     page: PageScope
     node: LexborNode
+    """The element; for the whole page, its `html` element."""
     is_page: bool
+    """True: the scope is the whole page."""
 
     @property
     def html(self) -> str:
+        """The HTML of the scope."""
         return self.page.text if self.is_page else self.node.html or ""
 
     @property
@@ -313,6 +325,7 @@ class Scope:
         """Element of lxml for this scope. None: there is none."""
         if self.is_page:
             return self.page.document.xpath_root
+        # The parser of lxml puts `html` and `body` around a part of a page.
         root = parse_for_xpath(self.html)
         body = root.find("body") if root is not None else None
         return body[0] if body is not None and len(body) else root
@@ -331,7 +344,8 @@ def checked(path: Path, check: Callable[[], Any]) -> Any:
 # --- reading values ---------------------------------------------------------------------------------------------------
 
 Finder = Callable[[Scope], Iterator[Any]]
-"""Yields what a source finds, in order: texts, or scalars of JSON-LD."""
+"""Yields what a source finds, in order: texts, or scalars of JSON-LD. A reader returns the value of a field, made of
+what was found: None where nothing has a value of the field's type."""
 
 
 def first_css(css: CssSelector, read: Callable[[LexborNode], str | None], convert: Converter) -> Callable[[Scope], Any]:
@@ -360,6 +374,8 @@ def first_css(css: CssSelector, read: Callable[[LexborNode], str | None], conver
 
 
 def first_value(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
+    """Return the reader of the first thing found that has a value."""
+
     def first(scope: Scope) -> Any:
         for found in find(scope):
             value = convert(found, scope.page)
@@ -372,6 +388,8 @@ def first_value(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
 
 
 def all_values(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
+    """Return the reader of a list of all values."""
+
     def read_all(scope: Scope) -> Any:
         values = []
         for found in find(scope):
@@ -384,8 +402,8 @@ def all_values(find: Finder, convert: Converter) -> Callable[[Scope], Any]:
     return read_all
 
 
-_ADDRESSES = {FieldType.URL: ("href", "src", "content", "data"), FieldType.DATE: ("datetime", "content")}
-"""Attributes that an element holds its value in, by type. Used where a field names none."""
+_VALUE_ATTRIBUTES = {FieldType.URL: ("href", "src", "content", "data"), FieldType.DATE: ("datetime", "content")}
+"""Attributes that hold the value of an element, by type: the first one present counts if a field names none. Fixed."""
 
 
 def node_reader(given: ItemField, css: CssSelector, path: Path) -> Callable[[LexborNode], str | None]:
@@ -397,7 +415,7 @@ def node_reader(given: ItemField, css: CssSelector, path: Path) -> Callable[[Lex
         return lambda node: attribute_of(node, name)
     if given.type is FieldType.HTML:
         return lambda node: node.html
-    names = _ADDRESSES.get(given.type, ())
+    names = _VALUE_ATTRIBUTES.get(given.type, ())
     if not names:
         return node_text
 
@@ -409,7 +427,10 @@ def node_reader(given: ItemField, css: CssSelector, path: Path) -> Callable[[Lex
 
 
 def finder(given: ItemField, source: str, expression: Any, path: Path) -> Finder:
-    """Return the function that finds the field's values before their conversion. Raises BadExtraction."""
+    """Return the function that finds the field's values before their conversion. Raises BadExtraction.
+
+    `source`: the field's source, one of `model.extraction.SOURCES`. `expression`: the compiled `regex`; it searches the
+    HTML if it is the source, else the texts of the source. None: the field has none."""
     text = getattr(given, source)
     match source:
         case "css":
@@ -418,8 +439,7 @@ def finder(given: ItemField, source: str, expression: Any, path: Path) -> Finder
         case "xpath":
             find = _xpath_finder(checked((*path, "xpath"), lambda: compile_xpath(text)), given.type)
         case "jsonld":
-            is_url = given.type is FieldType.URL
-            find = _jsonld_finder(text, is_url=is_url)
+            find = _jsonld_finder(text, is_url=given.type is FieldType.URL)
         case "meta":
             name = text.strip().lower()
             find = lambda scope: iter(scope.page.metas.get(name, ()))  # noqa: E731

@@ -66,6 +66,7 @@ _CASES: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.uppe
 
 
 def _text_converter(argument: str) -> Converter:
+    """Return the converter of texts, in the case that the argument names. Raises BadInput."""
     if not argument:
         return lambda found, _page: read_text(found)
     change = _CASES.get(argument)
@@ -127,8 +128,8 @@ _NUMBER = re.compile(
 def read_number(found: object, mark: str = ".") -> int | float | None:
     """Return the first number of a text.
 
-    `mark`: the decimal mark, which decides only where it cannot be seen: `1,234` is 1234 if it is a point, else 1.234.
-    With both marks in a number, the last one is the decimal mark; one that occurs repeatedly is none."""
+    `mark`: the decimal mark, `.` or `,`. It decides only where the number leaves it open: `1,234` is 1234 with `.`, and
+    1.234 with `,`. In `1.234,5` the last mark is the decimal one; in `1.234.567` no mark is."""
     if isinstance(found, bool):
         return None
     if isinstance(found, int | float):
@@ -136,30 +137,33 @@ def read_number(found: object, mark: str = ".") -> int | float | None:
     for match in _NUMBER.finditer(str(found)[:_READ_CHARACTERS]):
         value = _number(match["number"], mark)
         if value is not None:
-            return -value if match["sign"] in ("-", "−") and match["sign"] else value
+            return -value if match["sign"] in ("-", "−") else value
     return None
 
 
 def _number(text: str, mark: str) -> int | float | None:
     """Return the value of digits with separators. None: they are no number, as in `22.11.2026`."""
-    grouped = re.sub(rf"[{_THIN}'’ ]", "", text)
-    points, commas = grouped.count("."), grouped.count(",")
-    decimal = ""
+    marked = re.sub(rf"[{_THIN}'’ ]", "", text)  # without blanks and quotes, which only group digits
+    points, commas = marked.count("."), marked.count(",")
+    decimal = ""  # the decimal mark of this number; empty: it has none
     if points and commas:
-        decimal = "." if grouped.rfind(".") > grouped.rfind(",") else ","
-        if grouped.count(decimal) > 1:
+        decimal = "." if marked.rfind(".") > marked.rfind(",") else ","
+        if marked.count(decimal) > 1:
             return None
     elif points + commas == 1:
         used = "." if points else ","
-        whole, _, fraction = grouped.partition(used)
-        may_group = len(fraction) == 3 and 1 <= len(whole) <= 3 and not whole.startswith("0") and grouped == text
+        whole, _, fraction = marked.partition(used)
+        # `1,234` might be a group of thousands; `0,234`, `1234,567` and `1 234,567` cannot.
+        may_group = len(fraction) == 3 and 1 <= len(whole) <= 3 and not whole.startswith("0") and marked == text
         decimal = "" if may_group and used != mark else used
-    whole, _, fraction = grouped.partition(decimal) if decimal else (grouped, "", "")
+    whole, _, fraction = marked.partition(decimal) if decimal else (marked, "", "")
     groups = re.split(r"[.,]", whole)
     if len(groups) > 1 and (len(groups[0]) > 3 or any(len(group) != 3 for group in groups[1:])):
         return None
     digits = "".join(groups)
-    return _in_range(float(f"{digits or '0'}.{fraction}") if fraction else int(digits)) if digits or fraction else None
+    if fraction:
+        return _in_range(float(f"{digits or '0'}.{fraction}"))
+    return _in_range(int(digits)) if digits else None
 
 
 def _in_range(value: int | float) -> int | float | None:
@@ -175,6 +179,8 @@ def _in_range(value: int | float) -> int | float | None:
 
 
 def _price_converter(kind: FieldType, mark: str | None) -> Converter:
+    """Return the converter of the type PRICE or CURRENCY. `mark`: the decimal mark; None: price-parser decides. Raises
+    BadInput."""
     try:
         from price_parser.parser import Price
     except ImportError:
@@ -225,6 +231,7 @@ def _iso(text: str) -> str | None:
 
 
 def _formatted(text: str, pattern: str) -> str | None:
+    """Return a date or time that is written in a format of `strptime`, in ISO 8601."""
     try:
         return _without_midnight(datetime.strptime(" ".join(text.split())[:_DATE_CHARACTERS], pattern), pattern)
     except ValueError:

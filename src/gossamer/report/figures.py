@@ -1,16 +1,17 @@
 """Figures of a report, counted from the store, and charts of them as SVG.
 
-Charts are drawn here, so that the page needs no script and no library. Bars have positions in percent and heights in
-pixels: a chart is as wide as its place, and its text keeps its size on a phone. Colours come from classes, because the
-page's Content-Security-Policy refuses `style`. Safe to change: how many examples a table shows, the bins of the
-histograms, sizes and ticks. Fixed: numbers are true totals, also where the page shows only the first rows; and every
-text in a chart goes through `escape`.
+The store (`store.py`) is an SQLite database of the facts about a crawl's pages. Charts are drawn here, so that the page
+needs no script and no library. Bars have positions in percent and heights in pixels: a chart is as wide as its place,
+and its text keeps its size on a phone. Colours come from classes, because the page's Content-Security-Policy refuses
+`style`. Safe to change: how many examples a table shows, the bins of the histograms, sizes and ticks. Fixed: numbers
+are true totals, also where the page shows only the first rows; and every text in a chart goes through `escape`.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -18,30 +19,34 @@ from markupsafe import Markup, escape
 from gossamer.policy.reasons import Explanation, explain, status_phrase
 from gossamer.report import tables
 from gossamer.report.links import LinkFinder
-from gossamer.report.store import PageStore
+from gossamer.report.store import PageOutcome, PageStore
 from gossamer.report.tables import Table
 
-_LABELS = 6
+# --- charts -----------------------------------------------------------------------------------------------------------
 
-
+# The numbers of charts may be changed freely, as long as texts do not meet or leave the chart.
 _PLOT_HEIGHT = 150
+"""Height of the longest bar in pixels."""
 _TOP = 10
 _BOTTOM = 26
 _AXIS_WIDTH = 46
+"""Room in pixels for the texts of a chart: above the bars, below them, and beside them for the vertical axis."""
 _SLOT_FILLED = 0.8
 _SLOT_FILLED_AT_EDGES = 0.94
-"""Part of its place that a bar fills; more where bars are neighbours in time or size."""
+"""Share of its place that a bar fills; more where bars are neighbours in time or size."""
 _FEW_BARS = 6
 """Fewer bars than this are drawn as if there were so many, so that a single one does not fill the chart."""
 _TICK_STEPS = (1, 2, 5, 10)
+"""Steps between the numbers of the vertical axis, times a power of ten."""
 _TICKS = 5
-"""Ticks of the vertical axis at most, besides 0."""
-"""Labels of the horizontal axis at most, so that they do not meet on a phone."""
+"""Maximum number of ticks of the vertical axis, besides 0."""
+_LABELS = 6
+"""Maximum number of labels of the horizontal axis, so that they do not meet on a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its good and its bad part."""
+    """One bar of a chart, in two parts: pages that were fetched (good), and those that failed (bad)."""
 
     label: str
     """Text below the bar."""
@@ -50,7 +55,7 @@ class Bar:
     range: str = ""
     """Values that the bar stands for, in the table beside the chart. Empty: the label says it."""
     has_label: bool = True
-    """False: the label is left out, because those of other bars are rounder."""
+    """False: the chart leaves the label out, because those of other bars are round numbers or times."""
 
     @property
     def name(self) -> str:
@@ -65,18 +70,22 @@ class Bar:
 
 def column_chart(bars: Sequence[Bar], label: str, *, unit: str = "pages", at_edges: bool = False) -> Markup:
     """Return a chart with a column for each bar. `label`: its description for people who cannot see it. `at_edges`:
-    labels stand where a column begins, not below its middle, because they are points in time."""
+    labels stand where a column begins, not below its middle, because they are limits of time or size."""
     step, top = _ticks(max((bar.total for bar in bars), default=0))
     height = _TOP + _PLOT_HEIGHT + _BOTTOM
-    slots = max(len(bars), _FEW_BARS)
+    slot = 100 / max(len(bars), _FEW_BARS)  # width of a bar's place, in percent of the chart
     axis, plot = _grid(step, top)
     filled = _SLOT_FILLED_AT_EDGES if at_edges else _SLOT_FILLED
-    for place, bar in enumerate(bars):
-        x = 100 / slots * (place + (0 if at_edges else (1 - filled) / 2))
-        plot += _column(bar, x, 100 / slots * filled, top, unit)
-    labelled = [place for place, bar in enumerate(bars) if bar.has_label] or [0] * bool(bars)
-    for count, place in enumerate(labelled[:: max(1, -(-len(labelled) // _LABELS))]):
-        plot.append(_label(bars[place].label, 100 / slots * (place + 0.5 * (not at_edges)), is_odd=count % 2 == 1))
+    for index, bar in enumerate(bars):
+        margin = 0 if at_edges else (1 - filled) / 2
+        plot += _column(bar, slot * (index + margin), slot * filled, top, unit)
+    labelled = [index for index, bar in enumerate(bars) if bar.has_label]
+    if bars and not labelled:
+        labelled = [0]
+    every = max(1, ceil(len(labelled) / _LABELS))  # only every so many labels fit
+    for count, index in enumerate(labelled[::every]):
+        x = slot * (index if at_edges else index + 0.5)
+        plot.append(_label(bars[index].label, x, is_odd=count % 2 == 1))
     return Markup(  # noqa: S704 (texts are escaped)
         f'<div class="chart"><svg class="axis" width="{_AXIS_WIDTH}" height="{height}" aria-hidden="true">'
         f'{"".join(axis)}</svg><svg class="plot" width="100%" height="{height}" role="img" '
@@ -95,7 +104,7 @@ def row_bar(share: float, *, bad: bool = False) -> Markup:
 
 
 def _grid(step: int, top: int) -> tuple[list[str], list[str]]:
-    """Return the numbers of the vertical axis, and the lines that belong to them."""
+    """Return the numbers of the vertical axis, every `step` from 0 to `top`, and the lines that belong to them."""
     axis, lines = [], []
     for value in range(0, top + 1, step):
         y = _TOP + _PLOT_HEIGHT * (1 - value / top)
@@ -106,7 +115,9 @@ def _grid(step: int, top: int) -> tuple[list[str], list[str]]:
 
 
 def _column(bar: Bar, x: float, width: float, top: int, unit: str) -> list[str]:
-    """Return the rectangles of one column, with a title that a browser shows beside the pointer."""
+    """Return the rectangles of one column, with a title that a browser shows beside the pointer.
+
+    `x`, `width`: in percent of the chart. `top`: number of pages for which a bar has the full height."""
     if not bar.total:
         return []
     base = float(_TOP + _PLOT_HEIGHT)
@@ -127,12 +138,13 @@ def _label(text: str, x: float, *, is_odd: bool) -> str:
 
 
 def _ticks(most: int) -> tuple[int, int]:
-    """Return the step of an axis from 0 to at least `most`, and its end: whole and round numbers."""
+    """Return the step of an axis from 0 to at least `most`, and its end: whole and round numbers, with at most _TICKS
+    steps."""
     size = 1
     while True:
         for factor in _TICK_STEPS:
             step = factor * size
-            count = -(-max(most, 1) // step)
+            count = ceil(max(most, 1) / step)
             if count <= _TICKS:
                 return step, step * count
         size *= 10
@@ -146,6 +158,9 @@ def _short(value: int) -> str:
     return f"{value:,}"
 
 
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+# The numbers of this part may be changed freely: larger ones make the page longer.
 _FAILED_SHOWN = 15
 """Failed URLs that the page shows for each reason."""
 _EXAMPLES = 3
@@ -153,19 +168,23 @@ _EXAMPLES = 3
 _GROUPS = 25
 """Broken URLs, titles or contents that the page shows."""
 _MOST_BUCKETS = 60
+"""Maximum number of columns of the chart of pages over time. A column is a bucket of pages."""
 _BUCKET_SECONDS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
     2592000, 31536000, 315360000,
 )  # fmt: skip
-"""Widths of the columns of the chart of pages over time: the first that needs at most _MOST_BUCKETS columns."""
+"""Lengths that a bucket may have: 1 s to 10 years. The shortest that needs no more than _MOST_BUCKETS is taken."""
 _DAY = 86400
-"""Labels below the chart of pages over time, at most."""
+"""Seconds of a day."""
 _TIME_EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _SIZE_EDGES = (0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7)
+"""Beginnings of the bins of the histograms, in seconds and bytes. The last bin has no end."""
 _PERCENTS = (50, 90, 95, 99)
+"""Percentiles of the response times, the median first."""
 _FEW = 20
 """Fewer responses have only a median and a slowest one: a share of 99 % of them says nothing."""
 _DEPTHS_SHOWN = 20
+"""Columns of the chart of depths. The last one has all deeper pages, too."""
 
 
 @dataclass(slots=True)
@@ -187,7 +206,9 @@ class UrlGroup:
     urls: list[tuple[str, str]]
     """URL, and the text of its link if there is one."""
     detail: str = ""
+    """Reason why a URL is broken, in words."""
     size: int | None = None
+    """Bytes of a content that several pages have."""
 
 
 @dataclass(slots=True)
@@ -198,7 +219,7 @@ class Figures:
     failed: int = 0
     skipped: int = 0
     bytes: int | None = None
-    """None: the records have no bodies."""
+    """Size of all bodies. None: the records have none."""
     hosts: int = 0
     main_host: str = ""
     """Host with the most pages."""
@@ -206,16 +227,18 @@ class Figures:
     ended: float = 0.0
     """Unix times of the first and last record; 0: unknown."""
     percentiles: list[tuple[int, float]] = field(default_factory=list)
-    """Percent and seconds."""
+    """(Percent, seconds), the median first: so many percent of the responses took no longer."""
     failures: list[ReasonGroup] = field(default_factory=list)
+    """The most frequent reasons."""
     failure_reasons: int = 0
+    """Number of all reasons."""
     skips: list[ReasonGroup] = field(default_factory=list)
     over_time: list[Bar] = field(default_factory=list)
     bucket_seconds: int = 0
     requested: int = 0
     """URLs that were requested: those with a response, and those that failed without one."""
     statuses: list[tuple[int, str, int]] = field(default_factory=list)
-    """Status, phrase, number of URLs."""
+    """(Status, phrase, number of URLs); status 0: no response."""
     depths: list[Bar] = field(default_factory=list)
     times: list[Bar] = field(default_factory=list)
     sizes: list[Bar] = field(default_factory=list)
@@ -243,8 +266,10 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
     figures = Figures(
         links_known=finder.pages_with_links, links_unknown=finder.pages_without_links, sitemaps=store.sitemaps
     )
-    counts = dict(store.query("SELECT outcome, count(*) FROM pages GROUP BY outcome"))
-    figures.pages, figures.failed, figures.skipped = counts.get(0, 0), counts.get(1, 0), counts.get(2, 0)
+    counts = dict(store.query("SELECT outcome, count(*) FROM pages GROUP BY outcome"))  # `PageOutcome` in SQL
+    figures.pages = counts.get(PageOutcome.PAGE, 0)
+    figures.failed = counts.get(PageOutcome.FAILED, 0)
+    figures.skipped = counts.get(PageOutcome.SKIPPED, 0)
     figures.bytes = store.value("SELECT sum(bytes) FROM pages")
     figures.requested = store.value("SELECT count(*) FROM pages WHERE status > 0 OR outcome = 1")
     figures.hosts = store.value("SELECT count(DISTINCT host) FROM pages")
@@ -268,6 +293,7 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
 
 
 def _by_reason(store: PageStore, figures: Figures, reasons: Table, pages: Table, shown: int) -> Iterator[ReasonGroup]:
+    """Yield a group for each row of the table `reasons`, with the first `shown` rows of the table `pages`."""
     sql = f"SELECT * FROM ({pages.sql}) WHERE reason = ? LIMIT ?"  # noqa: S608 (a constant)
     for reason, total in figures.rows[reasons.name]:
         yield ReasonGroup(explain(reason), total, list(store.query(sql, (reason, shown))))
@@ -285,7 +311,8 @@ def _add_distributions(store: PageStore, figures: Figures) -> None:
     figures.sizes = _histogram(store, "bytes", "outcome = 0 AND bytes IS NOT NULL", _SIZE_EDGES, bytes_text)
     timed = "FROM pages WHERE status > 0 AND seconds IS NOT NULL"
     count = store.value(f"SELECT count(*) {timed}")
-    for percent in _PERCENTS[: None if count >= _FEW else bool(count)]:
+    percents = _PERCENTS if count >= _FEW else _PERCENTS[:1] if count else ()
+    for percent in percents:
         place = min(count - 1, count * percent // 100)
         sql = f"SELECT seconds {timed} ORDER BY seconds LIMIT 1 OFFSET ?"
         figures.percentiles.append((percent, store.value(sql, (place,))))
@@ -294,21 +321,24 @@ def _add_distributions(store: PageStore, figures: Figures) -> None:
 
 
 def _histogram(store: PageStore, column: str, where: str, edges: Sequence[float], text: Any) -> list[Bar]:
-    """Return a bar for each bin between the first and the last that is not empty. Bins begin at the edges."""
+    """Return a bar for each bin between the first and the last that is not empty.
+
+    `column`, `where`: of the table `pages`. `edges`: where the bins begin. `text`: returns an edge as a label."""
     parts = [f"sum({column} >= {low} AND {column} < {high})" for low, high in pairwise(edges)]
     parts.append(f"sum({column} >= {edges[-1]})")
     sql = f"SELECT {', '.join(parts)} FROM pages WHERE {where}"  # noqa: S608 (numbers and columns of this module)
     counts = [count or 0 for count in next(store.query(sql))]
-    filled = [place for place, count in enumerate(counts) if count]
+    filled = [index for index, count in enumerate(counts) if count]
     if not filled:
         return []
     labels = [text(low) for low in edges]
     ranges = [*(f"{low} to {high}" for low, high in pairwise(labels)), f"{labels[-1]} and more"]
-    return [Bar(labels[place], counts[place], range=ranges[place]) for place in range(filled[0], filled[-1] + 1)]
+    return [Bar(labels[index], counts[index], range=ranges[index]) for index in range(filled[0], filled[-1] + 1)]
 
 
 def _add_times(store: PageStore, figures: Figures) -> None:
-    """Add the pages over time."""
+    """Add the pages over time: a bar for each bucket of equal length. Labels stand only at round times, far enough from
+    each other; one of them begins every `between` seconds."""
     first, last = next(store.query("SELECT min(time), max(time) FROM pages WHERE time > 0"))
     if first is None:
         return
@@ -321,8 +351,8 @@ def _add_times(store: PageStore, figures: Figures) -> None:
     )
     counts = {bucket: (good, bad) for bucket, good, bad in store.query(sql, (float(width),))}
     buckets = range(int(first // width), int(last // width) + 1)
-    rounder = (wide for wide in _BUCKET_SECONDS if len(buckets) * width <= wide * _LABELS)
-    between = next(rounder, _BUCKET_SECONDS[-1])
+    far_enough = (length for length in _BUCKET_SECONDS if len(buckets) * width <= length * _LABELS)
+    between = next(far_enough, _BUCKET_SECONDS[-1])
     form = _label_form(between, is_one_day=first // _DAY == last // _DAY)
     for bucket in buckets:
         moment = datetime.fromtimestamp(bucket * width, UTC)
@@ -346,7 +376,10 @@ def _label_form(seconds_between: int, *, is_one_day: bool) -> str:
 
 
 def _add_groups(store: PageStore, figures: Figures) -> None:
-    """Add broken links, and titles and contents that several pages have."""
+    """Add broken links, and titles and contents that several pages have: the most frequent, each with examples.
+
+    The tables `targets` and `links` have the links to failed URLs; `tables.derive` makes those of repeated titles and
+    contents. A page that was redirected is shown by its last URL (`final`)."""
     joined = "FROM pages JOIN targets USING (key) WHERE outcome = 1"
     figures.broken_total = store.value(f"SELECT count(*) {joined}")
     broken = f"SELECT url, reason, targets.pages, key {joined} ORDER BY targets.pages DESC, id LIMIT ?"

@@ -1,8 +1,9 @@
 """Second reading of the records: the titles of pages, and which pages link to those that failed or are in a sitemap.
 
 Links come from the records if they list them (`--links`), else from the bodies. Only links to URLs of interest are
-kept, so that a site of any size needs little memory. Safe to change: the limits below. Fixed: a page counts once for
-each URL that it links to, and never for itself.
+kept (those that failed, were redirected or are in a sitemap), so that a site of any size needs little memory. A key is
+the number that stands for a URL. Safe to change: the limits below. Fixed: a page counts once for each URL that it links
+to, and never for itself.
 """
 
 import contextlib
@@ -33,6 +34,7 @@ _MAX_LINKS = 20_000
 """Different links of one page that are looked at. May be changed: a larger number finds more links of pages that are
 lists, and lets a hostile page take more time."""
 _BATCH = 1000
+"""Rows that are inserted at once. May be changed freely."""
 _TITLE = re.compile(rb"<title[^>]*+>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TITLE_WITHIN = 64 * 1024
 """Beginning of a page that is too costly to parse in which its title is looked for. May be changed freely."""
@@ -48,31 +50,32 @@ class LinkFinder:
         self.pages_without_links = 0
         """Fetched pages whose links are unknown, because the record has neither."""
         self._store = store
-        self._current = bytearray(store.added)
+        self._is_kept = bytearray(store.added)
+        """1 for each page that the store has, by its number; 0: a later record of the same URL replaces it."""
         for (number,) in store.query("SELECT id FROM pages"):
-            self._current[number] = 1
-        self._wanted = array(
-            "q",
-            (
-                key
-                for (key,) in store.query(
-                    "SELECT key FROM pages WHERE outcome = ? OR hops > 0 UNION SELECT key FROM listed ORDER BY 1",
-                    (int(PageOutcome.FAILED),),
-                )
-            ),
+            self._is_kept[number] = 1
+        wanted = store.query(
+            "SELECT key FROM pages WHERE outcome = ? OR hops > 0 UNION SELECT key FROM listed ORDER BY 1",
+            (int(PageOutcome.FAILED),),
         )
+        self._wanted = array("q", (key for (key,) in wanted))
+        """Keys of the URLs of interest, in ascending order. Below, a position is that of a key in this array."""
         self._counts = array("L", bytes(array("L").itemsize * len(self._wanted)))
+        """By position: number of pages that link to the URL."""
         self._remembered: dict[tuple[str, str], int] = {}
+        """Position of a link by (site or folder of its page, text of the link)."""
         self._links: list[tuple[int, int, str]] = []
+        """Rows of the table `links` that are not inserted yet."""
         self._titles: list[tuple[int, str]] = []
+        """Rows of the table `titles` that are not inserted yet."""
 
     def read(self, number: int, page: PageFacts) -> None:
         """Take title and links from the page with this number in the store."""
-        if number >= len(self._current) or not self._current[number] or not page.success:
+        if number >= len(self._is_kept) or not self._is_kept[number] or not page.success:
             return
-        tree_title, found = self._parse(page)
-        if tree_title:
-            self._titles.append((number, tree_title))
+        title, found = self._parse(page)
+        if title:
+            self._titles.append((number, title))
         if found is None:
             self.pages_without_links += 1
         else:
@@ -95,7 +98,7 @@ class LinkFinder:
         self._links.clear()
 
     def _keep(self, number: int, page: PageFacts, found: dict[int, str]) -> None:
-        """Count the links to URLs of interest, by their positions in `_wanted`, and keep the first ones."""
+        """Count links, and keep the first ones. `found`: text of each link by the position of its URL."""
         own = (key_of(page.url), key_of(page.final_url))
         for position, text in found.items():
             key = self._wanted[position]
@@ -107,7 +110,7 @@ class LinkFinder:
                 self._links.append((key, number, clean.encode("utf-8", "replace").decode()))
 
     def _parse(self, page: PageFacts) -> tuple[str, dict[int, str] | None]:
-        """Return the title, and the texts of links by the position of their URL; None: the links are unknown."""
+        """Return the title, and the texts of the links to URLs of interest, by position; None: they are unknown."""
         if page.body is None:
             return "", self._listed(page) if page.links else None
         if not is_html(page.content_type, page.body[:1024].encode("utf-8", "replace")):
@@ -133,6 +136,7 @@ class LinkFinder:
         except BadUrl:
             return found
         base = None
+        # In a page that is not in UTF-8, queries of links are encoded as the page is. None: it is in UTF-8.
         charset = None if is_utf8(page.encoding) or not page.encoding else page.encoding
         seen: set[str] = set()
         for tree in document.trees():
@@ -163,6 +167,7 @@ class LinkFinder:
         return found
 
     def _resolve(self, base: BaseUrl, href: str, charset: str | None) -> int:
+        """Return the position of the URL that a link leads to; -1: it is of no interest, or not valid."""
         target = href.partition("#")[0] if "#" in href else href
         try:
             return self._position(base.join(target if charset is None else with_encoded_query(target, charset)))

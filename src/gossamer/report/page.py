@@ -39,9 +39,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u2
 _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
 _URL_CHARACTERS = 150
+_URL_END = 39
 _TEXT_CHARACTERS = 300
-"""Characters that the page shows of a URL and of another text. May be changed freely: CSV files have all of them."""
-_BAR_COLUMNS = 60
+"""Characters that the page shows of a URL (of a longer one its beginning and so many of its end), and of another text.
+May be changed freely: CSV files have all of them."""
 
 
 def check_target(path: Path, inputs: Sequence[Path]) -> None:
@@ -103,6 +104,7 @@ def write_csv_files(folder: Path, store: PageStore, figures: Figures) -> list[Pa
 
 
 def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, ...]]]]:
+    """Return the charts as tables, each with its rows. Their names are those of CSV files: fixed."""
     return [
         chart_table("pages-over-time", "time", figures.over_time, stacked=True),
         chart_table("response-times", "time", figures.times, stacked=False),
@@ -181,7 +183,7 @@ def _link(url: str, only_host: str = "") -> Markup:
         if scheme_end and (rest == only_host or rest.startswith(f"{only_host}/")):
             text = rest.removeprefix(only_host) or "/"
     if len(text) > _URL_CHARACTERS:
-        text = f"{text[: _URL_CHARACTERS - 40]}…{text[-39:]}"
+        text = f"{text[: _URL_CHARACTERS - _URL_END - 1]}…{text[-_URL_END:]}"
     shown = escape(_shown(text))
     if not _HREF.fullmatch(url):
         return Markup('<bdi class="url">{}</bdi>').format(shown)
@@ -261,9 +263,10 @@ def make_report(
     millisecond for a page of 12 KB. Raises BadInput for a file that cannot be read or has no pages, SinkError for CSV
     files that cannot be written.
     """
-
     sources = [RecordFile(path) for path in paths]
     with PageStore() as store:
+        # First reading: facts about the pages. Second reading: links, of which only those to pages that failed or are
+        # listed in a sitemap are kept, so all pages must be known before.
         for source in sources:
             for page in _pages(source, crawl_id):
                 store.add(page)

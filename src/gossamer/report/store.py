@@ -37,12 +37,14 @@ from gossamer.sinks.open import CSV
 from gossamer.sinks.read import TORN, Source, whole_units
 
 _SHOWN_CHARACTERS = 200
-"""Characters of an error's text that are kept. Free to change."""
+"""Characters of an error's text that are kept. May be changed freely."""
 _LINES = frozenset({".jsonl", ".jsonl.gz", ".jsonl.zst"})
+"""Endings of the files that are read here, as `Source.ending` has them. The format must be JSON Lines."""
 
 
 class PageFacts(msgspec.Struct):
-    """The fields of a page record that a report needs. A field that the record lacks has the value for "unknown"."""
+    """The fields of a page record (`PageRecord`) that a report needs, under the same names, which are fixed. A field
+    that the record lacks has the value for "unknown"."""
 
     type: str = "page"
     crawlid: str = ""
@@ -127,6 +129,7 @@ class RecordFile:
             raise BadInput(f"{self.path}: {error}") from error
 
     def _converted_pages(self) -> Iterator[PageFacts]:
+        """Yield the pages of another format than JSON Lines, which `sinks/read.py` reads as records."""
         names = PageFacts.__struct_fields__
         for output in self._source.outputs():
             record = output.record
@@ -144,12 +147,14 @@ class RecordFile:
         self.first_error = self.first_error or error[:_SHOWN_CHARACTERS]
 
     def _pages_of_lines(self) -> Iterator[PageFacts]:
+        """Yield all records of JSON Lines, those that are no pages, too."""
         self._source.lacks.clear()
         with self.path.open("rb") as stream:
             yield from self._lines(whole_units(self._source, stream, PlainLines()))
         self.torn = bool(self._source.lacks[TORN])
 
     def _lines(self, stream: BinaryIO) -> Iterator[PageFacts]:
+        """Yield the records, and count the lines that are none. Empty lines do not count."""
         for number, line in enumerate(stream, 1):
             try:
                 page = _line.decode(line)
@@ -163,18 +168,22 @@ class RecordFile:
 _CACHE_KIB = 64 * 1024
 """Memory for the database's pages. May be changed freely: a smaller one makes large reports slower."""
 _BATCH = 1000
-"""Rows that are inserted at once. Free to change."""
+"""Rows that are inserted at once. May be changed freely."""
+_MAX_CRAWLS = 10
+"""Ids of crawls that are kept, for the page's heading. May be changed freely."""
 _MAX_LISTED = 2_000_000
 """URLs of sitemaps that are kept. May be changed: each takes eight bytes of memory and its length on disk."""
 _MAX_TEXT = 2000
 """Characters of a text from the web (reason, error, type) that are kept. May be changed freely."""
 _SITEMAP_ROOT = re.compile(r"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
+"""Root element of a sitemap. Fixed by sitemaps.org."""
 _SNIFFED = 1024
 """Beginning of a body in which a sitemap's root element is looked for, as the worker does."""
 
 
 class PageOutcome(IntEnum):
-    """Result of a request, as the report counts it."""
+    """Result of a request, as the report counts it. The queries of `tables.py`, `figures.py` and `links.py` contain the
+    numbers."""
 
     PAGE = 0
     FAILED = 1
@@ -185,6 +194,12 @@ class PageOutcome(IntEnum):
 _SKIPPED = frozenset(reason.value for reason in DropReason)
 """Reasons that the summary of a crawl counts as "not fetched", not as failed."""
 
+# pages: one row for each record, `id` being its number and `key` what `key_of` returns for its URL.
+#   final: URL of the response (NULL: the same)    outcome: PageOutcome       status: 0 without a response
+#   detail: error, or the rule of a skipped URL    bytes: NULL without bodies time: epoch seconds, 0: unknown
+#   content: hash of the body (NULL: none)         chain: redirects as JSON   hops: their number
+# titles: by the id of the page. listed: URLs in sitemaps.
+# targets: by key, how many pages link to a URL of interest. links: those pages (source: id, target: key) and the texts.
 _SCHEMA = """
 CREATE TABLE pages(
     id INTEGER PRIMARY KEY, key INTEGER, url TEXT, final TEXT, outcome INTEGER, status INTEGER, reason TEXT,
@@ -196,6 +211,8 @@ CREATE TABLE listed(key INTEGER PRIMARY KEY, url TEXT);
 CREATE TABLE targets(key INTEGER PRIMARY KEY, pages INTEGER);
 CREATE TABLE links(target INTEGER, source INTEGER, text TEXT);
 """
+_PAGE_COLUMNS = 18
+"""Number of columns of `pages`, as `_row` returns them."""
 
 
 def key_of(url: str) -> int:
@@ -222,8 +239,9 @@ class PageStore:
         self.sitemaps = 0
         """Sitemaps among the pages."""
         self.crawls: dict[str, None] = {}
-        """Ids of the crawls, the first few of them, in the order of their appearance."""
+        """Ids of the first _MAX_CRAWLS crawls, in the order of their appearance."""
         self._rows: list[tuple[Any, ...]] = []
+        """Rows of `pages` that are not inserted yet."""
 
     def __enter__(self) -> Self:
         self.database.execute("BEGIN")
@@ -236,7 +254,7 @@ class PageStore:
         """Add a page, and the entries of a sitemap."""
         self._rows.append(_row(self.added, page))
         self.added += 1
-        if page.crawlid and len(self.crawls) < 10:
+        if page.crawlid and len(self.crawls) < _MAX_CRAWLS:
             self.crawls[page.crawlid[:_MAX_TEXT]] = None
         if page.depth == 0 and page.success and page.body and _is_sitemap(page):
             self._add_sitemap(page)
@@ -266,11 +284,12 @@ class PageStore:
         self.database.executemany(sql, rows)
 
     def _flush(self) -> None:
-        marks = ",".join("?" * 18)
+        marks = ",".join("?" * _PAGE_COLUMNS)
         self.insert(f"INSERT INTO pages VALUES({marks})", self._rows)
         self._rows.clear()
 
     def _add_sitemap(self, page: PageFacts) -> None:
+        """Add the URLs that a sitemap lists."""
         self.sitemaps += 1
         try:
             entries = parse_sitemap(page.raw_body(), canonical(page.final_url))
@@ -288,12 +307,13 @@ def _is_sitemap(page: PageFacts) -> bool:
 
 
 def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
-    """Return a page as a row of the table `pages`."""
+    """Return a page as a row of the table `pages`, in the order of its columns."""
     url, final = page.url, page.final_url
     body = page.raw_body() if page.body else b""
-    outcome = (
-        PageOutcome.PAGE if page.success else PageOutcome.SKIPPED if page.reason in _SKIPPED else PageOutcome.FAILED
-    )
+    if page.success:
+        outcome = PageOutcome.PAGE
+    else:
+        outcome = PageOutcome.SKIPPED if page.reason in _SKIPPED else PageOutcome.FAILED
     chain = [(hop.url, hop.status) for hop in page.redirects]
     return (
         number,
@@ -310,7 +330,7 @@ def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
         _host(final),
         _storable(page.content_type.partition(";")[0].strip().lower()[:100]),
         _time(page.timestamp),
-        xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,
+        xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,  # SQLite has 64 bits with sign
         _storable(json.dumps(chain)) if chain else None,
         len(chain),
         page.truncated,

@@ -1,5 +1,8 @@
 """The tables of a report: the query behind each, and its columns. The page shows the first rows, a CSV file has all.
 
+The queries read the database of `store.py` (`_SCHEMA` there describes its tables). An `outcome` is a `PageOutcome`: 0
+fetched, 1 failed, 2 skipped. A `key` is the number that stands for a URL.
+
 Safe to change: titles, order of rows, and how many rows the page shows. The names are those of CSV files, and the
 column titles are their first lines: programs read both, so add rather than rename.
 """
@@ -44,6 +47,7 @@ class Table:
     """Name of its CSV file, without `.csv`."""
     columns: tuple[Column, ...]
     sql: str
+    """Query whose columns are `columns`, in this order. Empty: the caller has the rows."""
     shown: int = 50
     """Rows on the page. A page with thousands of rows is slow on a phone."""
     csv_rows: int = -1
@@ -59,6 +63,7 @@ class Table:
 
 
 def _url(name: str = "url", title: str = "URL") -> Column:
+    """Return a column of URLs."""
     return Column(name, title, Kind.URL)
 
 
@@ -121,7 +126,7 @@ SLOWEST = Table(
     (_url(), Column("seconds", "Time", Kind.SECONDS), Column("bytes", "Size", Kind.BYTES)),
     "SELECT url, seconds, bytes FROM pages WHERE seconds > 0 ORDER BY seconds DESC, id",
     shown=10,
-    csv_rows=1000,
+    csv_rows=1000,  # may be changed freely
 )
 LARGEST = Table(
     "largest-pages",
@@ -226,6 +231,7 @@ UNLINKED = Table(
     """,
 )
 
+# Titles and contents that pages of different URLs share. Counted once: several tables and figures read them.
 _DERIVED = """
 CREATE TABLE repeated_titles AS
     SELECT title, count(DISTINCT coalesce(final, url)) AS pages FROM titles JOIN pages USING (id)
