@@ -4,11 +4,9 @@
 -- Words: token: 16 characters that stand for a crawl; terms: the options that one submission carries; group:
 -- "<pool>|<spider>", the workers that may lease a request; agenda: the queues of a domain in a group, the next one
 -- first; band: one of five ranges of priorities; scope: what shares one rate limit; egress: the address that requests
--- leave from. What is not defined here comes from the includes. The steps:
---   1. A repeated call gets the leases of the first one again, a call that comes late gets none.
---   2. Retries whose time has come join their queues.
---   3. Requests leave their queues: band by band, in a band spider by spider, there by the domains that are ready.
---   4. Store the leases. If fewer than the limit were found, compute when the next request is due.
+-- leave from. What is not defined here comes from the includes. Steps: a repeated call gets its leases again; retries
+-- that are due join their queues; requests leave the queues of ready domains, band by band, spider by spider; the
+-- leases are stored.
 -- May be changed: the numbers that bound one call or one read (MOST_DOMAINS, MOST_DROPPED, each count after LIMIT,
 -- math.min(64, ...) and math.min(free, 1000)): more make a call longer, fewer need more calls. Arguments and reply,
 -- together with session.py and leaseholder.py: each release loads its own scripts.
@@ -180,10 +178,9 @@ local function give_way(group, domain, priority, scope, crawl, policy, budgets)
   return true
 end
 
--- Takes the entries (oldest first) that may be leased, and drops those whose limits forbid it. Returns how many were
--- taken, how many were dropped, and whether the rest was put back: all pages of the domain's budget are reserved, and
--- some are not fetched yet, so one may come back. terms_of returns { expires at (epoch ms), most pages on one domain,
--- most waiting requests of one domain, packed terms }.
+-- Takes the entries (oldest first) that may be leased, and drops those whose limits forbid it: terms_of returns
+-- { when they expire (epoch ms), most pages on one domain, ... }. Returns how many were taken, how many were dropped,
+-- and whether the rest was put back: all pages of the domain are reserved, and one that is not fetched may come back.
 local function take_entries(crawl, spider, domain, priority, scope, hits, entries)
   local token, count, gone = crawl.token, 0, 0
   local share = share_of(token, domain)
@@ -251,8 +248,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     end
     free = math.min(free, crawl.quota - crawl.reserved)
   end
-  -- `second` is "<token>|<priority>". Crawls of one priority take turns, one request each.
-  local takes_turns = second and tonumber(string.sub(second, 18)) == priority
+  local takes_turns = second and tonumber(string.sub(second, 18)) == priority -- second: "<token>|<priority>"
   if takes_turns then
     free = 1
   end
