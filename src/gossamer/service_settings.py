@@ -126,7 +126,11 @@ class ServiceSettings(SettingGroup):
     )
     answer_retention: Retention = field_of(3600.0, "Seconds that an answer can be polled for")
     max_depth: Depth | None = field_of(None, "Largest maxdepth that a request may ask for. Unset: any")
-    max_domain_pages: Count | None = field_of(None, "Largest domain_max_pages that a request may ask for. Unset: any")
+    max_domain_pages: Count | None = field_of(
+        None,
+        "Largest domain_max_pages of a crawl. A request with a larger one, with 0 or without the field gets this one. "
+        "Unset: no limit",
+    )
     domain_max_pending: Count | None = field_of(
         DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
     )

@@ -1,4 +1,4 @@
-"""Commands see a crawl that runs however many others have finished."""
+"""Commands find the crawl that is meant, however many others there are."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from gossamer.cli import crawl_search
 from gossamer.cli.crawl_search import find_crawl, list_running_first
+from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -41,6 +42,22 @@ async def test_running_crawls_are_listed_before_all_others(frontier: ValkeyFront
         assert (len(listed), more) == (FINISHED + RUNNING, False)
     listed, _ = await list_running_first(frontier, appid="app0", limit=SHOWN)
     assert {info.state for info in listed} == {CrawlState.STOPPED}
+
+
+async def test_a_named_crawl_is_found_among_more_than_are_searched_without_a_name(
+    frontier: ValkeyFrontier, tmp_path: Path
+) -> None:
+    """Only its name is known. Once the first 500 crawls alone were searched."""
+    for number in range(540):
+        await frontier.open_crawl(Crawl(id=CrawlId(f"many{number % 3}", f"m{number}")))
+    searched, more = await list_running_first(frontier, limit=500)
+    assert more
+    missed = {f"m{number}" for number in range(540)} - {info.crawl.crawlid for info in searched}
+    for name in missed:
+        found, _ = await find_crawl(frontier, tmp_path, URL, appid=None, crawl_id=name)
+        assert found.id == CrawlId(f"many{int(name[1:]) % 3}", name)
+    with pytest.raises(BadInput, match="there is no crawl m540"):
+        await find_crawl(frontier, tmp_path, URL, appid=None, crawl_id="m540")
 
 
 async def test_a_url_is_explained_by_a_crawl_that_runs(

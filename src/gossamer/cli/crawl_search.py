@@ -23,8 +23,11 @@ from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.plan import APPID
 
 _MAX_CRAWLS = 500
-"""Crawls of the frontier that are searched. May be changed freely: for each, a few calls collect what is known of it
-(for all crawls at the same time), and a few more look the URL up (crawl after crawl)."""
+"""Crawls of the frontier that are searched where no name is given. May be changed freely: for each, a few calls collect
+what is known of it (for all crawls at the same time), and a few more look the URL up (crawl after crawl)."""
+_NAMES_A_PAGE = 1000
+"""Crawls whose names one call reads, where a crawl is searched by its name. May be changed freely: more make a call
+longer, fewer make more calls."""
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
@@ -125,11 +128,26 @@ async def _candidates(
             yield known
     if crawl_id is not None and appid is not None:
         return
-    listed, _ = await list_running_first(frontier, appid=appid, limit=_MAX_CRAWLS)
-    others = [info.crawl for info in listed if info.crawl not in first and crawl_id in (None, info.crawl.crawlid)]
+    if crawl_id is not None:
+        listed = await _crawls_named(frontier, crawl_id)
+    else:
+        infos, _ = await list_running_first(frontier, appid=appid, limit=_MAX_CRAWLS)
+        listed = [info.crawl for info in infos]
+    others = [crawl for crawl in listed if crawl not in first]
     found = await asyncio.gather(*(_known_crawl(frontier, data_dir, crawl) for crawl in others))
     for known in sorted(filter(None, found), key=_running_first):
         yield known
+
+
+async def _crawls_named(frontier: ValkeyFrontier, crawl_id: str) -> list[CrawlId]:
+    """Return the crawls of all applications that have this name, however many crawls the frontier has."""
+    found: dict[CrawlId, None] = {}  # each once: a page may repeat crawls of an earlier one
+    cursor = ""
+    while True:
+        page, cursor = await frontier.list_crawl_ids(cursor=cursor, limit=_NAMES_A_PAGE)
+        found |= dict.fromkeys(crawl for crawl in page if crawl.crawlid == crawl_id)
+        if not cursor:
+            return list(found)
 
 
 async def list_running_first(

@@ -105,16 +105,20 @@ class RequestValidator:
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
         content: bool = False,
+        domain_max_pages: int | None = None,
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
         """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
-        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `domain_max_pending`: upper limit
-        of this field of a request; None: no limit. `idle_seconds`: time without work after which a run is finished."""
+        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `domain_max_pages`: cap on the
+        pages of one domain that a request gets, also one that asks for more or for no limit; None: no cap.
+        `domain_max_pending`: the same for the URLs of a crawl that wait in the queue of one domain. `idle_seconds`:
+        time without work after which a run is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._content = content
+        self._domain_max_pages = domain_max_pages
         self._domain_max_pending = domain_max_pending
         self._idle_seconds = idle_seconds
         self._host_faults: dict[str, str] = {}
@@ -159,7 +163,7 @@ class RequestValidator:
         )
 
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
-        terms = request.terms(domain_max_pending=self._domain_max_pending)
+        terms = request.terms(domain_max_pages=self._domain_max_pages, domain_max_pending=self._domain_max_pending)
         return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
 
     def _check_content(self, request: CrawlRequest) -> None:

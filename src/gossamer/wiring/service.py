@@ -249,14 +249,13 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
     """Return the object that parses requests, checks them and carries them out."""
     service = settings.service
     kinds, plugins = load_plugins()
-    limits = RequestLimits(
-        maxdepth=service.max_depth, domain_max_pages=service.max_domain_pages, message_bytes=service.max_body
-    )
+    limits = RequestLimits(maxdepth=service.max_depth, message_bytes=service.max_body)
     validator = RequestValidator(
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         content=has_trafilatura() if service.text is None else service.text,
+        domain_max_pages=service.max_domain_pages,
         domain_max_pending=service.domain_max_pending,
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )

@@ -49,7 +49,6 @@ class RequestLimits:
     """Limits that the operator sets on requests. None: only the schema's limit."""
 
     maxdepth: int | None = None
-    domain_max_pages: int | None = None
     message_bytes: int = MAX_MESSAGE_BYTES
 
 
@@ -169,9 +168,8 @@ def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
     """Return Scrapy Cluster's kinds of request, with its ranks. Plug-ins choose ranks between these: fixed."""
 
     def build_crawl(given: dict[str, Any]) -> CrawlRequest:
-        for name, limit in (("maxdepth", limits.maxdepth), ("domain_max_pages", limits.domain_max_pages)):
-            if limit is not None and given.get(name, 0) > limit:
-                raise RequestRejected(f"must be at most {limit}; the operator set this limit", field=name)
+        if limits.maxdepth is not None and given.get("maxdepth", 0) > limits.maxdepth:
+            raise RequestRejected(f"must be at most {limits.maxdepth}; the operator set this limit", field="maxdepth")
         if "body_base64" in given:
             _check_base64(given)
         if "rate" in given and not parse_rate(given["rate"]).is_in_range:

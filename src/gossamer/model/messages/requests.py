@@ -96,13 +96,14 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the extraction rules; None: there are none. Raises BadExtraction."""
         return None if self.extract is None else read_extraction(self.extract)
 
-    def terms(self, *, domain_max_pending: int | None) -> Terms:
+    def terms(self, *, domain_max_pages: int | None, domain_max_pending: int | None) -> Terms:
         """Return the terms of this request and of all links that it leads to. `secrets_for` is left empty, because the
-        caller fills it in (`with_secrets_for`). `domain_max_pending`: the operator's cap; None: no cap. Raises
-        BadExtraction."""
+        caller fills it in (`with_secrets_for`). `domain_max_pages`, `domain_max_pending`: the operator's caps; None: no
+        cap. Raises BadExtraction."""
+        limits = [pages for pages in (self.domain_max_pages, domain_max_pages) if pages]  # 0 in a request: no limit
         return Terms(
             maxdepth=self.maxdepth,
-            domain_max_pages=self.domain_max_pages or None,  # 0 in a request: no limit
+            domain_max_pages=min(limits, default=None),
             domain_max_pending=domain_max_pending,
             allowed_domains=self.allowed_domains or None,
             allow_regex=self.allow_regex or None,

@@ -22,7 +22,7 @@ def test_the_least_request_means_one_page_and_nothing_else() -> None:
     request = crawl()
     assert (request.spiderid, request.priority) == ("link", 1)
     assert request.crawl(idle_seconds=0.0) == Crawl(id=CrawlId("testapp", "abc"))
-    assert request.terms(domain_max_pending=None) == Terms(maxdepth=0)
+    assert request.terms(domain_max_pages=None, domain_max_pending=None) == Terms(maxdepth=0)
     assert request.payload() is EMPTY_PAYLOAD
 
 
@@ -67,7 +67,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         rate=Rate(hits=10, window_seconds=60.0),
         concurrency=4,
     )
-    assert request.terms(domain_max_pending=1000) == Terms(
+    assert request.terms(domain_max_pages=None, domain_max_pending=1000) == Terms(
         maxdepth=9,
         domain_max_pages=5000,
         domain_max_pending=1000,
@@ -94,7 +94,21 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
 def test_empty_filters_are_none() -> None:
     """As in the original, where an empty list confines nothing; only `deny_extensions` has a default to switch off."""
     asked = crawl(allowed_domains=(), allow_regex=(), deny_regex=(), deny_extensions=(), domain_max_pages=0)
-    assert asked.terms(domain_max_pending=None) == Terms(maxdepth=0, deny_extensions=())
+    assert asked.terms(domain_max_pages=None, domain_max_pending=None) == Terms(maxdepth=0, deny_extensions=())
+
+
+@pytest.mark.parametrize(
+    ("asked", "cap", "limit"),
+    [
+        (None, 100, 100), (0, 100, 100), (101, 100, 100), (100, 100, 100), (99, 100, 99),
+        (None, None, None), (0, None, None), (7, None, 7),
+    ],
+)  # fmt: skip
+def test_the_operators_cap_on_pages_of_a_domain_holds_for_every_request(
+    asked: int | None, cap: int | None, limit: int | None
+) -> None:
+    terms = crawl(domain_max_pages=asked).terms(domain_max_pages=cap, domain_max_pending=None)
+    assert terms.domain_max_pages == limit
 
 
 def test_a_body_of_bytes() -> None:
