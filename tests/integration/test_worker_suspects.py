@@ -8,7 +8,7 @@ import msgspec
 
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, DomainPolicy, Run, Terms
+from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.request import MAX_DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.worker import open_worker
@@ -32,7 +32,7 @@ async def test_what_died_beside_a_deadly_page_is_not_fetched_beside_it_again(tmp
                 urls = [f"http://site{number}.test:{web.port}/" for number in range(HOSTS)]
                 run = await crawls.open_crawl(frontier, urls, Terms(maxdepth=0))
                 for _ in range(MAX_DEATHS - 1):
-                    await die_with_all(server.address, run)
+                    await crawls.die_with_leases(server.address, HOSTS)
                 settings = settings_for(tmp_path, ["*.test:127.0.0.1"], allow_networks=("127.0.0.0/8",))
                 async with open_worker(settings, frontier, pool="shared", run=run) as worker:
                     await asyncio.wait_for(worker.run(), 60)
@@ -45,15 +45,3 @@ async def test_what_died_beside_a_deadly_page_is_not_fetched_beside_it_again(tmp
                     assert earlier.ended <= later.started
         finally:
             await frontier.close()
-
-
-async def die_with_all(address: str, run: Run) -> None:
-    """A worker leases every request of the run and says nothing more."""
-    frontier = await ValkeyFrontier.connect(address, dead_after_seconds=0.2)
-    holder = await frontier.open_leaseholder(pool="shared", spiders=["link"])
-    leased = back = 0
-    while leased < HOSTS:
-        leased += len(await holder.lease(limit=HOSTS - leased))
-    while back < HOSTS:
-        back += await frontier.maintain()
-    await frontier.close()

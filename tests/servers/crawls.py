@@ -63,6 +63,21 @@ async def until_over(frontier: ValkeyFrontier, crawl: CrawlId = CRAWL, *, every_
         await asyncio.sleep(every_seconds)
 
 
+async def die_with_leases(
+    address: str, count: int, *, pool: str = "shared", spider: str = "link", prefix: str = "gossamer"
+) -> None:
+    """Lease so many requests, as a worker that then makes no further call, until they are reclaimed as those of a dead
+    one. There must be at least so many that are due."""
+    frontier = await ValkeyFrontier.connect(address, prefix=prefix, dead_after_seconds=0.2)
+    holder = await frontier.open_leaseholder(pool=pool, spiders=[spider])
+    leased = reclaimed = 0
+    while leased < count:
+        leased += len(await holder.lease(limit=count - leased))
+    while reclaimed < count:
+        reclaimed += await frontier.maintain()
+    await frontier.close()
+
+
 async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
     """Keys of the frontier without an end: asked as if every retention were over. Destroys what is finished.
 

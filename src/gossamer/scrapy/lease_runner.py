@@ -2,12 +2,25 @@
 
 The frontier is the queue that all processes of a crawl share. A lease is a request that it has given to this process
 for a while, with a hit: the permission to send one request to the domain at a certain time. Settling reports the
-outcome and ends the lease.
+outcome and ends the lease. The states of a lease in this process, in their order:
+
+- Ready (in `_ready`): it waits for its start time. It may go back to the frontier from here, as if never leased.
+- Active (in `_active`, as an ActiveLease): Scrapy has its request, or a local request of it. That is one that the
+  callback made and that cannot be stored (its callback is a lambda, say), so it runs in this process, without a lease
+  of its own; its parent lease waits for it. `_end` ends this state.
+- Committing (a task in `_tasks`, then in `_committer`): its items and child requests are stored, then it is settled.
+  If its request was redirected and the frontier grants another hit, the lease is active again instead, with the
+  redirect as its request (`_redirects`, `_continue_with`).
+
+Another worker may take a lease over at any time, if this process was silent for too long. `holder.holds` returns False
+then, and the lease is dropped without being settled.
+
+A suspect is a lease with one try left, because every process that ran it so far has died. It runs alone.
 
 Safe to change: the numbers below, and how many requests are leased ahead (`_free_slots`). Fixed: a lease is settled
-only after its items and child requests are stored (`_commit`), or a process that dies loses them; a suspect runs alone
-(`_next_suspect`), or requests are given up only because they ran beside it; and users read the reasons (`worker_died`)
-and the names of statistics.
+only after its items and child requests are stored (`_commit`), or a process that dies loses them; a suspect runs alone,
+redirects included (`_suspect`), or requests are given up only because they ran beside it; and users read the reasons
+(`worker_died`) and the names of statistics.
 """
 
 import asyncio
@@ -15,6 +28,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -99,15 +113,17 @@ class LeaseRunner:
         self._seen = SeenCache(options.settings.worker.seen_cache, data_epoch=lambda: self.frontier.data_epoch)
         """Fingerprints that the frontier is known to have seen. It grows only after the frontier's answer."""
         self._local = LocalRequests(crawler, self._seen)
-        """Requests that could not be stored, so they run in this process without a lease."""
+        """Requests that cannot be stored, so they run in this process without a lease; parents know how many they have
+        (`ActiveLease.local_children`)."""
         self._ready: deque[Lease] = deque()
         """Leases that wait for their start, ordered by start time."""
         self._active: dict[Request, ActiveLease] = {}
-        """Leases whose request Scrapy has, or which wait for one of their local requests."""
-        self._granted: deque[ActiveLease] = deque()
-        """Redirects for which the frontier has granted a hit, so they may continue at once."""
+        """Leases whose request Scrapy has or gets next, or which wait for one of their local requests."""
+        self._redirects: deque[ActiveLease] = deque()
+        """Active leases that continue with a redirect, which Scrapy gets next: the frontier has granted its hit."""
         self._suspect: Lease | None = None
-        """A lease with one try left, because all processes that ran it died. It runs alone."""
+        """The suspect, from its turn until it is certain that its lease does not continue. Meanwhile no other lease is
+        started or taken."""
         self._rate = RequestRate()
         self._tasks: set[asyncio.Future[None]] = set()
         """Tasks that settle leases. A scheduler that closes waits for them."""
@@ -147,8 +163,8 @@ class LeaseRunner:
             request, parent = self._local.start_next()
             CURRENT_LEASE.set(parent)
             return request
-        while self._granted:
-            active = self._granted.popleft()
+        while self._redirects:
+            active = self._redirects.popleft()
             if self.holder.holds(active.lease):
                 CURRENT_LEASE.set(active)
                 return active.request
@@ -183,14 +199,14 @@ class LeaseRunner:
 
     def _next_suspect(self) -> Request | None:
         """Return the suspect's request once nothing else is under way: if it kills this process too, nothing else is
-        lost with it.
+        lost with it. None: not yet, or the suspect is under way itself.
 
-        Its hit may be too old by then; SharedThrottle waits for another one.
+        Its hit may be too old by then. The downloader middleware that the scheduler adds (`SharedThrottle` in
+        downloader.py) makes a request without a usable hit wait for another one.
         """
         assert self._suspect is not None
         if not self.holder.holds(self._suspect):
-            self._suspect = None
-            self._fetcher.wake()
+            self._release_suspect(self._suspect)
             return None
         if self._active or self._tasks or self._committer.pending:
             return None
@@ -201,8 +217,15 @@ class LeaseRunner:
         CURRENT_LEASE.set(active)
         return active.request
 
+    def _release_suspect(self, lease: Lease) -> None:
+        """Let other leases run again, if this one is the suspect: it does not continue in this process."""
+        if self._suspect is lease:
+            self._suspect = None
+            self._fetcher.wake()
+
     def _start(self, lease: Lease) -> ActiveLease | None:
-        """Decode the lease's request. None: it cannot or must not be run, and is settled."""
+        """Decode the request of a lease, which is active from then on. None: the request cannot or must not be run; the
+        lease is settled."""
         if lease.deaths >= MAX_DEATHS:
             log.error("%s: given up, because %d processes died with it", lease.url, lease.deaths)
             self._settle(Settlement(lease, Outcome.FAILED, "worker_died"))
@@ -310,9 +333,8 @@ class LeaseRunner:
             return
         active.ended = True
         self._active.pop(active.request, None)
-        if self._suspect is not None and self._suspect is active.lease:
-            self._suspect = None
         if not self.holder.holds(active.lease):
+            self._release_suspect(active.lease)
             return  # another worker has the request by now
         self._start_task(self._commit(active))
 
@@ -327,7 +349,8 @@ class LeaseRunner:
         """Report the end of a request; continue its lease with a redirect if the frontier grants a hit for that.
 
         The order must stay: the items leave this process's buffers, then the committer adds the child requests, and
-        then it settles the lease. A process killed in between leaves the lease, and the page is fetched again.
+        then it settles the lease. A process killed in between leaves the lease, and the page is fetched again. The
+        suspect remains the suspect until it is certain here that its lease does not continue.
         """
         drops = active.drops
         if active.known_children:
@@ -337,10 +360,14 @@ class LeaseRunner:
         )
         if active.successor is not None:
             try:
-                if await self._continue_with(active.successor, active, settlement):
-                    return
+                final = await self._continue_with(active.successor, active, settlement)
             except LeaseLost:
+                self._release_suspect(active.lease)
                 return
+            if final is None:
+                return
+            settlement = final
+        self._release_suspect(active.lease)
         await self._retrier.write_output(self._feeds.flush)
         batches = list(active.batches.values())
         batches = await self._retrier.call_frontier(lambda: self._filter_batches(batches))
@@ -352,23 +379,24 @@ class LeaseRunner:
 
     async def _continue_with(
         self, successor: tuple[Request, FrontierEntry], active: ActiveLease, settlement: Settlement
-    ) -> bool:
-        """Return True if the lease continues with the request that replaced its own (a redirect, a retry).
+    ) -> Settlement | None:
+        """Decide how a lease ends whose request was replaced by its successor, another request (a redirect, a retry).
 
-        False: the settlement was adapted, and the lease is to be settled with it. Raises LeaseLost."""
+        Return the settlement to use in place of the given one. None: the frontier has granted a hit to the successor,
+        so the lease is active again with it. Raises LeaseLost."""
         request, entry = successor
         # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
         asked_at = time.monotonic()
         if not await self._is_wanted(request, entry):
-            settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.DUPLICATE)
-            return False
-        if not await settle_with_successor(active, settlement, self._encoder, self.holder, self._retrier):
-            return False
+            return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
+        final = await settle_with_successor(active, settlement, self._encoder, self.holder, self._retrier)
+        if final is not None:
+            return final
         continued = self._active[request] = ActiveLease(active.lease, request)
         continued.start = asked_at
-        self._granted.append(continued)
+        self._redirects.append(continued)
         self._engine.wake()
-        return True
+        return None
 
     async def _is_wanted(self, request: Request, entry: FrontierEntry) -> bool:
         """Return whether `_filter_batches` lets a successor through."""

@@ -343,15 +343,16 @@ class OutcomeRules:
 
 async def settle_with_successor(
     active: ActiveLease, settlement: Settlement, encoder: EntryEncoder, holder: Leaseholder, retrier: Retrier
-) -> bool:
-    """Adapt the settlement of a lease whose request was replaced by another, its successor (a redirect, a retry).
+) -> Settlement | None:
+    """Return the settlement of a lease whose request was replaced by another, its successor (a redirect, a retry).
 
-    Return True where the frontier granted a hit (permission to send now): the lease continues with the successor.
+    `settlement` is what the lease would be settled with otherwise. None: the frontier granted a hit (permission to send
+    now), so the lease continues with the successor and is not settled yet.
 
     - In the same domain and for the same spider, the frontier's entry stays and gets the successor as its payload (the
       stored request). A retry of the same request comes later. A redirect marks its target as seen, as Scrapy does, and
       goes to the front of the queue; it continues at once where a hit is free.
-    - Otherwise the successor becomes a new entry with the same request id.
+    - Otherwise the successor becomes a new entry with the same request id, and is added to the lease's `batches`.
 
     Raises LeaseLost.
     """
@@ -362,19 +363,16 @@ async def settle_with_successor(
         request_id = unpack(lease.payload).request_id or lease.request_id
         payload = pack(msgspec.structs.replace(unpack(entry.payload), request_id=request_id))
         add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=request.dont_filter)
-        settlement.outcome, settlement.reason = Outcome.DROPPED, str(DropReason.MOVED)
-        return False
+        return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.MOVED))
     payload = encoder.payload(request, url=lease.url)
-    settlement.payload = payload
     if entry.fingerprint == encoder.key(active.request).fingerprint:
-        settlement.outcome = Outcome.RETRY
-        return False
-    settlement.outcome = Outcome.FORWARDED
+        return replace(settlement, outcome=Outcome.RETRY, payload=payload)
+    forwarded = replace(settlement, outcome=Outcome.FORWARDED, payload=payload)
     if request.dont_filter:
-        return False
+        return forwarded
     permit = await retrier.call_frontier(
         lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if permit is RedirectPermit.SEEN:
-        settlement.outcome, settlement.reason, settlement.payload = Outcome.DROPPED, str(DropReason.DUPLICATE), None
-    return permit is RedirectPermit.GRANTED
+        return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
+    return None if permit is RedirectPermit.GRANTED else forwarded

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from gossamer_fakeweb import expected
 from gossamer_fakeweb.expected import fetched
 from gossamer_fakeweb.log import fetches, repeated
 from tests.servers.scraping import Scraper, together
-from tests.servers.valkey import Server, wait_until
+from tests.servers.valkey import Server, standalone, wait_until
 
 from .lane import HOST, asking, at, page, prefix
 
@@ -303,6 +304,30 @@ def test_a_master_that_pushes_requests_is_heard_while_spiders_run(
         wait_until(lambda: len(items(store, "myspider_redis:items")) == 6, "what came later")
         running.finish()
     assert {item["meta"] for item in items(store, "myspider_redis:items")} == {None, 1, 2, 3, 4, 5}
+    assert not store.keys("myspider_redis:requests*")
+
+
+def test_pushed_requests_stay_with_the_process_that_took_them_while_the_frontier_is_away(
+    tmp_path: Path, server: Server, store: redis.Redis, web: FakeWeb
+) -> None:
+    """Else another process would take them half a minute later, too. The lease is extended after a third of it."""
+    web.mount(HOST, "/pushed", page())
+    processing = "myspider_redis:requests:processing"
+    with standalone() as own:
+        settings = {"GOSSAMER_FRONTIER": own.address, "GOSSAMER_WORKER__HEARTBEAT": "60"}
+        with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "2"}, **settings) as running:
+            wait_until(lambda: "Crawling" in running.log, "the process to join the crawl")
+            os.kill(own.pid, signal.SIGSTOP)
+            try:
+                pushed = pickle.dumps({"url": at(web, "/pushed")})
+                store.zadd("myspider_redis:requests", {pushed: 0})
+                wait_until(lambda: store.zcard(processing) == 1, "the process to take the request")
+                [(entry, lease_ends)] = store.zrange(processing, 0, -1, withscores=True)
+                wait_until(lambda: store.zscore(processing, entry) > lease_ends, "another lease")
+            finally:
+                os.kill(own.pid, signal.SIGCONT)
+            running.finish()
+    assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/pushed")]
     assert not store.keys("myspider_redis:requests*")
 
 

@@ -15,10 +15,10 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from scrapy import FormRequest, Request, Spider
@@ -33,6 +33,8 @@ from gossamer.scrapy.scheduler import Scheduler
 from gossamer.telemetry.logs import Troubles
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # --- keys -------------------------------------------------------------------------------------------------------------
 
@@ -133,6 +135,22 @@ class MessageKey:
         return answer if isinstance(answer, list) else []
 
 
+async def keep_while(work: Awaitable[T], keep: Callable[[], Awaitable[object]]) -> T:
+    """Return the result of `work`, which handles taken messages. Call `keep`, which keeps them for another lease, as
+    often as needed meanwhile: no other process takes them, however long the work takes.
+
+    Where the work is cancelled or `keep` fails, the messages' last lease runs out, and another process takes them."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_KEEP_SECONDS)
+            if not task.done():
+                await keep()
+        return task.result()
+    finally:
+        task.cancel()
+
+
 # --- feeding ----------------------------------------------------------------------------------------------------------
 
 _POLL_SECONDS = 0.1
@@ -223,7 +241,7 @@ class Feeder:
         if not scheduler.is_closing:
             for request in batch.requests:
                 self._crawl(request)
-            if await self._wait_until_stored(scheduler, batch):
+            if await keep_while(scheduler.start_requests_stored(), lambda: self._keep(batch)):
                 self._stats.inc_value("gossamer/start_messages", len(batch.messages))
                 for key, taken in batch.by_key():
                     await self._retrier.call_frontier(lambda key=key, taken=taken: key.done(taken))  # type: ignore[misc]
@@ -232,20 +250,10 @@ class Feeder:
             await self._retrier.call_frontier(lambda key=key, taken=taken: key.give_back(taken))  # type: ignore[misc]
         return False
 
-    async def _wait_until_stored(self, scheduler: Scheduler, batch: _Batch) -> bool:
-        """Return True when the batch's requests are in the frontier; False if the stopped crawl refused one of them.
-
-        The messages are kept meanwhile."""
-        stored = asyncio.ensure_future(scheduler.start_requests_stored())
-        try:
-            while not stored.done():
-                await asyncio.wait([stored], timeout=_KEEP_SECONDS)
-                if not stored.done():
-                    for key, taken in batch.by_key():
-                        await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
-            return stored.result()
-        finally:
-            stored.cancel()
+    async def _keep(self, batch: _Batch) -> None:
+        """Keep the batch's messages for another lease."""
+        for key, taken in batch.by_key():
+            await self._retrier.call_frontier(lambda key=key, taken=taken: key.keep(taken))  # type: ignore[misc]
 
     # --- from messages to requests ------------------------------------------------------------------------------------
 

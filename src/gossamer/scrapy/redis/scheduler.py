@@ -3,7 +3,7 @@
 The frontier is the queue, and the memory of seen requests, that all processes of a crawl share; it takes the place of
 scrapy-redis's keys. Safe to change: the numbers, as each one says. Fixed: the names of settings and statistics, which
 are scrapy-redis's; the names of keys in Redis, and of a crawl after a flush (`_crawl_after_flushes`), which are stored;
-and that a pushed request leaves its key only when it is in the frontier (`PushedRequests._feed_batch`).
+and that a pushed request leaves its key only when it is in the frontier (`PushedRequests._store`).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from gossamer.scrapy.options import SchedulerOptions, read_options
 from gossamer.scrapy.redis import queue
 from gossamer.scrapy.redis.connection import SCRIPTS, RedisConnection, connection_of, server_address
 from gossamer.scrapy.redis.dupefilter import LegacyFingerprints
-from gossamer.scrapy.redis.feeder import MessageKey, TakenMessage
+from gossamer.scrapy.redis.feeder import MessageKey, TakenMessage, keep_while
 from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
 from gossamer.scrapy.scheduler import Scheduler as BaseScheduler
 from gossamer.scrapy.start import process_age_seconds
@@ -131,15 +131,14 @@ _POLL_SECONDS = 0.5
 """Seconds between two looks for pushed requests. Shorter costs calls; must stay below a second, which
 docs/howto/from-scrapy-redis.md promises."""
 _MAX_TAKEN = 100
-"""Maximum number of pushed requests taken at once. Tuning only: more make longer calls; all of them must be stored
-before the lease of `MessageKey` ends (30 s), or another process takes them, too."""
+"""Maximum number of pushed requests taken at once. Tuning only: more make longer calls."""
 
 
 class PushedRequests:
     """Feeds the requests that other programs push into `<spider>:requests`, as scrapy-redis's queues stored them.
 
     A request stays in the processing key until it is in the frontier, so neither a dying process nor a restarted server
-    loses it. One that cannot be read goes to `<key>:dead`.
+    loses it. It is leased meanwhile, so no other process takes it. One that cannot be read goes to `<key>:dead`.
     """
 
     def __init__(
@@ -172,14 +171,24 @@ class PushedRequests:
     async def _feed_batch(self, scheduler: BaseScheduler, crawl: CrawlId) -> bool:
         """Feed some requests. False: there are none, or the crawl takes none.
 
-        Of the requests taken, those that cannot be read become dead letters, and those that were imported before are
-        only forgotten. The order must stay: take, store in the frontier, forget. A process killed in between repeats
-        requests."""
+        The order must stay: take, store in the frontier, forget. A process killed in between repeats requests."""
         if scheduler.is_stopped:
             self.is_empty = True
             return False
         taken = await self._retrier.call_frontier(lambda: self._key.take(_MAX_TAKEN))
         self.is_empty = not taken
+        if not taken:
+            return False
+        # Storing waits while the frontier is away, perhaps for longer than one lease of the requests.
+        return await keep_while(
+            self._store(scheduler, crawl, taken), lambda: self._retrier.call_frontier(lambda: self._key.keep(taken))
+        )
+
+    async def _store(self, scheduler: BaseScheduler, crawl: CrawlId, taken: list[TakenMessage]) -> bool:
+        """Store requests that were taken in the frontier, then forget them. False: the crawl takes none, so they are
+        given back.
+
+        Those that cannot be read become dead letters, and those that were imported before are only forgotten."""
         valid: list[TakenMessage] = []
         requests: list[Request] = []
         for message in taken:
@@ -191,7 +200,7 @@ class PushedRequests:
                 await self._bury(message, fault.detail or str(fault))
             else:
                 valid.append(message)
-        if not taken or scheduler.is_closing:
+        if scheduler.is_closing:
             await self._give_back(valid)
             return False
         for request in requests:
