@@ -106,6 +106,9 @@ _NAMES_CHECKED = 1000
 The rest is checked when it is fetched, as every link is. With --allow-private all names are looked up, because the
 crawl has to know which hosts are private."""
 
+_SLOW_LOOKUP_SECONDS = 3.0
+"""Time after which a person is told that names are still looked up. May be changed; together with the start of the
+command it should stay below 5 seconds."""
 _LOOKUPS_AT_ONCE = 32
 """Number of parallel look-ups. May be lower, but not higher than the resolver's number of threads (`threads` in
 `fetch/resolve.py`): a look-up that waits for a thread could time out."""
@@ -135,7 +138,17 @@ async def find_private_hosts(
         names = names[:_NAMES_CHECKED]
     elif len(names) > _NAMES_CHECKED and say is not None:
         say(f"Looking up {len(names):,} hosts: --allow-private needs to know which have private addresses.")
-    return (*private, *await _private_names(resolver, names, allowed=allowed))
+    looking_up = asyncio.ensure_future(_private_names(resolver, names, allowed=allowed))
+    try:
+        await asyncio.wait((looking_up,), timeout=_SLOW_LOOKUP_SECONDS)
+        if not looking_up.done() and say is not None:
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            say(
+                f"Looking up {names[0]}{more} takes long: the name servers of this machine do not answer. Ctrl-C stops."
+            )
+        return (*private, *await looking_up)
+    finally:
+        looking_up.cancel()
 
 
 async def _private_addresses(resolver: Resolver, addresses: Sequence[str], *, allowed: bool) -> list[str]:

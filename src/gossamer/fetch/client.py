@@ -181,6 +181,11 @@ class HttpClient:
         """Bytes of bodies that are being received, or complete and not returned yet."""
         return self._budget.held_bytes + self._budget.complete_bytes
 
+    @property
+    def awaiting_responses(self) -> bool:
+        """True: requests were sent whose responses are not complete."""
+        return self._loop is not None and bool(self._watch.busy)
+
     async def fetch(self, request: FetchRequest, *, wait_for_room: bool = False) -> FetchResponse:
         """Send one request and return its response, whatever its status. Any number of calls may run at once.
 
@@ -428,6 +433,13 @@ class HttpClients:
     ) -> FetchResponse:
         """Send one request, as `HttpClient.fetch` does. Raises FetchError."""
         return await self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
+
+    def waiting_for(self) -> str:
+        """Return, for a person, what the requests in progress wait for; of several things, the latest in a request."""
+        clients = self._clients.values()
+        if any(client.awaiting_responses for client in clients):
+            return "a response"
+        return "a connection" if any(client.open_connections for client in clients) else "an address from DNS"
 
     async def close(self) -> None:
         """Close all connections. May be repeated."""

@@ -1,8 +1,8 @@
 """Reasons of failed and skipped requests in words, for people: what happened, and what they can do.
 
 The keys are the words that records and counters carry (`reason`); a word that is not in the table is shown as it is.
-Safe to change: the sentences. Fixed: every `kind` of a FetchError, every DropReason and every reason of the worker has
-a row (a test compares).
+Safe to change: the sentences, except that advice may name only options of `gossamer crawl`. Fixed: every `kind` of a
+FetchError, every DropReason and every reason of the worker has a row (a test compares).
 """
 
 from http import HTTPStatus
@@ -22,10 +22,12 @@ _EXPLANATIONS = {
     # Kinds of FetchError.
     "fetch": Explanation("The page could not be fetched"),
     "blocked_address": Explanation(
-        "The address is not on the public internet", "Permit it with --allow-private if these are your own servers."
+        "The address is not on the public internet",
+        "If these are your own servers, --resolve HOST:ADDRESS permits one, and --allow-private all that are given.",
     ),
     "dns": Explanation(
-        "The host name could not be resolved", "Look for a typing error, or ask whether the host moved."
+        "The host name could not be resolved",
+        "Look for a typing error, or name its address with --resolve HOST:ADDRESS.",
     ),
     "connect": Explanation("The server did not accept the connection", "Check whether it is running."),
     "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),
@@ -56,7 +58,7 @@ _EXPLANATIONS = {
     "duplicate": Explanation("It redirects to a page that was found before"),
     "offsite": Explanation("It redirects out of the crawl's scope", "--allow-domain adds a domain."),
     "depth": Explanation("Deeper than the crawl's limit"),
-    "robots": Explanation("robots.txt does not allow it"),
+    "robots": Explanation("robots.txt does not allow it", "--ignore-robots is for sites of your own."),
     "budget": Explanation("A limit of pages was reached"),
     "stopped": Explanation("The crawl was stopped"),
     "expired": Explanation("The time of the crawl was over"),
@@ -83,6 +85,20 @@ def explain(reason: str) -> Explanation:
         status = int(reason[5:])
         return Explanation(f"{status} {status_phrase(status)}".strip(), _HTTP_ADVICE.get(status, ""))
     return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
+
+
+def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", retrying_seconds: float = 0.0) -> str:
+    """Return why a URL could not be fetched and what to do, in a few sentences.
+
+    `detail`: text of the error. `advice`: instead of that for the reason. `retrying_seconds`: longest time for which
+    the request is repeated; 0: it is not.
+    """
+    title, usual_advice = explain(reason)
+    begin = title[0].lower() + title[1:] if title.startswith(("The ", "It ")) else title
+    parts = [f"Cannot fetch {url}: {begin}" + (f" ({detail})." if detail else "."), advice or usual_advice]
+    if retrying_seconds:
+        parts.append(f"Retrying for up to {max(1.0, retrying_seconds):,.0f} s; Ctrl-C stops.")
+    return " ".join(filter(None, parts))
 
 
 def status_phrase(status: int) -> str:

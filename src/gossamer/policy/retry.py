@@ -127,6 +127,16 @@ def decide(
     return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))
 
 
+def longest_retrying(attempt: int, retries: int, *, base_seconds: float, first_seconds: float) -> float:
+    """Return the seconds after which the last retry begins at the latest, if the `attempt`-th attempt (1 is the first)
+    has failed and so do all others. `first_seconds`: the delay before the next one. The rest as for `decide`."""
+    later = range(attempt + 1, retries + 1)
+    # `random` is 1: the full delay.
+    return first_seconds + sum(
+        retry_delay(one, random=1.0, base_seconds=base_seconds, cap_seconds=_LONGEST_DELAY_SECONDS) for one in later
+    )
+
+
 def parse_retry_after(value: str, *, now: float) -> float | None:
     """Return the seconds of a Retry-After header (RFC 9110, section 10.2.3), from 0 to RETRY_AFTER_CAP_SECONDS.
 

@@ -23,6 +23,8 @@ PAGE_BROKE: Final = "page_broke"
 """A page made the worker's own code fail. The page is recorded as `internal_error`; the crawl continues."""
 SPIDER_BROKE: Final = "spider_broke"
 """A spider's `parse` raised. The page is recorded as `spider_error`."""
+SEED_FAILED: Final = "seed_failed"
+"""A URL that a crawl starts from cannot be fetched, or not yet."""
 SPIDER_BLOCKED: Final = "spider_blocked"
 """A spider's `parse` kept its process from fetching for a long time."""
 TROUBLE_BEGAN: Final = "trouble_began"
@@ -127,3 +129,29 @@ class Troubles:
         log.log(self._level, "%s %s", TROUBLE_ENDED, name)
         if self._notify:
             self._notify(message)
+
+
+_MAX_SEED_ERRORS = 3
+"""Sentences about seeds in one process. May be changed: a list of thousands of dead URLs must not fill the terminal."""
+
+
+class SeedErrors:
+    """Tells a person at once that a seed, a URL that a crawl starts from, cannot be fetched.
+
+    It tells about the first seed of each reason, and about few in all: records and the summary have the others.
+    """
+
+    def __init__(self, troubles: Troubles) -> None:
+        self._troubles = troubles
+        self._told: set[str] = set()
+        """Reasons that were told."""
+
+    def wants(self, reason: str) -> bool:
+        """Return whether a seed's failure for this reason is still to be told."""
+        return reason not in self._told and len(self._told) < _MAX_SEED_ERRORS
+
+    def report(self, reason: str, message: str) -> None:
+        """Tell about a seed that cannot be fetched for this reason, if it is wanted."""
+        if self.wants(reason):
+            self._told.add(reason)
+            self._troubles.report(SEED_FAILED, message)

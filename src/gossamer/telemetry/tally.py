@@ -2,12 +2,16 @@
 
 A worker process counts here, and its parent sums the tallies of all workers for the display and the metrics. A new
 count needs a field, a line in `plus`, and one in `without_current` if it describes the present. Names of fields may be
-changed: tallies are not stored, and parent and workers run the same version.
+changed: tallies are not stored, and parent and workers run the same version. Fixed: everything here is bounded, however
+many hosts and URLs a crawl has.
 """
 
+from heapq import nlargest
 from typing import TypeVar
 
 import msgspec
+
+from gossamer.telemetry.logs import SeedErrors
 
 T = TypeVar("T")
 
@@ -22,6 +26,28 @@ class OriginWait(msgspec.Struct, frozen=True):
     """Error or status of the last attempt to fetch robots.txt."""
     until: float
     """Time of the next attempt, in epoch seconds."""
+
+
+class HostCount(msgspec.Struct):
+    """Counts of one host."""
+
+    responses: int = 0
+    seconds: float = 0.0
+    """Time of all responses together, each from the request to the decoded body."""
+    failed: int = 0
+    """Requests that failed for good."""
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time of a response; 0: there was none."""
+        return self.seconds / self.responses if self.responses else 0.0
+
+    def plus(self, other: "HostCount") -> "HostCount":
+        """Return the sum as a new object."""
+        return HostCount(self.responses + other.responses, self.seconds + other.seconds, self.failed + other.failed)
+
+
+_NO_HOST = HostCount()
 
 
 class RuleCount(msgspec.Struct):
@@ -59,6 +85,12 @@ class Tally(msgspec.Struct):
     """Requests and links that were dropped, by reason."""
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
+    examples: dict[str, str] = msgspec.field(default_factory=dict)
+    """One URL for each reason in `failed`."""
+    answers: dict[int, int] = msgspec.field(default_factory=dict)
+    """Responses by status code. Redirects and responses that are retried count, too; those of robots.txt do not."""
+    hosts: dict[str, HostCount] = msgspec.field(default_factory=dict)
+    """The slowest hosts, and those on which most requests failed."""
     items: int = 0
     """Items that spiders and extraction rules took from pages."""
     rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
@@ -70,6 +102,9 @@ class Tally(msgspec.Struct):
     """Bytes of pages as received, before decoding."""
     in_flight: int = 0
     """Requests being fetched now."""
+    fetching: dict[str, float] = msgspec.field(default_factory=dict)
+    """Some of the URLs that are being fetched now, with the seconds since their start. While none is, the latest one
+    with 0."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
@@ -88,9 +123,11 @@ class Tally(msgspec.Struct):
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Responses by spider and status code. 504 also stands for no response, as in Scrapy Cluster."""
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, url: str = "") -> None:
         """Count a request that failed for good. Reasons are stable names: metrics have them as a label."""
         self.failed[reason] = self.failed.get(reason, 0) + 1
+        if url:
+            self.examples.setdefault(reason, url)
 
     def drop(self, reason: str) -> None:
         """Count a request or link that was dropped."""
@@ -113,7 +150,7 @@ class Tally(msgspec.Struct):
 
     def without_current(self) -> "Tally":
         """Return a copy with the totals only, without current state, for a process that has ended."""
-        return msgspec.structs.replace(self, in_flight=0, committing=0, waits={}, troubles=[])
+        return msgspec.structs.replace(self, in_flight=0, fetching={}, committing=0, waits={}, troubles=[])
 
     def plus(self, other: "Tally") -> "Tally":
         """Return the sum of two processes' counts as a new object."""
@@ -122,6 +159,14 @@ class Tally(msgspec.Struct):
             failed=_added(self.failed, other.failed),
             dropped=_added(self.dropped, other.dropped),
             retried=_added(self.retried, other.retried),
+            examples=other.examples | self.examples,
+            answers=_added(self.answers, other.answers),
+            hosts=leading(
+                {
+                    name: self.hosts.get(name, _NO_HOST).plus(other.hosts.get(name, _NO_HOST))
+                    for name in self.hosts | other.hosts
+                }
+            ),
             items=self.items + other.items,
             no_content=_added(self.no_content, other.no_content),
             rules={
@@ -130,6 +175,7 @@ class Tally(msgspec.Struct):
             },
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
+            fetching=self.fetching | other.fetching,
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
             reclaimed=self.reclaimed + other.reclaimed,
@@ -142,6 +188,60 @@ class Tally(msgspec.Struct):
                 for spider in self.statuses | other.statuses
             },
         )
+
+
+_HOSTS_LED = 10
+"""Hosts in a tally that are the slowest, and as many that failed most. May be changed: more make each report larger."""
+_HOSTS_COUNTED = 512
+"""Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
+forgotten, and each report costs more time."""
+
+
+def leading(hosts: dict[str, HostCount], count: int = _HOSTS_LED) -> dict[str, HostCount]:
+    """Return the slowest hosts, and those on which most requests failed, so many of each."""
+    if len(hosts) <= count:
+        return hosts
+    slowest = nlargest(count, hosts.items(), key=lambda pair: pair[1].mean_seconds)
+    failing = nlargest(count, hosts.items(), key=lambda pair: pair[1].failed)
+    return dict(slowest) | dict(failing)
+
+
+class WorkerCounts:
+    """Counts the responses and failures of one worker's requests, and tells a person about seeds that fail.
+
+    Hosts are counted while there is room. Then all but the leading ones are forgotten, so that the counts of a crawl of
+    very many hosts are lower bounds.
+    """
+
+    def __init__(self, tally: Tally, seeds: SeedErrors | None = None) -> None:
+        """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service."""
+        self.tally = tally
+        self.seeds = seeds
+        self._hosts: dict[str, HostCount] = {}
+
+    def answer(self, host: str, status: int, seconds: float) -> None:
+        """Count a response of this host. Called for every page, so it makes no object for a known host."""
+        answers = self.tally.answers
+        answers[status] = answers.get(status, 0) + 1
+        count = self._hosts.get(host) or self._added(host)
+        count.responses += 1
+        count.seconds += seconds
+
+    def fail(self, host: str, reason: str, url: str) -> None:
+        """Count a request to this host that failed for good."""
+        self.tally.fail(reason, url)
+        count = self._hosts.get(host) or self._added(host)
+        count.failed += 1
+
+    def show(self) -> None:
+        """Put the leading hosts into the tally."""
+        self.tally.hosts = leading(self._hosts)
+
+    def _added(self, host: str) -> HostCount:
+        if len(self._hosts) >= _HOSTS_COUNTED:
+            self._hosts = leading(self._hosts, _HOSTS_COUNTED // 4)
+        count = self._hosts[host] = HostCount()
+        return count
 
 
 def _added(mine: dict[T, int], theirs: dict[T, int]) -> dict[T, int]:

@@ -42,8 +42,8 @@ from gossamer.sinks.bus import BusSink
 from gossamer.sinks.open import delete_ledgers, open_sinks
 from gossamer.sinks.tables import TableOptions
 from gossamer.telemetry import logs
-from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.logs import SeedErrors, Troubles
+from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.extraction import load_extraction
 from gossamer.wiring.plan import address_service, check_settings, content_options
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
@@ -59,6 +59,9 @@ log = logging.getLogger("gossamer.worker")
 _ANNOUNCE_SECONDS = 60.0
 """Interval at which a worker announces its spiders again. The frontier keeps announcements for 30 days, but may lose
 its data; requests for a spider that is not announced are refused. Shorter costs more calls."""
+_SILENCE_SECONDS = 3.5
+"""Time after the start of a crawl after which a person is told what it waits for. May be changed; with the start of the
+command it should stay below 5 seconds."""
 _MIN_CONNECTIONS = 512
 """Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
 new connections in crawls of many sites, more need open files."""
@@ -150,7 +153,9 @@ async def open_worker(
             _leaseholder(settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=spiders) as holder,
             _statistics_reported(settings, frontier, parts.tally, spiders),
         ):
-            yield parts.worker(holder)
+            worker = parts.worker(holder)
+            async with _in_background(parts.tell_of_silence(worker)):
+                yield worker
     finally:
         await parts.close()
 
@@ -185,6 +190,8 @@ class _WorkerParts:
         self.troubles = Troubles(say, level=logging.WARNING if reader is None else logging.INFO)
         self.retrier = Retrier(self.troubles)
         self.tally = Tally()
+        # A service has no person in front of it, and its requests come at any time.
+        self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
         self._sink = _sink(settings, bus, run, self._on_missing)
         self._commit_limits = CommitLimits()
         if reader is not None:
@@ -215,7 +222,7 @@ class _WorkerParts:
             RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
             Contexts(self._context),
             PageReader(self.tally, self.troubles, frontier.spiders, self._contents),
-            self.tally,
+            self._counts,
             policy=FetchPolicy(
                 keep_wire=self._sink.wants_wire,
                 retries=settings.fetch.retries,
@@ -228,7 +235,7 @@ class _WorkerParts:
             fetcher,
             Committer(frontier, holder, self._sink, self.retrier, self._commit_limits),
             waits,
-            self.tally,
+            self._counts,
             limits=WorkerLimits(
                 concurrency=settings.worker.concurrency,
                 dead_after_seconds=settings.worker.heartbeat,
@@ -236,6 +243,20 @@ class _WorkerParts:
             ),
             run=WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds) if run else None,
         )
+
+    async def tell_of_silence(self, worker: Worker) -> None:
+        """Tell the person who started a crawl if nothing has happened some seconds after its start."""
+        seeds = self._counts.seeds
+        if seeds is None:
+            return
+        await asyncio.sleep(_SILENCE_SECONDS)
+        tally = worker.tally()
+        url, seconds = next(iter(tally.fetching.items()), ("", 0.0))
+        if seconds and not (tally.answers or tally.failed or tally.dropped or tally.retried or tally.waits):
+            seeds.report(
+                "silence",
+                f"No answer from {url} for {seconds:.1f} s: waiting for {self._clients.waiting_for()}. Ctrl-C stops.",
+            )
 
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""

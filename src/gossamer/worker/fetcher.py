@@ -32,11 +32,12 @@ from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchRespon
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
-from gossamer.policy.retry import Retry, decide, parse_retry_after
+from gossamer.policy.reasons import fetch_error
+from gossamer.policy.retry import Retry, decide, longest_retrying, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.telemetry import logs
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Contexts
 from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
@@ -58,6 +59,8 @@ _READING_FACTOR = 2
 one lets fewer large pages be read at once."""
 _SHOWN_CHARACTERS = 200
 """Characters of an invalid Location that a record shows. Free to change."""
+_NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
+"""Reasons of a dropped seed that are no error of the person who started the crawl. May be changed freely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +96,13 @@ class Fetcher:
         robots: RobotsChecker,
         contexts: Contexts,
         reader: PageReader,
-        tally: Tally,
+        counts: WorkerCounts,
         *,
         policy: FetchPolicy,
         budget: ByteBudget,
     ) -> None:
-        """`tally`: the worker's counters. `budget`: the one of bytes in which `clients` count the bodies that they
-        receive. Large pages count in it until they are committed."""
+        """`counts`: counts with the worker's tally. `budget`: the one of bytes in which `clients` count the bodies that
+        they receive. Large pages count in it until they are committed."""
         self._frontier = access.frontier
         self._holder = access.holder
         self._retrier = access.retrier
@@ -107,7 +110,8 @@ class Fetcher:
         self._robots = robots
         self._contexts = contexts
         self._reader = reader
-        self._tally = tally
+        self._counts = counts
+        self._tally = counts.tally
         self._keep_wire = policy.keep_wire
         self._retries = policy.retries
         self._retry_base_seconds = policy.retry_base_seconds
@@ -192,6 +196,7 @@ class Fetcher:
             raise
         if took := fetched.timings.connect + fetched.timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
+        self._counts.answer(name, fetched.status, fetched.timings.total)
         return fetched
 
     async def _starts_late(self, attempt: Attempt) -> bool:
@@ -318,7 +323,7 @@ class Fetcher:
             return self._requeue(attempt, Outcome.FORWARDED)
         retry = self._decide_retry(attempt, error.kind, None)
         if retry is not None:
-            return self._retry(attempt, error.kind, retry)
+            return self._retry(attempt, error.kind, retry, error.detail)
         return self._fail(attempt, error.kind, str(error))
 
     async def _handle_error_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
@@ -358,9 +363,33 @@ class Fetcher:
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
 
-    def _retry(self, attempt: Attempt, reason: str, retry: Retry) -> FinishedLease:
+    def _retry(self, attempt: Attempt, reason: str, retry: Retry, detail: str = "") -> FinishedLease:
         self._tally.retry(reason)
+        retries = attempt.context.terms.retries
+        retrying_seconds = longest_retrying(
+            attempt.lease.attempt + 1,
+            self._retries if retries is None else retries,
+            base_seconds=self._retry_base_seconds,
+            first_seconds=retry.delay_seconds,
+        )
+        self._tell_if_seed(attempt, reason, detail, retrying_seconds=retrying_seconds)
         return self._requeue(attempt, Outcome.RETRY, retry.delay_seconds)
+
+    def _tell_if_seed(
+        self, attempt: Attempt, reason: str, detail: str, *, advice: str = "", retrying_seconds: float = 0.0
+    ) -> None:
+        """Tell a person why a seed cannot be fetched. Pages that a sitemap lists are no seeds, but look like them once
+        there are pages."""
+        seeds = self._counts.seeds
+        if seeds is None or attempt.lease.depth or attempt.payload.sitemap or not seeds.wants(reason):
+            return
+        if attempt.context.terms.sitemaps and self._tally.pages:
+            return
+        detail = detail.removeprefix(f"{reason}: ")
+        seeds.report(
+            reason,
+            fetch_error(attempt.lease.url, reason, detail, advice=advice, retrying_seconds=retrying_seconds),
+        )
 
     def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
         """Return the request to the frontier with its redirects so far, which are not followed again."""
@@ -371,12 +400,19 @@ class Fetcher:
         return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _fail(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
-        self._tally.fail(reason)
+        self._counts.fail(host(attempt.url), reason, attempt.lease.url)
         self._tally.status(attempt.lease.spider, fetched.status if fetched else 0)
+        self._tell_if_seed(attempt, reason, detail)
         return self._finish(attempt, Outcome.FAILED, reason, detail, fetched)
 
     def _drop(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
         self._tally.drop(reason)
+        if reason not in _NOT_TOLD:
+            advice = ""
+            if reason == DropReason.OFFSITE:
+                detail, domain = attempt.url, registered_domain(host(attempt.url))
+                advice = f"To follow it, add --allow-domain {domain}, or start from there."
+            self._tell_if_seed(attempt, reason, detail, advice=advice)
         return self._finish(attempt, Outcome.DROPPED, reason, detail, fetched)
 
     def _finish(
@@ -393,7 +429,7 @@ class Fetcher:
     def _fail_unstarted(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
         """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
         log.error("%s %s: %s", logs.PAGE_BROKE, lease.url, detail)
-        self._tally.fail(reason)
+        self._tally.fail(reason, lease.url)
         output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail))
         return FinishedLease(Settlement(lease, Outcome.FAILED, reason), [output], size=PAGE_OVERHEAD_BYTES)
 

@@ -297,7 +297,7 @@ class PageReader:
             await run_parse(spider, page, take, self._watch)
         except (Exception, SystemExit) as error:  # also sys.exit() in a spider: it must not end the worker
             self._report_broken(attempt, spider, error)
-            self._tally.fail("spider_error")
+            self._tally.fail("spider_error", attempt.lease.url)
             # The record is in `finished.outputs` already.
             page.record.success, page.record.reason = False, "spider_error"
             page.record.exception = record_text(error, home_of(spider))[:EXCEPTION_CHARACTERS]

@@ -23,7 +23,7 @@ from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.worker.fetcher import Fetcher, FrontierAccess
 from gossamer.worker.robots import RobotsWaits
 
@@ -135,6 +135,8 @@ _POLL_SECONDS = 0.1
 _SUSPECT_DELAY_SECONDS = 1.0
 """Delay of a request on its last chance while the worker fetches another such request. May be tuned: a shorter delay
 hands it out more often in vain."""
+_FETCHING_SHOWN = 3
+"""URLs in progress that a worker's statistics name. May be changed: more make each report larger."""
 _WAIT_SECONDS = 5.0
 _WAIT_FOR_END_SECONDS = 1.0
 """Longest wait for announced work before the worker asks again; the shorter one when it has no work and its run may be
@@ -176,7 +178,7 @@ class Worker:
         fetcher: Fetcher,
         committer: Committer,
         waits: RobotsWaits,
-        tally: Tally,
+        counts: WorkerCounts,
         *,
         limits: WorkerLimits,
         run: WatchedRun | None,
@@ -188,10 +190,15 @@ class Worker:
         self._fetcher = fetcher
         self._committer = committer
         self._waits = waits
-        self._tally = tally
+        self._counts = counts
+        self._tally = counts.tally
         self._run = run
         self._drain_seconds = limits.drain_seconds
         self._slots = WorkerSlots(limits.concurrency)
+        self._working: list[Lease | None] = [None] * limits.concurrency
+        """Lease that each slot works on."""
+        self._latest_url = ""
+        """URL of the lease that was started last."""
         self._session = WorkerSession(
             access.frontier, access.holder, access.retrier, dead_after_seconds=limits.dead_after_seconds
         )
@@ -215,8 +222,19 @@ class Worker:
         self._tally.committing = self._committer.pending
         self._tally.reclaimed = self._frontier.reclaimed
         self._tally.troubles = self._retrier.troubles
+        self._tally.fetching = self._fetching()
+        self._counts.show()
         self._waits.show(self._tally)
         return self._tally
+
+    def _fetching(self) -> dict[str, float]:
+        """Return a few of the URLs that are being fetched, and for how many seconds, the longest first. If there are
+        none, return the latest one with 0 seconds."""
+        working = sorted((lease.start, lease.url) for lease in self._working if lease is not None)
+        if not working:
+            return {self._latest_url: 0.0} if self._latest_url else {}
+        now = time.monotonic()
+        return {url: max(0.0, now - start) for start, url in working[:_FETCHING_SHOWN]}
 
     def _committed(self, batch: Sequence[FinishedLease]) -> None:
         """Wake the leasing loop, because a commit may have made new requests, or ended the run."""
@@ -231,7 +249,7 @@ class Worker:
                     group.create_task(self._committer.run()),
                     group.create_task(self._session.run()),
                 ]
-                slots = [group.create_task(self._slot()) for _ in range(self._slots.count)]
+                slots = [group.create_task(self._slot(number)) for number in range(self._slots.count)]
                 await self._lease_until_over()
                 await self._drain()
                 for task in slots + background:
@@ -322,16 +340,17 @@ class Worker:
 
     # --- working ------------------------------------------------------------------------------------------------------
 
-    async def _slot(self) -> None:
+    async def _slot(self, number: int) -> None:
         """Work on one lease after the other, until cancelled."""
         slots = self._slots
         while True:
-            await self._process(await slots.take())
+            await self._process(await slots.take(), number)
             if not slots.busy:  # no other result will come soon that could share the commit
                 self._committer.flush()
 
-    async def _process(self, lease: Lease) -> None:
-        """Work on one lease and hand over its result, unless another worker has the lease by now."""
+    async def _process(self, lease: Lease, slot: int) -> None:
+        """Work on one lease and hand over its result, unless another worker has the lease by now. `slot`: the number of
+        the slot."""
         # Not inlined in the loop, whose variables would hold a finished page until the next one is finished.
         try:
             if not self._holder.holds(lease):
@@ -339,11 +358,14 @@ class Worker:
             if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
                 finished = _returned(lease)
             else:
+                self._working[slot] = lease
+                self._latest_url = lease.url
                 finished = await self._fetcher.process(lease)
             await self._committer.put(finished)
         except LeaseLost:
             pass
         finally:
+            self._working[slot] = None
             self._slots.done()
 
     async def _drain(self) -> None:

@@ -1,0 +1,139 @@
+"""A person is told within seconds why a URL that was given cannot be fetched, and what to do."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gossamer.crawling.seeds import find_private_hosts
+from gossamer.fakeweb import FakeWeb, WebSpec, html, redirect, serve
+from gossamer.fetch.resolve import DnsLimits, Resolver
+from tests.servers.crawling import crawl, gossamer
+
+SOON_SECONDS = 5.0
+NONE = WebSpec(hosts=1, pages=1)
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@asynccontextmanager
+async def said_soon(
+    folder: Path, urls: list[str], overrides: list[str], capsys: pytest.CaptureFixture[str]
+) -> AsyncIterator[str]:
+    """What a crawl has said once it has said something. The crawl ends with the context."""
+    crawling = asyncio.create_task(crawl(folder, urls, overrides, fetch__retry_base=60.0, fetch__timeout=60.0))
+    said, started = "", time.monotonic()
+    try:
+        while "\n" not in said and not crawling.done() and time.monotonic() - started < 10 * SOON_SECONDS:
+            await asyncio.sleep(0.05)
+            said += capsys.readouterr().err
+        assert time.monotonic() - started < SOON_SECONDS
+        yield said
+    finally:
+        crawling.cancel()
+        await asyncio.gather(crawling, return_exceptions=True)
+
+
+async def test_a_server_that_is_down_is_told_while_it_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = f"http://down.test:{closed_port()}/"
+    async with said_soon(tmp_path, [seed], ["down.test:127.0.0.1"], capsys) as said:
+        assert f"Cannot fetch {seed}: the server did not accept the connection (" in said
+        assert "Check whether it is running. Retrying for up to 4" in said  # 60 + 120 + 240 s at most
+        assert said.rstrip().endswith(" s; Ctrl-C stops.")
+
+
+async def test_a_server_that_does_not_answer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
+    async with server:
+        seed = f"http://silent.test:{server.sockets[0].getsockname()[1]}/"
+        async with said_soon(tmp_path, [seed], ["silent.test:127.0.0.1"], capsys) as said:
+            assert f"No answer from {seed} for 3." in said
+            assert "waiting for a response." in said
+
+
+async def test_name_servers_that_do_not_answer_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    async def never(name: str) -> list[str]:
+        await asyncio.sleep(60)
+        return []
+
+    said: list[str] = []
+    resolver = Resolver(lookup=never, limits=DnsLimits(timeout_seconds=SOON_SECONDS))
+    assert (
+        await find_private_hosts(resolver, ["http://a.test/", "http://b.test/"], allowed=False, say=said.append) == ()
+    )
+    assert [sentence.partition(":")[0] for sentence in said] == ["Looking up a.test and 1 more takes long"]
+
+
+def test_a_name_that_does_not_exist_is_told_with_what_to_do(tmp_path: Path) -> None:
+    ended = gossamer("crawl", "http://nobody.invalid/", "--retries", "0", cwd=tmp_path)
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[0]
+    assert said.startswith("gossamer: Cannot fetch http://nobody.invalid/: the host name could not be resolved (")
+    assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
+
+
+def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with FakeWeb.start(NONE, tls=True) as web:
+        flags = ["crawl", web.site.url(0, 0), "--resolve", "*:127.0.0.1", "--rate", "100/1"]
+        ended = gossamer(*flags, cwd=tmp_path)
+        assert ended.returncode == 1
+        assert "the secure connection could not be established (" in ended.stderr
+        assert "--insecure accepts any." in ended.stderr
+        assert "Retrying" not in ended.stderr
+
+
+async def test_a_first_page_that_redirects_elsewhere_names_the_target_and_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serve(NONE) as web:
+        seed, target = f"http://a.test:{web.port}/", f"http://www.b.test:{web.port}/home"
+        web.mount("a.test", "/", redirect(target))
+        web.mount("www.b.test", "/home", html("home"))
+        first = await crawl(tmp_path / "first", [seed], ["*:127.0.0.1"])
+        assert first.summary.exit_code() == 1
+        said = capsys.readouterr().err
+        assert (
+            f"Cannot fetch {seed}: it redirects out of the crawl's scope ({target}). To follow it, add "
+            "--allow-domain b.test, or start from there."
+        ) in said
+        second = await crawl(tmp_path / "second", [seed], ["*:127.0.0.1"], crawl__allow_domain=("b.test",))
+        assert [page.response_url for page in second.pages] == [target]
+        assert capsys.readouterr().err == ""
+
+
+async def test_few_of_many_seeds_are_told_one_for_each_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serve(NONE) as web:
+        seeds = []
+        for number in range(40):
+            status = (404, 410, 451, 403)[number % 4]
+            web.mount("a.test", f"/{number}", html("no", status=status))
+            seeds.append(f"http://a.test:{web.port}/{number}")
+        await crawl(tmp_path, seeds, ["*:127.0.0.1"])
+        said = [line for line in capsys.readouterr().err.splitlines() if "Cannot fetch" in line]
+        assert len(said) == 3
+        assert len({line.partition(": ")[2].partition(": ")[2] for line in said}) == 3
+
+
+async def test_pages_that_are_found_later_are_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serve(NONE) as web:
+        web.mount("a.test", "/", html("<a href=/gone>x</a>"))
+        crawled = await crawl(tmp_path, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"])
+        assert crawled.summary.info is not None
+        assert crawled.summary.info.total().failed == {"http_404": 1}
+        assert capsys.readouterr().err == ""
