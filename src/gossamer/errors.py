@@ -298,10 +298,6 @@ class SinkFull(SinkError):
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
-class IllegalTransition(GossamerError):
-    """A request cannot go from this state by this event."""
-
-
 class FetchRefused(GossamerError):
     """A crawl would not fetch this page."""
 

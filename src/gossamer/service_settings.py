@@ -1,15 +1,14 @@
-"""Settings of a service: its bus, Kafka and the REST API; and the types that all groups of settings are made of.
+"""Settings of a service: its bus, Kafka and the REST API; and the ranges that several groups of settings use.
 
 `settings.py` has the rest, and explains how settings are given. Safe to change: descriptions (one line, no full stop
 at the end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mistakes. Then regenerate
 docs/reference. Fixed: the names of settings and the words that they accept, which stand in users' files.
 """
 
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated, Literal
 
 from gossamer.model.crawl import CONCURRENCY_RANGE
+from gossamer.setting_groups import SettingGroup, field_of, integers, numbers
 
 SERVICE_IDLE_SECONDS = 5.0
 """`crawl.idle_seconds` of a service's crawls where it is not set. May be changed freely: longer reports the end of a
@@ -24,25 +23,14 @@ _DAY_SECONDS = 86400.0
 CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
 
 # A test compares the upper limits of what requests to a service have, too, with `crawl.json`.
-Count = Annotated[int, Field(ge=1, le=_MAX_EXACT_INTEGER)]
-Depth = Annotated[int, Field(ge=0, le=1_000_000)]
-Concurrency = Annotated[int, Field(ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])]
-Seconds = Annotated[float, Field(gt=0, le=_DAY_SECONDS)]
-SecondsOrZero = Annotated[float, Field(ge=0, le=_DAY_SECONDS)]
-Bytes = Annotated[int, Field(ge=1, le=2**40)]
-MessageBytes = Annotated[int, Field(ge=1024, le=2**30)]
-Retention = Annotated[float, Field(gt=0, le=CENTURY_SECONDS)]
-
-
-def field_of(default: Any, description: str) -> Any:
-    """Return the field of a setting."""
-    return Field(default=default, description=description)
-
-
-class SettingGroup(BaseModel):
-    """A group of settings. Frozen; a setting that is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+Count = Annotated[int, integers(1, _MAX_EXACT_INTEGER)]
+Depth = Annotated[int, integers(0, 1_000_000)]
+Concurrency = Annotated[int, integers(CONCURRENCY_RANGE[0], CONCURRENCY_RANGE[1])]
+Seconds = Annotated[float, numbers(0, _DAY_SECONDS, above=True)]
+SecondsOrZero = Annotated[float, numbers(0, _DAY_SECONDS)]
+Bytes = Annotated[int, integers(1, 2**40)]
+MessageBytes = Annotated[int, integers(1024, 2**30)]
+Retention = Annotated[float, numbers(0, CENTURY_SECONDS, above=True)]
 
 
 class TopicSettings(SettingGroup):
@@ -64,14 +52,14 @@ class TopicSettings(SettingGroup):
         "from inbound_actions are always answered in the format of 1.0",
     )
     base64: bool = field_of(False, "Encode every body in base64, not only those that are not text")
-    max_inline_body: Annotated[int, Field(ge=0, le=2**40)] | None = field_of(
+    max_inline_body: Annotated[int, integers(0, 2**40)] | None = field_of(
         None,
         "Largest body in bytes that is sent inside its message. A longer one goes to the blob store, and the message "
         f"holds its address. Unset: {STREAMS_BODY_BYTES} on streams, on Kafka as much as the broker accepts",
     )
     blobs: str = field_of("", "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir")
     retention: Retention = field_of(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
-    max_bytes: Annotated[int, Field(ge=2**20, le=2**50)] = field_of(
+    max_bytes: Annotated[int, integers(2**20, 2**50)] = field_of(
         256 * 2**20,
         "Largest size of one topic on streams in bytes. Beyond it, new requests are refused and the oldest pages are "
         "deleted",
@@ -86,11 +74,11 @@ class KafkaSettings(SettingGroup):
         "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They override "
         "Gossamer's own, except for the few on which its promises depend: these are refused by name",
     )
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = field_of(8, "Partitions of each topic that is created")
-    replicas: Annotated[int, Field(ge=-1, le=100)] = field_of(
+    partitions: Annotated[int, integers(1, 10_000)] = field_of(8, "Partitions of each topic that is created")
+    replicas: Annotated[int, integers(-1, 100)] = field_of(
         -1, "Replicas of each topic that is created. -1: the default of the broker"
     )
-    max_message: Annotated[int, Field(ge=2**16, le=2**30)] = field_of(
+    max_message: Annotated[int, integers(2**16, 2**30)] = field_of(
         8 * 2**20, "Largest message in bytes. Topics that are created allow this size"
     )
 
@@ -99,7 +87,7 @@ class ServiceSettings(SettingGroup):
     """The services and the REST API."""
 
     host: str = field_of("127.0.0.1", "Address at which the API listens. Any but loopback requires service.token")
-    port: Annotated[int, Field(ge=0, le=65535)] = field_of(5343, "Port of the API. 0: a free one, shown at the start")
+    port: Annotated[int, integers(0, 65535)] = field_of(5343, "Port of the API. 0: a free one, shown at the start")
     token: str = field_of(
         "",
         "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
@@ -111,17 +99,17 @@ class ServiceSettings(SettingGroup):
         "API alone serves them",
     )
     max_body: MessageBytes = field_of(2**20, "Largest request in bytes, to the API or bus")
-    max_requests: Annotated[float, Field(gt=0, le=10**6)] = field_of(
+    max_requests: Annotated[float, numbers(0, 10**6, above=True)] = field_of(
         1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
     )
     # api/connections.py keeps an eighth free of running requests (so at least 8), and allows 1000 in all.
-    max_connections: Annotated[int, Field(ge=8, le=1000)] = field_of(
+    max_connections: Annotated[int, integers(8, 1000)] = field_of(
         100, "Open connections to the API per client address. Event streams are counted separately"
     )
     trusted_proxies: tuple[str, ...] = field_of(
         (), "Addresses or networks (CIDR) of proxies before the API, whose X-Forwarded-For header names the client"
     )
-    feed_wait: Annotated[float, Field(ge=0, le=600)] = field_of(
+    feed_wait: Annotated[float, numbers(0, 600)] = field_of(
         5.0, "Seconds that POST /feed waits for an answer before it returns the id to poll for it"
     )
     answer_retention: Retention = field_of(3600.0, "Seconds that an answer can be polled for")
@@ -148,6 +136,4 @@ class ServiceSettings(SettingGroup):
     stats_interval: SecondsOrZero = field_of(
         60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
     )
-    batch: Annotated[int, Field(ge=1, le=100_000)] = field_of(
-        1000, "Requests that a service reads from the bus at once"
-    )
+    batch: Annotated[int, integers(1, 100_000)] = field_of(1000, "Requests that a service reads from the bus at once")

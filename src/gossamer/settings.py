@@ -10,19 +10,11 @@ which stand in users' files. A new default of a setting in `derived_id` (wiring/
 crawl id, so that it does not resume its crawl.
 """
 
+import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
-
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from typing import Annotated, Any, Literal, NamedTuple
 
 from gossamer import __version__
 from gossamer.errors import BadInput
@@ -44,22 +36,35 @@ from gossamer.service_settings import MessageBytes as _MessageBytes
 from gossamer.service_settings import Retention as _Retention
 from gossamer.service_settings import Seconds as _Seconds
 from gossamer.service_settings import SecondsOrZero as _SecondsOrZero
-from gossamer.service_settings import SettingGroup as _Group
-from gossamer.service_settings import field_of as _setting
+from gossamer.setting_groups import (
+    Given,
+    SettingGroup,
+    build,
+    dotted_fields,
+    integers,
+    merge,
+    numbers,
+    values_of_environment,
+    values_of_file,
+    variable_of,
+)
+from gossamer.setting_groups import field_of as _setting
 
 CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
 DEFAULT_USER_AGENT = f"gossamer/{__version__} (+https://pypi.org/project/gossamer-crawl/)"
 """Fixed: the word before the slash, which sites name in robots.txt."""
 
 
-class CrawlSettings(_Group):
+class CrawlSettings(SettingGroup):
     """A crawl that is started from the command line."""
 
-    output: Annotated[tuple[Destination, ...], BeforeValidator(destination_fields)] = _setting(
+    output: tuple[Destination, ...] = _setting(
         (Destination("pages.jsonl"),),
         "Where to write the pages and items. The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, "
         ".json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. An output may also "
         'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
+        prepare=destination_fields,
+        expects='a path, or a table such as {path = "items.csv", records = "items"}; records: pages, items or all',
     )
     csv_guard: bool = _setting(
         False,
@@ -80,9 +85,9 @@ class CrawlSettings(_Group):
         "into their directories; any: anywhere",
     )
     allow_domain: tuple[str, ...] = _setting((), "Also follow links to this domain and its subdomains")
-    allow: tuple[str, ...] = _setting((), "Follow only links that match one of these regular expressions")
+    allow: tuple[str, ...] = _setting((), "Follow only links that match one of these regular expressions", splits=False)
     deny: tuple[str, ...] = _setting(
-        (), "Never follow links that match one of these regular expressions, even if they match allow"
+        (), "Never follow links that match one of these regular expressions, even if they match allow", splits=False
     )
     deny_extension: tuple[str, ...] | None = _setting(
         None,
@@ -107,7 +112,7 @@ class CrawlSettings(_Group):
         "requests per second, at most 16",
     )
     spider: str = _setting("link", "Spider of the pages: link, wandering, an installed one, or shop.py[:Class]")
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = _setting(  # within MAX_PRIORITY of model/request.py
+    priority: Annotated[int, integers(-1000, 1000)] = _setting(  # within MAX_PRIORITY of model/request.py
         1, "Priority of the given URLs; the highest is fetched first"
     )
     expires: str = _setting(
@@ -129,7 +134,7 @@ class CrawlSettings(_Group):
     markdown: bool = _setting(
         False, "Extract the main content of each HTML page as Markdown, with headings, links, tables and code"
     )
-    chunk: Annotated[int, Field(ge=CHUNK_RANGE[0], le=CHUNK_RANGE[1])] | None = _setting(
+    chunk: Annotated[int, integers(CHUNK_RANGE[0], CHUNK_RANGE[1])] | None = _setting(
         None,
         "Split the text or Markdown by its headings into items of at most this many characters. Unset: do not split",
     )
@@ -147,6 +152,7 @@ class CrawlSettings(_Group):
         (),
         "Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text: "
         "title=h1, price=.price @number, image=img.main@src @url",
+        splits=False,
     )
     each: str = _setting("", "CSS selector of one item, for the fields of field. Empty: one item for each page")
     allow_private: bool = _setting(
@@ -175,7 +181,7 @@ class CrawlSettings(_Group):
         return tuple(output.path for output in self.output)
 
 
-class FetchSettings(_Group):
+class FetchSettings(SettingGroup):
     """HTTP requests, their limits, and the address they come from."""
 
     robots: Literal["obey", "allow-override", "ignore"] = _setting(
@@ -190,7 +196,7 @@ class FetchSettings(_Group):
     timeout: _Seconds = _setting(120.0, "Seconds for a complete request and response")
     connect_timeout: _Seconds = _setting(10.0, "Seconds to connect, including TLS")
     first_byte_timeout: _Seconds = _setting(30.0, "Seconds from the end of the request to the first byte of a response")
-    retries: Annotated[int, Field(ge=0, le=100)] = _setting(3, "Further attempts after a temporary failure")
+    retries: Annotated[int, integers(0, 100)] = _setting(3, "Further attempts after a temporary failure")
     retry_base: _SecondsOrZero = _setting(
         10.0, "Seconds before the first retry (approximate). The pause doubles with each retry, up to 10 minutes"
     )
@@ -209,7 +215,7 @@ class FetchSettings(_Group):
         "Regular expression of the address in the response of egress_url. If it has groups, the first one counts",
     )
     egress_timeout: _Seconds = _setting(10.0, "Seconds for the response of egress_url")
-    egress_refresh: Annotated[float, Field(ge=1, le=CENTURY_SECONDS)] = _setting(
+    egress_refresh: Annotated[float, numbers(1, CENTURY_SECONDS)] = _setting(
         3600.0, "Seconds between two calls of egress_url"
     )
     resolve: dict[str, str] = _setting(
@@ -229,7 +235,7 @@ class FetchSettings(_Group):
     )
 
 
-class RecordsSettings(_Group):
+class RecordsSettings(SettingGroup):
     """Contents of records."""
 
     secrets: Literal["redact", "keep"] = _setting(
@@ -239,25 +245,25 @@ class RecordsSettings(_Group):
     )
 
 
-class TextSettings(_Group):
+class TextSettings(SettingGroup):
     """The processes of a worker that extract text and Markdown, and their limits."""
 
-    processes: Annotated[int, Field(ge=1, le=256)] | None = _setting(
+    processes: Annotated[int, integers(1, 256)] | None = _setting(
         None,
         "Number of processes for each worker process. They start with the first page, and take about 70 MB each. "
         "Unset: as many as there are CPUs, shared among the worker processes of the command",
     )
     cpu: _Seconds = _setting(5.0, "Largest CPU time of a page in seconds")
-    memory: Annotated[int, Field(ge=32 * 2**20, le=2**40)] = _setting(
+    memory: Annotated[int, integers(32 * 2**20, 2**40)] = _setting(
         512 * 2**20, "Largest memory of a page in bytes, beside the process itself"
     )
 
 
-class WorkerSettings(_Group):
+class WorkerSettings(SettingGroup):
     """Size and life of the worker processes."""
 
     concurrency: _Concurrency = _setting(64, "Requests in flight per process")
-    processes: Annotated[int, Field(ge=1, le=256)] = _setting(1, "Number of worker processes")
+    processes: Annotated[int, integers(1, 256)] = _setting(1, "Number of worker processes")
     heartbeat: _Seconds = _setting(
         10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"
     )
@@ -267,12 +273,12 @@ class WorkerSettings(_Group):
         "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
         "up serves the metrics of its workers at /metrics of the API",
     )
-    seen_cache: Annotated[int, Field(ge=0, le=10**9)] = _setting(
+    seen_cache: Annotated[int, integers(0, 10**9)] = _setting(
         200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"
     )
 
 
-class EmbeddedSettings(_Group):
+class EmbeddedSettings(SettingGroup):
     """The Valkey server that Gossamer runs itself where no frontier is named."""
 
     fsync: Literal["always", "everysec", "no"] = _setting(
@@ -280,23 +286,8 @@ class EmbeddedSettings(_Group):
     )
 
 
-class _Environment(EnvSettingsSource):
-    """Reads settings from the environment. A list may also be written with commas (`10.0.0.0/8,fd00::/8`), except for
-    the regular expressions of `allow` and `deny`, which may hold commas."""
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            if not isinstance(value, str) or value.lstrip().startswith(("[", "{")):
-                raise
-            if field_name in ("allow", "deny"):
-                return [value]
-            return [part for given in value.split(",") if (part := given.strip())]
-
-
-class Settings(BaseSettings):
-    """All settings. Frozen; use `model_copy` to change some."""
+class Settings(SettingGroup):
+    """All settings. Frozen; use `copy` to change some."""
 
     frontier: str = _setting(
         "",
@@ -304,7 +295,7 @@ class Settings(BaseSettings):
         "Empty: a private server in data_dir",
     )
     prefix: str = _setting("gossamer", "First part of every key in the frontier")
-    shards: Annotated[int, Field(ge=1, le=4096)] | None = _setting(
+    shards: Annotated[int, integers(1, 4096)] | None = _setting(
         None, "Number of shards of a new frontier; 64 suits a cluster. Unset: the number it has, or 1 if it is new"
     )
     bus: str = _setting(
@@ -340,62 +331,29 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     service: ServiceSettings = ServiceSettings()
 
-    model_config = SettingsConfigDict(
-        env_prefix="GOSSAMER_",
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-        defer_build=True,  # `load` builds the model once, with all groups
-    )
 
-    _config: ClassVar[Path | None] = None  # the TOML file, in the subclass that `load` makes
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in the order of precedence: options, environment, the file that `load` names."""
-        sources: list[PydanticBaseSettingsSource] = [init_settings, _Environment(settings_cls)]
-        if cls._config is not None:
-            sources.append(TomlConfigSettingsSource(settings_cls, toml_file=cls._config))
-        return tuple(sources)
-
-
-def load(options: dict[str, Any] | None = None, *, config: Path | None = None) -> Settings:
-    """Return the settings in force. Raises BadInput for the first that is not valid.
+def load(
+    options: Mapping[str, Any] | None = None, *, config: Path | None = None, names: Mapping[str, str] | None = None
+) -> Settings:
+    """Return the settings in force: options, before the environment, before the file. Raises BadInput for the first
+    value that is not valid.
 
     `options`: values by dotted name (`crawl.depth`); None as a value: not set. `config`: a TOML file; None:
-    gossamer.toml in the working folder, if it exists.
+    gossamer.toml in the working folder, if it exists. `names`: what messages call the options, by dotted name.
     """
     if config is None:
         config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
     elif not config.is_file():
         raise BadInput(f"--config: there is no file {config}")
-    given: dict[str, Any] = {}  # {"crawl": {"depth": 3}} for {"crawl.depth": 3}
-    for name, value in (options or {}).items():
-        if value is not None:
-            *groups, last = name.split(".")
-            values = given
-            for group in groups:
-                values = values.setdefault(group, {})
-            values[last] = value
-
-    class Configured(Settings):
-        _config = config
-
-    try:
-        return Configured(**given)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise BadInput(f"{where}: {fault['msg'].removeprefix('Value error, ')} (given: {fault['input']!r})") from None
-    except (ValueError, OSError) as error:
-        raise BadInput(f"{config or 'the environment'}: {error}") from None
+    values: dict[str, Given] = values_of_file(Settings, config) if config else {}
+    merge(values, values_of_environment(Settings, os.environ))
+    typed = {
+        name: Given(value, (names or {}).get(name, name))
+        for name, value in (options or {}).items()
+        if value is not None
+    }
+    merge(values, typed)
+    return build(Settings, values)
 
 
 class SettingRow(NamedTuple):
@@ -410,20 +368,10 @@ class SettingRow(NamedTuple):
 @cache
 def rows() -> list[SettingRow]:
     """Return all settings, in the order of this file."""
-    return _rows(Settings, "")
-
-
-def _rows(model: type[BaseModel], prefix: str) -> list[SettingRow]:
-    """Return the settings of a group and of the groups in it. `prefix`: the group's dotted name and a dot, or empty."""
-    found: list[SettingRow] = []
-    for name, field in model.model_fields.items():
-        dotted = f"{prefix}{name}"
-        if isinstance(field.default, _Group):
-            found += _rows(type(field.default), f"{dotted}.")
-        else:
-            variable = "GOSSAMER_" + dotted.upper().replace(".", "__")
-            found.append(SettingRow(dotted, variable, _as_text(field.default), field.description or ""))
-    return found
+    return [
+        SettingRow(name, variable_of(name), _as_text(field.default), field.description)
+        for name, field in dotted_fields(Settings)
+    ]
 
 
 def _as_text(default: object) -> str:

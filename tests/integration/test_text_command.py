@@ -97,7 +97,10 @@ def test_chunks_go_to_standard_output(records: Path) -> None:
         (["pages.jsonl", "-o", "pages.jsonl"], "-o: pages.jsonl is the input. Name another file."),
         (["pages.jsonl", "-o", "there.jsonl"], "-o: there.jsonl exists. Name another file, or replace it with -f."),
         (["pages.jsonl", "-o", "out.txt"], "the output out.txt has an unknown ending"),
-        (["pages.jsonl", "-o", "x.jsonl", "--chunk", "10"], "chunk: Input should be greater than or equal to 200"),
+        (
+            ["pages.jsonl", "-o", "x.jsonl", "--chunk", "10"],
+            "--chunk: cannot use 10. Write a whole number from 200 to ",
+        ),
         (
             ["pages.jsonl", "-o", "x.jsonl", "--text", "--markdown", "--chunk", "500"],
             "--chunk: it splits either Markdown or text. Omit --text or --markdown.",

@@ -31,7 +31,7 @@ _LIBRARIES = (
     "itemadapter",
     "jsonschema_rs",
     "prometheus_client",
-    "pydantic_settings",
+    "pydantic",
     "redis",
     "scrapy.core.downloader.handlers.http11",
     "scrapy.core.engine",

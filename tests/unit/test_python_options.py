@@ -52,7 +52,6 @@ def test_importing_gossamer_costs_next_to_nothing() -> None:
             "Resume it without fresh=True, or name another crawl_id.",
         ),
         ("use one: --frontier redis://host:6379", 'use one: frontier="redis://host:6379"'),
-        ("fetch.timeout: Input should be", "timeout: Input should be"),
         ("a -- b --- c", "a -- b --- c"),
     ],
 )

@@ -62,8 +62,10 @@ class SettingOption:
         option = typer.Option(
             None, *self.flags, help=help_text, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
         )
+        # Numbers are converted by the check of the settings, whose messages say which ones are allowed.
+        kind = str if self.type in (int, float) else self.type
         # None is the default of every option, so that one that was not given leaves the setting to other sources.
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=self.type | None)
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
 
     def value(self, typed: Any) -> Any:
         """Convert the typed value into the value of the setting. None: the option was not given."""
@@ -272,7 +274,8 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
         if options.get(name):
             raise BadInput(f"--{name} belongs to the -o before it. Write, for example, -o {name}.csv --{name}.")
     values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name in OPTIONS}
-    return load(values, config=options["config"])
+    names = {option.setting: option.flags[-1] for name, option in OPTIONS.items() if name in options}
+    return load(values, config=options["config"], names=names)
 
 
 # Parameters that several commands have, but that set no setting.

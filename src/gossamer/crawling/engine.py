@@ -219,7 +219,7 @@ class _Crawling:
         except SinkError as error:
             result.unwritten = True
             result.notes.insert(0, error.detail)
-        if note is not None and "output" in self.settings.crawl.model_fields_set:
+        if note is not None and "output" in self.settings.crawl.given:
             await self._make_later_outputs(result, note)
         return result
 

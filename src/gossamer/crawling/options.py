@@ -277,6 +277,11 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def names_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options by the dotted names of the settings that they set, for messages."""
+    return {_SETTINGS[name][0]: name for name in options if name in _SETTINGS}
+
+
 def check_names(function: str, options: Iterable[str], kind: type[Any]) -> None:
     """Check that these are options of the TypedDict `kind`. Raises TypeError, as Python does, and names the nearest."""
     known = kind.__annotations__
@@ -303,7 +308,4 @@ def in_python_words(message: str) -> str:
             return f'{name}="{match[2]}"'
         return f"{name}=True" if name in _FLAGS and match.start() else name
 
-    for name, (setting, _) in _SETTINGS.items():
-        if message.startswith((f"{setting}:", f"{setting}.")):
-            message = name + message.removeprefix(setting)
     return _OPTION.sub(option, _OVERRIDE.sub(r'resolve={"\1": "ADDRESS"}', message))

@@ -207,7 +207,7 @@ class CrawlReport:
         if not self.is_private:
             return settings
         outputs = (*settings.crawl.output, Destination(str(self.records), "pages"))
-        return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": outputs})})
+        return settings.copy(crawl=settings.crawl.copy(output=outputs))
 
     async def write(self, *, finished: bool) -> None:
         """Write the report of a crawl that has ended. Raises BadInput or SinkError.

@@ -24,7 +24,14 @@ from weakref import WeakValueDictionary
 from gossamer.crawling import engine
 from gossamer.crawling.background import BackgroundTask, Entry, Handover
 from gossamer.crawling.engine import CrawlResult
-from gossamer.crawling.options import CrawlOptions, RequestOptions, check_names, in_python_words, settings_of
+from gossamer.crawling.options import (
+    CrawlOptions,
+    RequestOptions,
+    check_names,
+    in_python_words,
+    names_of,
+    settings_of,
+)
 from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
@@ -87,7 +94,8 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
     """
     check_names("get", options, RequestOptions)
     with _PythonWords():
-        settings = load({**settings_of(options), "crawl.scope": "any"}, config=_config(options))
+        values = {**settings_of(options), "crawl.scope": "any"}
+        settings = load(values, config=_config(options), names=names_of(options))
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
         try:
             found = task.result()
@@ -389,7 +397,7 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     if temporary:
         # Made when the crawl starts, and not here: a crawl that never does leaves nothing.
         values["data_dir"] = Path(tempfile.gettempdir()) / f"{_TEMPORARY}{os.urandom(8).hex()}"
-    return load(values, config=_config(options)), temporary
+    return load(values, config=_config(options), names=names_of(options)), temporary
 
 
 def _config(options: Mapping[str, Any]) -> Path | None:

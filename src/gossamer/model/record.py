@@ -151,6 +151,8 @@ def destination_fields(value: Any) -> Any:
 def _fields(value: Any) -> Any:
     if _is_path(value):
         return {"path": str(value)}
+    if isinstance(value, dict) and not value.keys() <= {"path", "records"}:
+        raise ValueError  # the check of the settings has the words
     return {"path": str(value[0]), "records": value[1]} if isinstance(value, tuple) and len(value) == 2 else value
 
 

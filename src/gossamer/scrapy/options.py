@@ -149,12 +149,8 @@ def _load_settings(given: Mapping[str, Any]) -> Settings:
         if variable not in SHARED_SETTINGS and not variable.startswith(_SHARED_GROUPS):
             raise BadInput(f"{variable} has no effect in a Scrapy project; use Scrapy's own setting")
         overrides[names_by_variable[variable]] = _as_list(value) if variable == "GOSSAMER_ALLOW_NETWORKS" else value
-    try:
-        return gossamer_settings.load(overrides)
-    except BadInput as fault:
-        # The error has Gossamer's name (`worker.heartbeat`); a project knows the setting by its variable.
-        name, _, why = fault.detail.partition(": ")
-        raise BadInput(f"GOSSAMER_{name.upper().replace('.', '__')}: {why}") from None
+    # A project knows the setting by its variable.
+    return gossamer_settings.load(overrides, names={name: variable for variable, name in names_by_variable.items()})
 
 
 def _as_list(value: Any) -> Any:

@@ -61,7 +61,7 @@ each new one."""
 def check_settings(settings: Settings) -> None:
     """Check that requests can be made with these settings. Raises BadInput for the first that is not valid."""
     for group in (settings.crawl, settings.fetch):
-        for name, value in group:
+        for name, value in group.items():
             if name not in _PATHS and name != "attrs":
                 _check_text(name, value)
     check_attrs(settings.crawl.attrs)

@@ -94,7 +94,7 @@ class WorkerProcesses:
         """The other parameters are those of WorkerCommand. `say` shows a sentence to a person."""
         self._settings = settings
         self._command = WorkerCommand(
-            settings=settings.model_dump(mode="json"),
+            settings=settings.as_json(),
             address=address,
             pool=pool,
             spiders=spiders,

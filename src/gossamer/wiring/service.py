@@ -212,9 +212,9 @@ def blob_place(settings: Settings) -> str:
 def bus_worker_settings(settings: Settings) -> Settings:
     """Return the settings of a worker that publishes on the bus: without the default output, so that it writes files
     only if the user named some."""
-    if "output" in settings.crawl.model_fields_set:
+    if "output" in settings.crawl.given:
         return settings
-    return settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"output": ()})})
+    return settings.copy(crawl=settings.crawl.copy(output=()))
 
 
 @asynccontextmanager

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from gossamer.frontier.base import AddResult, RedirectPermit
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement, SettleResult
 
+from .lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from .politeness import Politeness
 
 DOUBT_HEARTBEATS = 5

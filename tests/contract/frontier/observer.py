@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import gossamer
-from gossamer.model.lifecycle import RequestEvent, RequestStatus
 from gossamer.valkey.client import Script
 from gossamer.valkey.shards import Shards
+
+from .lifecycle import RequestEvent, RequestStatus
 
 FOLDER = Path(gossamer.__file__).parent / "frontier" / "valkey" / "scripts"
 _STEP = re.compile(r"^-- transition: (\w+) -> (\w+) on (\w+)$", re.MULTILINE)

@@ -9,9 +9,9 @@ from gossamer.errors import CrawlRefused, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.lifecycle import RequestStatus
 from gossamer.model.request import Batch, Lease, Outcome, Settlement, SettleResult
 
+from .lifecycle import RequestStatus
 from .model import Model, ModelRun, ModelWorker
 
 T = TypeVar("T")

@@ -303,10 +303,10 @@ def test_failures_come_where_they_are_asked_for() -> None:
     ("options", "message"),
     [
         ({"rate": "5x"}, "^rate: cannot read '5x'"),
-        ({"scope": "page"}, "^scope: Input should be 'domain'"),
+        ({"scope": "page"}, "^scope: cannot use 'page'. Write domain, host, path or any."),
         ({"expires": "soon"}, "^expires: cannot read 'soon'"),
         ({"header": "no colon"}, "^header: cannot read 'no colon'"),
-        ({"output": {"pages.jsonl": "some"}}, "^output.*should be 'auto', 'pages', 'items'"),
+        ({"output": {"pages.jsonl": "some"}}, "^output: cannot use .*records: pages, items or all"),
         ({"spider": "nobody"}, "no spider nobody"),
         ({"field": {"price": {"css": ".price"}}}, "^field: price is {'css': '.price'}. Write a text"),
         ({"field": "title"}, "^field: cannot read 'title'. Write NAME=SELECTOR"),

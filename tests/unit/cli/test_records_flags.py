@@ -7,7 +7,7 @@ import pytest
 from gossamer.cli.options import bind_records, destinations, load_settings
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
-from gossamer.settings import load
+from gossamer.settings import Settings, load
 
 OUTPUTS = ["-o", "--output"]
 
@@ -65,7 +65,7 @@ def test_the_setting_takes_records(monkeypatch, tmp_path):
     )
     settings = load(config=config)
     assert settings.crawl.output == expected
-    assert load(settings.model_dump(mode="json")).crawl.output == expected  # as worker processes get it
+    assert Settings.from_json(settings.as_json()).crawl.output == expected  # as worker processes get it
     monkeypatch.setenv("GOSSAMER_CRAWL__OUTPUT", "a.csv, b.jsonl")
     assert load().crawl.output_paths == ("a.csv", "b.jsonl")
     with pytest.raises(BadInput, match="records"):

@@ -95,7 +95,7 @@ SAME_CRAWL: dict[str, Any] = {
 
 def test_of_every_setting_of_a_crawl_it_is_known_whether_it_is_in_the_id() -> None:
     assert OTHER_CRAWLS.keys().isdisjoint(SAME_CRAWL)
-    assert OTHER_CRAWLS.keys() | OTHER_CONTENT.keys() | SAME_CRAWL.keys() == CrawlSettings.model_fields.keys()
+    assert OTHER_CRAWLS.keys() | OTHER_CONTENT.keys() | SAME_CRAWL.keys() == CrawlSettings.fields.keys()
 
 
 def test_the_id_tells_all_questions_apart_and_nothing_else() -> None:

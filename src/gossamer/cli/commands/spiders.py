@@ -79,9 +79,7 @@ def shell(
     """
     settings = options.load_settings(given)
     # A prompt shows where a redirect leads, wherever that is, also while the spider of a settings file is broken.
-    prompt = Prompt(
-        settings.model_copy(update={"crawl": settings.crawl.model_copy(update={"scope": "any", "spider": "link"})})
-    )
+    prompt = Prompt(settings.copy(crawl=settings.crawl.copy(scope="any", spider="link")))
     if target is not None:
         try:
             prompt.open(target, base_url)

@@ -131,8 +131,8 @@ def serve(**given: Any) -> None:
 def _settings(given: Mapping[str, Any]) -> Settings:
     """Return the settings in force, with the defaults of a service, and set up the log."""
     settings = options.load_settings(given)
-    level = settings.log_level if "log_level" in settings.model_fields_set else options.SERVICE_LOG_LEVEL
-    settings = settings.model_copy(update={"bus": settings.bus or STREAMS, "log_level": level})
+    level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
+    settings = settings.copy(bus=settings.bus or STREAMS, log_level=level)
     check_bus(settings.bus)
     logs.set_up(settings.log_level, style=settings.log_format)
     return settings

@@ -239,7 +239,7 @@ def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
         "resolve": {**note.resolve, **settings.fetch.resolve},
         "ca_file": settings.fetch.ca_file or note.ca_file,
     }
-    return settings.model_copy(update={"fetch": settings.fetch.model_copy(update=changed)})
+    return settings.copy(fetch=settings.fetch.copy(**changed))
 
 
 def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:

@@ -152,7 +152,7 @@ the counts since its last report; the parent shows progress every half second.""
 def run_worker_process() -> None:
     """Run this process as one of several workers, as its parent orders on standard input."""
     command = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerCommand)
-    settings = Settings.model_validate(command.settings)
+    settings = Settings.from_json(command.settings)
     logs.set_up(settings.log_level, style=settings.log_format)
     run_loop(_run_worker_process(settings, command))
 

@@ -3,13 +3,15 @@
 The frontier's Lua scripts take the steps. The header of each script names those that it may take (`-- transition:`).
 Tests compare these lines with TRANSITIONS, and with what the scripts do in the tests of the frontier's contract.
 
-Nothing here is stored, and no running program reads it: a step may be added, removed or renamed, together with the
+Only tests read this table: a step may be added, removed or renamed, together with the
 scripts and their headers. The names of statuses and events stand in those headers.
 """
 
 from enum import StrEnum
 
-from gossamer.errors import IllegalTransition
+
+class IllegalTransition(Exception):
+    """A request cannot go from this status by this event."""
 
 
 class RequestStatus(StrEnum):
