@@ -190,6 +190,11 @@ class FetchSettings(SettingGroup):
         "requests with ignore_robots; ignore: never fetch it. A crawl from the command line may always use "
         "--ignore-robots",
     )
+    robots_patience: Annotated[float, numbers(0, 24 * 3600)] | None = _setting(
+        None,
+        "Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail. "
+        "Unset: 300 for crawls from the command line, a day for the workers of a service",
+    )
     user_agent: str = _setting(
         DEFAULT_USER_AGENT, "User-Agent header, and the name that selects the rules of robots.txt"
     )

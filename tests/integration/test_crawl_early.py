@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.crawling.seeds import find_private_hosts
-from gossamer.fakeweb import FakeWeb, WebSpec, html, redirect, serve
+from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, redirect, serve
 from gossamer.fetch.resolve import DnsLimits, Resolver
 from tests.servers.crawling import crawl, gossamer
 
@@ -137,3 +137,35 @@ async def test_pages_that_are_found_later_are_not_told(tmp_path: Path, capsys: p
         assert crawled.summary.info is not None
         assert crawled.summary.info.total().failed == {"http_404": 1}
         assert capsys.readouterr().err == ""
+
+
+async def test_a_site_without_its_robots_txt_does_not_keep_a_crawl_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of its URLs end as records with the reason, though at its rate they would take over a minute; another site
+    goes on."""
+    async with serve(WebSpec(hosts=2, pages=10, cross_host_share=0.0, robots=(Robots.NONE, Robots.BROKEN))) as web:
+        dead = [web.site.url(1, 0), *(f"{web.site.url(1, 0)}x{number}" for number in range(400))]
+        started = time.monotonic()
+        crawled = await crawl(
+            tmp_path,
+            [web.site.url(0, 0), *dead],
+            web.resolve_overrides(),
+            fetch__robots_patience=2.0,
+            crawl__rate="5/1",
+            crawl__domain_concurrency=1,
+        )
+        records = crawled.by_url()
+        assert {records[url].reason for url in dead} == {"robots_unreachable"}
+        assert {records[url].exception for url in dead} == {"robots.txt unreachable for 2 s (500)"}
+        assert len(crawled.pages) == 10 + len(dead)
+        assert crawled.summary.info is not None
+        assert crawled.summary.info.total().failed == {"robots_unreachable": len(dead)}
+        assert crawled.summary.exit_code() == 0
+        assert time.monotonic() - started < 40
+        asked = [record.path for record in web.log() if record.host == "site1.test"]
+        assert set(asked) == {"/robots.txt"}
+        assert len(asked) <= 3
+    said = capsys.readouterr().err
+    assert "cannot be fetched (500), so the site's pages wait. They fail if it still cannot in 2 s" in said
+    assert "robots.txt could not be fetched, so nothing of the site may be fetched" in said

@@ -323,8 +323,8 @@ async def test_what_is_waited_for_is_said_and_shown(service: Service) -> None:
             worker.stop()
             await asyncio.wait_for(task, 60)
         assert service.said == [
-            f"The robots.txt of {a} cannot be fetched (503). "
-            "The site's pages wait until it can; after a day they are dropped."
+            f"The robots.txt of {a} cannot be fetched (503), so the site's pages wait. "
+            "They fail if it still cannot in 24 h (--robots-patience)."
         ]
 
 

@@ -190,6 +190,11 @@ OPTIONS = {
     "allow_private": SettingOption("crawl.allow_private", ("--allow-private",), bool, REQUESTS),
     "allow_network": SettingOption("allow_networks", ("--allow-network",), list[str], REQUESTS, "CIDR", tuple),
     "ignore_robots": SettingOption("crawl.ignore_robots", ("--ignore-robots",), bool, REQUESTS),
+    "robots_patience": SettingOption(
+        "fetch.robots_patience", ("--robots-patience",), float, REQUESTS, "SECONDS",
+        help="Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they "
+        "fail. Default: 300.",
+    ),
     "insecure": SettingOption("crawl.insecure", ("--insecure",), bool, REQUESTS),
     "ca_file": SettingOption("fetch.ca_file", ("--ca-file",), str, REQUESTS, "FILE"),
     "user_agent": SettingOption("fetch.user_agent", ("--user-agent",), str, REQUESTS, "TEXT"),

@@ -121,6 +121,8 @@ class CrawlOptions(RequestOptions, total=False):
     """JSON object that is copied to every record of the crawl."""
     egress: str
     """Name of the public address from which this machine fetches, for budgets that are kept per address."""
+    robots_patience: float
+    """Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail."""
     retries: int
     """Further attempts after a temporary failure."""
     frontier: str
@@ -209,6 +211,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "resolve": ("fetch.resolve", _overrides),
     "allow_private": ("crawl.allow_private", None),
     "ignore_robots": ("crawl.ignore_robots", None),
+    "robots_patience": ("fetch.robots_patience", None),
     "insecure": ("crawl.insecure", None),
     "ca_file": ("fetch.ca_file", os.fspath),
     "user_agent": ("fetch.user_agent", None),

@@ -16,7 +16,7 @@ from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
-from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
 from gossamer.model.request import Lease
 from gossamer.policy.scope import LinkScope
@@ -28,6 +28,7 @@ from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import PageText, file_record, page_record
+from gossamer.worker.robots import MemoryRobotsStore
 from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200

@@ -303,6 +303,8 @@ class RobotsVerdict:
     crawl_delay: float | None
     """Seconds between fetches that the site asks of this user agent, at most `CRAWL_DELAY_CAP_SECONDS` of
     policy/robots.py. None: the site asks for no delay."""
+    unreachable: bool = False
+    """True: there are no rules, because the file could not be fetched for too long."""
 
 
 # Values of `RobotsVerdict.rule` where no line decided. The texts may be changed freely.

@@ -52,43 +52,6 @@ class RobotsStore(Protocol):
         """End the caller's claim without a record. May be repeated."""
 
 
-class MemoryRobotsStore:
-    """Store for one process, such as a single fetch or a test. Bounded; the oldest record makes room."""
-
-    def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
-        """`max_records`: any number above 0; more take memory. `clock`: monotonic seconds."""
-        self._max_records = max_records
-        self._clock = clock
-        self._records: dict[str, tuple[bytes, float]] = {}
-        self._claims: dict[str, float] = {}
-
-    async def load(self, origin: str) -> bytes | None:
-        """Implement RobotsStore."""
-        record, end = self._records.get(origin, (None, 0.0))
-        return record if end > self._clock() else None
-
-    async def claim(self, origin: str, seconds: float) -> bool:
-        """Implement RobotsStore."""
-        now = self._clock()
-        if self._claims.get(origin, now) > now:
-            return False
-        self._claims = {other: end for other, end in self._claims.items() if end > now}
-        self._claims[origin] = now + seconds
-        return True
-
-    async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
-        """Implement RobotsStore."""
-        self._claims.pop(origin, None)
-        self._records.pop(origin, None)
-        while len(self._records) >= self._max_records:
-            del self._records[next(iter(self._records))]
-        self._records[origin] = (record, self._clock() + ttl_seconds)
-
-    async def release(self, origin: str) -> None:
-        """Implement RobotsStore."""
-        self._claims.pop(origin, None)
-
-
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """Result of the request for an origin's robots.txt. Times are Unix seconds by the clock of the worker that fetched
     it.
@@ -112,11 +75,6 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """UNREACHABLE only: time of the first of these failures."""
     retry_at: float = 0.0
     """UNREACHABLE only: earliest time of the next request."""
-
-    @property
-    def given_up_at(self) -> float:
-        """UNREACHABLE only: time from which the origin's requests are dropped instead of waiting."""
-        return self.failing_since + policy.UNREACHABLE_LIMIT_SECONDS
 
     @property
     def until(self) -> float:
@@ -197,7 +155,7 @@ class RobotsUnavailable:
     reason: str
     """Short description of the failure."""
     given_up_at: float
-    """Unix time from which the origin's requests are refused."""
+    """Unix time from which the origin's requests are refused; see `patience_seconds` of the service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +179,9 @@ class _TaskKey(NamedTuple):
     guard_proxy: bool
 
 
+_SAME_START_SECONDS = 10.0
+"""A failure that is stored at most this time before the start of a process counts as one that the process has seen:
+another process of the same command may have met it. May be changed; 0 asks failing servers more often."""
 _CLAIM_MARGIN_SECONDS = 5.0
 """Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes, or two
 workers fetch the file. Longer delays the others after a worker died while fetching."""
@@ -246,12 +207,17 @@ class RobotsService:
         fetch: Fetch,
         store: RobotsStore,
         *,
+        patience_seconds: float | None = None,
         cache_bytes: int = 64 * 1024 * 1024,
         fetch_seconds: float = 30.0,
         poll_seconds: float = 0.05,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
+        """`patience_seconds`: time for which the requests of an origin wait for a robots.txt that cannot be fetched. It
+        begins with the first failure, but not before this process, which asks again what failed before it. None: a day
+        from the first failure that any process has met.
+
+        `fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
 
         `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first pause before the store is asked
         again for a file that another process fetches; it doubles. `now`: Unix time in seconds. All numbers are tuning
@@ -259,10 +225,12 @@ class RobotsService:
         """
         self._fetch = fetch
         self._store = store
+        self._patience_seconds = patience_seconds
         self._cache_bytes = cache_bytes
         self._fetch_seconds = fetch_seconds
         self._poll_seconds = poll_seconds
         self._now = now
+        self._began = now()
         self._cache: OrderedDict[str, _CachedRules] = OrderedDict()
         self._cached_bytes = 0
         self._tasks: dict[_TaskKey, asyncio.Task[_CachedRules]] = {}
@@ -279,8 +247,8 @@ class RobotsService:
 
         By RFC 9309: if there is no such file (4xx, or endless redirects), everything is allowed. If there is no valid
         response (5xx, 429, timeouts, broken connections), the result is RobotsUnavailable, the origin is asked again
-        with backoff, and after 24 h the verdict is a refusal. A redirect to an address that the guard blocks is a
-        refusal at once, for a day, because waiting would not help.
+        with backoff, and after the patience the verdict is a refusal. A redirect to an address that the guard blocks is
+        a refusal at once, for a day, because waiting would not help.
 
         Raises the failures that would also prevent the fetch of the page, which are not stored (BlockedAddress,
         DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and errors of the store.
@@ -296,20 +264,24 @@ class RobotsService:
             if explain and known.record.outcome is RobotsOutcome.ALLOW_ALL:
                 return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
-        if self._now() >= known.record.given_up_at:
-            return RobotsVerdict(
-                allowed=False, rule=f"robots.txt unreachable for 24 h ({known.record.detail})", crawl_delay=None
-            )
-        return unavailable
+        if self._now() < unavailable.given_up_at:
+            return unavailable
+        waited = "24 h" if self._patience_seconds is None else f"{self._patience_seconds:,.0f} s"
+        rule = f"robots.txt unreachable for {waited} ({known.record.detail})"
+        return RobotsVerdict(allowed=False, rule=rule, crawl_delay=None, unreachable=True)
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
-        """Return the outage for which requests of this canonical URL's origin wait; None: they wait for no robots.txt.
+        """Return the outage for which requests of this canonical URL's origin wait in other processes; None: they wait
+        for no robots.txt.
 
         Reads only the store and fetches nothing. Raises errors of the store."""
         record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
-        if record is None or self._now() >= record.given_up_at:
+        if record is None or record.outcome is not RobotsOutcome.UNREACHABLE:
             return None
-        return self._unavailable(record)
+        # The patience of the workers, which began before this process.
+        patience = policy.UNREACHABLE_LIMIT_SECONDS if self._patience_seconds is None else self._patience_seconds
+        given_up_at = record.failing_since + patience
+        return None if self._now() >= given_up_at else RobotsUnavailable(record.retry_at, record.detail, given_up_at)
 
     async def sitemaps(
         self, url: str, *, user_agent: str, template: FetchRequest
@@ -331,11 +303,24 @@ class RobotsService:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    @staticmethod
-    def _unavailable(record: RobotsRecord) -> RobotsUnavailable | None:
+    def _unavailable(self, record: RobotsRecord) -> RobotsUnavailable | None:
         if record.outcome is not RobotsOutcome.UNREACHABLE:
             return None
-        return RobotsUnavailable(record.retry_at, record.detail, record.given_up_at)
+        return RobotsUnavailable(record.retry_at, record.detail, self._given_up_at(record.failing_since))
+
+    def _given_up_at(self, failing_since: float) -> float:
+        """Return the time from which requests are refused that wait since this failure."""
+        if self._patience_seconds is None:
+            return failing_since + policy.UNREACHABLE_LIMIT_SECONDS
+        return max(failing_since, self._began) + self._patience_seconds
+
+    def _counts(self, record: RobotsRecord) -> bool:
+        """Return whether a stored record is still in force. A person who starts a crawl again may have mended the
+        server, so a failure from before that does not count."""
+        if record.until <= self._now():
+            return False
+        is_old = self._patience_seconds is not None and record.asked_at < self._began - _SAME_START_SECONDS
+        return not (is_old and record.outcome is RobotsOutcome.UNREACHABLE)
 
     async def _get(self, url: str, user_agent: str, template: FetchRequest) -> _CachedRules:
         """Return the rules for a URL: from the cache, or of a fetch that concurrent callers share."""
@@ -382,7 +367,7 @@ class RobotsService:
         pause = self._poll_seconds
         while True:
             record = unpack(await self._store.load(key))
-            if record is None or record.until <= self._now():
+            if record is None or not self._counts(record):
                 if await self._store.claim(key, claim_seconds):
                     break
                 if asyncio.get_running_loop().time() < deadline:
@@ -394,7 +379,7 @@ class RobotsService:
             return self._keep(key, record)
         # Load again: the previous holder of the claim may have saved it between our load and our claim.
         record = unpack(await self._store.load(key))
-        if record is None or record.until <= self._now():
+        if record is None or not self._counts(record):
             try:
                 record = await self._fetch_within_limit(request, record)
             except FetchError:
@@ -470,13 +455,16 @@ class RobotsService:
         if earlier is not None and earlier.outcome is RobotsOutcome.UNREACHABLE:
             attempt, since = earlier.attempt + 1, earlier.failing_since
         wanted = None if retry_after is None else parse_retry_after(retry_after, now=now)
+        retry_at = now + policy.unreachable_delay(attempt, retry_after_seconds=wanted)
+        if not wanted and now < (given_up_at := self._given_up_at(since)):
+            retry_at = min(retry_at, given_up_at)  # asked a last time when the patience ends
         return RobotsRecord(
             RobotsOutcome.UNREACHABLE,
             now,
             detail=detail[:_MAX_DETAIL_CHARACTERS],
             attempt=attempt,
             failing_since=since,
-            retry_at=now + policy.unreachable_delay(attempt, retry_after_seconds=wanted),
+            retry_at=retry_at,
         )
 
 

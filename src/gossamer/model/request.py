@@ -169,6 +169,8 @@ class Settlement:
     """For `forwarded` and `retry`: new payload of the entry. None keeps the old one."""
     drops: dict[str, int] | None = None
     """Number of dropped links of this page, by reason. They are counted with the settlement, so exactly once."""
+    unused: bool = False
+    """For `failed` and `dropped`. True: nothing was sent, so the request's hit is free again."""
 
 
 def request_id(run: Run, identity: bytes) -> str:

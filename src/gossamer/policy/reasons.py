@@ -52,6 +52,10 @@ _EXPLANATIONS = {
     "bad_request": Explanation("The request cannot be sent"),
     "bad_entry": Explanation("The entry of the queue cannot be read"),
     "spider_error": Explanation("The spider failed on this page", "The error of each page is beside its URL."),
+    "robots_unreachable": Explanation(
+        "robots.txt could not be fetched, so nothing of the site may be fetched",
+        "A longer --robots-patience waits for it. --ignore-robots is for sites of your own.",
+    ),
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
     "internal_error": Explanation("An error in Gossamer", "Please report it with the error beside the URL."),
     # Dropped on purpose.

@@ -13,8 +13,12 @@ LIFETIME_SECONDS = 24 * 3600.0
 lengthened (RFC 9309, section 2.4: at most 24 hours)."""
 
 UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
-"""Time without a response after which the requests of an origin (scheme, host and port) are dropped instead of waiting.
+"""Time without a response after which the requests of an origin (scheme, host and port) fail instead of waiting.
 May be changed: a longer time keeps a crawl of a dead site running, a shorter one loses pages to an outage."""
+
+COMMAND_PATIENCE_SECONDS = 300.0
+"""Time without a response after which those requests fail in a crawl that a person started and waits for, unless the
+person sets another time. May be changed freely: RFC 9309, section 2.3.1.4, counts the site as forbidden at once."""
 
 MAX_BYTES = 500 * 1024
 """Length up to which a file is read. It may be larger, which costs memory and space in the frontier, but not smaller

@@ -34,7 +34,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.model.extraction import PAGE_URL, field_names
-from gossamer.policy.robots import RobotsPolicy
+from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.base import Fanout, ReaderFirst, RecordFilter, Sink
@@ -200,7 +200,9 @@ class _WorkerParts:
         self.resolver = make_resolver(settings)
         self._budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self._budget)
-        self._robots = RobotsService(self._clients.fetch, FrontierRobotsStore(frontier))
+        self._robots = RobotsService(
+            self._clients.fetch, FrontierRobotsStore(frontier), patience_seconds=robots_patience(settings, pool)
+        )
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
         self._contents = PageContents(
@@ -389,6 +391,13 @@ def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:
     policy = RobotsPolicy(settings.fetch.robots)
     is_service = pool == SHARED_POOL
     return policy if is_service or policy is RobotsPolicy.IGNORE else RobotsPolicy.ALLOW_OVERRIDE
+
+
+def robots_patience(settings: Settings, pool: str) -> float | None:
+    """Return the seconds for which requests wait for a robots.txt that cannot be fetched; None: that of a service,
+    where no person waits for the end."""
+    patience = settings.fetch.robots_patience
+    return COMMAND_PATIENCE_SECONDS if patience is None and pool != SHARED_POOL else patience
 
 
 def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:

@@ -311,9 +311,15 @@ class Fetcher:
     # --- other ends ---------------------------------------------------------------------------------------------------
 
     def _refuse_by_robots(self, attempt: Attempt, verdict: RobotsRefused | RobotsPostponed) -> FinishedLease:
-        if isinstance(verdict, RobotsRefused):
-            return self._drop(attempt, DropReason.ROBOTS, verdict.rule)
-        return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
+        if isinstance(verdict, RobotsPostponed):
+            return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
+        if verdict.unreachable:
+            finished = self._fail(attempt, "robots_unreachable", verdict.rule)
+        else:
+            finished = self._drop(attempt, DropReason.ROBOTS, verdict.rule)
+        # Of a site that forbids thousands of URLs, each would else take the time of a request.
+        finished.settlement.unused = not self._was_sent(attempt)
+        return finished
 
     def _handle_failure(self, attempt: Attempt, error: FetchError) -> FinishedLease:
         """Return the result of a request without a response: another attempt, or a failure."""
@@ -356,10 +362,15 @@ class Fetcher:
         )
         return decision if isinstance(decision, Retry) else None
 
+    @staticmethod
+    def _was_sent(attempt: Attempt) -> bool:
+        """Return whether a site has seen a request of this attempt, which then has followed a redirect."""
+        return len(attempt.chain) > len(attempt.payload.chain)
+
     def _give_back(self, attempt: Attempt) -> FinishedLease:
         """Return the request to the front of its domain, for another hit. If the request was not sent under this lease,
         it counts as not started."""
-        if len(attempt.chain) > len(attempt.payload.chain):
+        if self._was_sent(attempt):
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
 

@@ -1,8 +1,8 @@
 """Checks robots.txt before each request, and sends the crawl delays and sitemaps that it names to the frontier.
 
-The frontier is the cluster's store of requests; an origin is scheme, host and port of a URL. The limits below may be
-tuned as they say. Fixed: no request is sent before `check` has allowed it, and sitemaps are remembered as known only
-after the frontier has accepted all of them.
+Here are also the stores in which workers share what they have fetched. The frontier is the cluster's store of requests;
+an origin is scheme, host and port of a URL. The limits below may be tuned as they say. Fixed: no request is sent before
+`check` has allowed it, and sitemaps are remembered as known only after the frontier has accepted all of them.
 """
 
 import time
@@ -43,14 +43,15 @@ class RobotsWaits:
     def __bool__(self) -> bool:
         return bool(self._by_origin)
 
-    def begin(self, origin: str, reason: str, until: float) -> None:
-        """Record that an origin's robots.txt is unavailable. `until`: Unix time of the next try. May be repeated."""
+    def begin(self, origin: str, reason: str, until: float, given_up_at: float) -> None:
+        """Record that an origin's robots.txt is unavailable. `until`: Unix time of the next try. `given_up_at`: Unix
+        time from which its requests fail. May be repeated."""
         if origin in self._by_origin or len(self._by_origin) < _MAX_WAITS:
             self._by_origin[origin] = OriginWait(reason, until)
         self._troubles.begin(
             _TROUBLE,
-            f"The robots.txt of {origin} cannot be fetched ({reason}). "
-            "The site's pages wait until it can; after a day they are dropped.",
+            f"The robots.txt of {origin} cannot be fetched ({reason}), so the site's pages wait. "
+            f"They fail if it still cannot in {_in_words(given_up_at - self._now())} (--robots-patience).",
         )
 
     def end(self, origin: str) -> None:
@@ -74,6 +75,14 @@ class RobotsWaits:
         self._troubles.end(_TROUBLE, "No request waits for a robots.txt any more.")
 
 
+def _in_words(seconds: float) -> str:
+    """Return a duration for a person: `90 s`, `5 min`, `24 h`."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length - 1:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
 _MIN_POSTPONE_SECONDS = 1.0
 """Shortest delay of a request whose robots.txt is unavailable. May be longer; 0 would make a busy loop of requests
 whose origin is due just now."""
@@ -90,6 +99,8 @@ class RobotsRefused:
     """The URL must not be fetched; `rule` is the reason."""
 
     rule: str
+    unreachable: bool = False
+    """True: there are no rules, because the robots.txt could not be fetched for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +146,15 @@ class RobotsChecker:
             shard=attempt.lease.shard,
         )
         if isinstance(verdict, RobotsUnavailable):
-            self._waits.begin(origin(attempt.url), verdict.reason, verdict.retry_at)
-            seconds = max(_MIN_POSTPONE_SECONDS, verdict.retry_at - time.time())
+            self._waits.begin(origin(attempt.url), verdict.reason, verdict.retry_at, verdict.given_up_at)
+            seconds = max(_MIN_POSTPONE_SECONDS, min(verdict.retry_at, verdict.given_up_at) - time.time())
             return RobotsPostponed(seconds, f"robots.txt: {verdict.reason}")
         if self._waits:
             self._waits.end(origin(attempt.url))
         if verdict.crawl_delay:
             await self._set_crawl_delay(attempt.url, verdict.crawl_delay)
         if not verdict.allowed:
-            return RobotsRefused(verdict.rule)
+            return RobotsRefused(verdict.rule, verdict.unreachable)
         if terms.sitemaps:
             await self._add_sitemaps(attempt, template)
         return None
@@ -182,6 +193,43 @@ class RobotsChecker:
             if added.rejected:
                 return  # the frontier does not have them all, so the next page of this site offers them again
         context.confirm_sitemaps_of(site, since=data_epoch)
+
+
+class MemoryRobotsStore:
+    """Store for one process, such as a single fetch or a test. Bounded; the oldest record makes room."""
+
+    def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
+        """`max_records`: any number above 0; more take memory. `clock`: monotonic seconds."""
+        self._max_records = max_records
+        self._clock = clock
+        self._records: dict[str, tuple[bytes, float]] = {}
+        self._claims: dict[str, float] = {}
+
+    async def load(self, origin: str) -> bytes | None:
+        """Implement RobotsStore."""
+        record, end = self._records.get(origin, (None, 0.0))
+        return record if end > self._clock() else None
+
+    async def claim(self, origin: str, seconds: float) -> bool:
+        """Implement RobotsStore."""
+        now = self._clock()
+        if self._claims.get(origin, now) > now:
+            return False
+        self._claims = {other: end for other, end in self._claims.items() if end > now}
+        self._claims[origin] = now + seconds
+        return True
+
+    async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
+        """Implement RobotsStore."""
+        self._claims.pop(origin, None)
+        self._records.pop(origin, None)
+        while len(self._records) >= self._max_records:
+            del self._records[next(iter(self._records))]
+        self._records[origin] = (record, self._clock() + ttl_seconds)
+
+    async def release(self, origin: str) -> None:
+        """Implement RobotsStore."""
+        self._claims.pop(origin, None)
 
 
 class FrontierRobotsStore:

@@ -424,7 +424,7 @@ class Model:
                 continue
             run, entry, _ = worker.held.pop(key)
             worker.settled.add(key)
-            self.politeness.end((worker, *key), unused=settlement.outcome is Outcome.RETURNED)
+            self.politeness.end((worker, *key), unused=settlement.unused or settlement.outcome is Outcome.RETURNED)
             self._end(run, entry, settlement, back, now)
             if settlement.drops:
                 run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)

@@ -422,6 +422,21 @@ async def test_neither_an_empty_poll_nor_a_returned_request_costs_a_hit(pair: Pa
     assert await over_time(pair, worker, 0.0, 9.5, 0.5) == [1, 0, 0, 2]
 
 
+@pytest.mark.parametrize("outcome", [Outcome.DROPPED, Outcome.FAILED])
+async def test_requests_that_were_refused_unsent_cost_no_hit(pair: Pair, outcome: Outcome) -> None:
+    """All of a site that forbids everything end in a moment, at one request in ten seconds."""
+    await fill(pair, 6)
+    await pair.set_policy("a.test", DomainPolicy(hits=1, window_seconds=10.0))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    for unused in (True, True, True, False):
+        (lease,) = await pair.lease_all_due(worker)
+        await pair.settle(worker, [Settlement(lease, outcome, "robots", unused=unused)])
+    assert await pair.lease_all_due(worker) == []
+    await pair.check()
+    await pair.pass_time(10)
+    assert len(await pair.lease_all_due(worker)) == 1
+
+
 async def test_a_request_returned_long_after_gives_back_no_later_hit(pair: Pair) -> None:
     """Its own hit has left the window by then; those in it were used."""
     await fill(pair)

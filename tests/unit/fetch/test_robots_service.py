@@ -11,15 +11,9 @@ from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, Proxy
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_rules import RobotsVerdict
-from gossamer.fetch.robots_service import (
-    MemoryRobotsStore,
-    RobotsRecord,
-    RobotsService,
-    RobotsUnavailable,
-    pack,
-    unpack,
-)
+from gossamer.fetch.robots_service import RobotsRecord, RobotsService, RobotsUnavailable, pack, unpack
 from gossamer.policy.robots import MAX_BYTES, RobotsOutcome
+from gossamer.worker.robots import MemoryRobotsStore
 
 UA = "gossamer/0.1"
 DISALLOW_PRIVATE = b"User-agent: *\nDisallow: /private\nCrawl-delay: 3\nSitemap: https://a.test/map.xml\n"
@@ -72,10 +66,12 @@ class Site:
             writer.close()
 
 
-def unavailable(clock: "Clock", seconds: float, reason: str, *, since: float | None = None) -> RobotsUnavailable:
-    """Asked again in so long, and given up a day after it began: now, or `since`."""
+def unavailable(
+    clock: "Clock", seconds: float, reason: str, *, since: float | None = None, of: float = 24 * 3600
+) -> RobotsUnavailable:
+    """Asked again in so long, and given up so long after it began: now, or `since`."""
     begun = clock.seconds if since is None else since
-    return RobotsUnavailable(clock.seconds + seconds, reason, begun + 24 * 3600)
+    return RobotsUnavailable(clock.seconds + seconds, reason, begun + of)
 
 
 class Clock:
@@ -247,11 +243,56 @@ async def test_an_unreachable_origin_is_asked_with_backoff_and_given_up_after_a_
         clock.seconds = found.retry_at
     assert delays[:8] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert clock.seconds - begin >= 24 * 3600
-    assert found == RobotsVerdict(False, "robots.txt unreachable for 24 h (connection_lost)", None)
+    assert found == RobotsVerdict(False, "robots.txt unreachable for 24 h (connection_lost)", None, unreachable=True)
     row(site, answer(404))
     assert not (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
     clock.seconds += 3600
     assert (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
+
+
+async def test_a_person_waits_no_longer_than_the_patience(
+    site: Site, fetcher: Fetcher, store: MemoryRobotsStore, clock: Clock
+) -> None:
+    """It is asked a last time when the patience ends; and a new command asks at once, whatever is stored."""
+    origin = row(site, answer(500))
+    service = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=100)
+    begin, waits = clock.seconds, []
+    while isinstance(found := await check(service, FetchRequest(f"{origin}/")), RobotsUnavailable):
+        assert found.given_up_at == begin + 100
+        waits.append(found.retry_at - clock.seconds)
+        clock.seconds = found.retry_at
+    assert waits == [60, 40]
+    assert found == RobotsVerdict(False, "robots.txt unreachable for 100 s (500)", None, unreachable=True)
+    assert len(site.requests) == 3
+    assert await service.known_outage(f"{origin}/", insecure=False) is None
+    clock.seconds += 30
+    again = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=100)
+    assert await check(again, FetchRequest(f"{origin}/")) == unavailable(clock, 100, "500", since=clock.seconds, of=100)
+    assert len(site.requests) == 4
+    row(site, answer(404))
+    clock.seconds += 100
+    assert (await check(again, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
+
+
+async def test_processes_of_one_command_ask_once_and_a_wanted_pause_is_kept(
+    site: Site, fetcher: Fetcher, store: MemoryRobotsStore, clock: Clock
+) -> None:
+    origin = row(site, answer(503, **{"Retry-After": "90"}))
+    first = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=80)
+    assert isinstance(found := await check(first, FetchRequest(f"{origin}/")), RobotsUnavailable)
+    assert found.retry_at == clock.seconds + 90
+    clock.seconds += 5
+    second = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=80)
+    assert isinstance(await check(second, FetchRequest(f"{origin}/")), RobotsUnavailable)
+    clock.seconds += 80
+    assert not (await check(second, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
+    assert len(site.requests) == 1
+
+
+async def test_without_patience_a_site_is_given_up_at_once(site: Site, fetcher: Fetcher, clock: Clock) -> None:
+    origin = row(site, answer(500))
+    service = RobotsService(fetcher.fetch, MemoryRobotsStore(), now=clock, patience_seconds=0)
+    assert not (await check(service, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
 
 
 async def test_nobody_listening_is_the_pages_own_failure(service: RobotsService, unused_tcp_port: int) -> None:

@@ -21,13 +21,16 @@ def shown(waits: RobotsWaits) -> list[str]:
 def test_it_is_said_when_the_first_begins_and_when_the_last_ends() -> None:
     said: list[str] = []
     waits = RobotsWaits(Troubles(said.append), now=Clock())
-    waits.begin("http://a.test", "503", 1060)
-    waits.begin("http://b.test", "429", 1030)
-    waits.begin("http://a.test", "503", 1120)
+    waits.begin("http://a.test", "503", 1060, 1300)
+    waits.begin("http://b.test", "429", 1030, 1300)
+    waits.begin("http://a.test", "503", 1120, 1300)
     assert shown(waits) == ["http://b.test", "http://a.test"], "the next to be asked comes first"
     waits.end("http://b.test")
     waits.end("http://c.test")
-    assert len(said) == 1
+    assert said == [
+        "The robots.txt of http://a.test cannot be fetched (503), so the site's pages wait. They fail if it still "
+        "cannot in 5 min (--robots-patience)."
+    ]
     waits.end("http://a.test")
     assert said[1:] == ["No request waits for a robots.txt any more."]
     assert shown(waits) == []
@@ -37,7 +40,7 @@ def test_what_another_worker_has_taken_over_is_forgotten() -> None:
     said: list[str] = []
     clock = Clock()
     waits = RobotsWaits(Troubles(said.append), now=clock)
-    waits.begin("http://a.test", "503", 1060)
+    waits.begin("http://a.test", "503", 1060, 87_400)
     clock.seconds = 1119
     assert shown(waits) == ["http://a.test"]
     clock.seconds = 1121
@@ -48,5 +51,5 @@ def test_what_another_worker_has_taken_over_is_forgotten() -> None:
 def test_thousands_of_origins_are_bounded() -> None:
     waits = RobotsWaits(Troubles(), now=Clock())
     for number in range(20_000):
-        waits.begin(f"http://a{number}.test", "503", 1060)
+        waits.begin(f"http://a{number}.test", "503", 1060, 1300)
     assert len(shown(waits)) == 20

@@ -32,8 +32,9 @@ from gossamer.wiring.worker import table_options
     "depth", "max_pages", "domain_max_pages", "scope", "query_order", "allow_domain", "allow", "deny", "deny_extension",
     "sitemaps", "follow_nofollow", "spider", "priority", "expires", "rate", "domain_concurrency", "concurrency",
     "processes", "extract", "field", "each", "text", "markdown", "chunk", "text_in", "output", "csv_guard", "links",
-    "report", "attrs", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file", "user_agent", "header",
-    "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout", "retries", "frontier", "data_dir",
+    "report", "attrs", "resolve", "allow_private", "ignore_robots", "robots_patience", "insecure", "ca_file",
+    "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout", "retries",
+    "frontier", "data_dir",
 )  # fmt: skip
 def crawl(
     urls: Annotated[

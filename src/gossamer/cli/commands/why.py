@@ -20,9 +20,9 @@ from gossamer.cli.summary import duration_text
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
-from gossamer.fetch.robots_service import MemoryRobotsStore, RobotsService, RobotsUnavailable
+from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Terms
+from gossamer.model.crawl import SHARED_POOL, Terms
 from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
@@ -31,9 +31,9 @@ from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
 from gossamer.wiring.plan import APPID
-from gossamer.wiring.worker import make_clients, make_resolver
+from gossamer.wiring.worker import make_clients, make_resolver, robots_patience
 from gossamer.worker.context import scope_of
-from gossamer.worker.robots import FrontierRobotsStore
+from gossamer.worker.robots import FrontierRobotsStore, MemoryRobotsStore
 
 _NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
 """Schemes that are common in links and never mean a host's name. May be extended; a host of that name then needs
@@ -108,7 +108,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["blacklisted"] = (await Blacklist(frontier).among([found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _state(known)
-            found["waits"] = await _robots_wait(settings, frontier, terms, url)
+            found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
     found["robots"] = await _robots(settings, crawl, terms, url) if refusal is None else "not checked: out of scope"
     found["record"] = _record(crawl.note, url) if crawl.note is not None else None
     return found
@@ -176,11 +176,15 @@ def _seconds_until(moment: float | None) -> float | None:
     return None if moment is None else round(max(0.0, moment - time.time()), 1)
 
 
-async def _robots_wait(settings: Settings, frontier: ValkeyFrontier, terms: Terms, url: str) -> dict[str, Any] | None:
+async def _robots_wait(
+    settings: Settings, frontier: ValkeyFrontier, crawl: KnownCrawl, terms: Terms, url: str
+) -> dict[str, Any] | None:
     """Return why and how long the crawl waits for the site's robots.txt. None: it does not wait for it."""
     if _ignores_robots(settings, terms):
         return None
-    service = RobotsService(_no_fetch, FrontierRobotsStore(frontier))  # reads what the crawl's workers have stored
+    patience = robots_patience(settings, crawl.note.run.crawl.pool if crawl.note is not None else SHARED_POOL)
+    # It reads what the crawl's workers have stored.
+    service = RobotsService(_no_fetch, FrontierRobotsStore(frontier), patience_seconds=patience)
     wait = await service.known_outage(url, insecure=terms.insecure)
     if wait is None:
         return None

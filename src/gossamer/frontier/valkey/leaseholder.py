@@ -322,7 +322,8 @@ class ValkeyLeaseholder:
         for s in settlements:
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
             drops = s.drops or {}
-            rows += (s.lease.id, s.outcome.value, s.reason, s.delay_seconds * 1000, tail, len(drops))
+            delay_ms = -1 if s.unused else s.delay_seconds * 1000
+            rows += (s.lease.id, s.outcome.value, s.reason, delay_ms, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
         codes = await self._settle_rows(shard, name, [s.lease.id for s in settlements], rows, data_epoch=data_epoch)

@@ -10,7 +10,8 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
---       delay ms, new tail or "", number of drop counts, and for each of those: reason, count
+--       delay ms (-1: failed or dropped without being sent), new tail or "", number of drop counts, and for each of
+--       those: reason, count
 -- Returns { "stale" } where the worker is not registered, or
 --         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
@@ -106,7 +107,7 @@ local function settle(lease, at)
   local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
-  local unused = outcome == "returned" and hopped == "" -- nothing used its hit
+  local unused = (outcome == "returned" or delay < 0) and hopped == "" -- nothing used its hit
   if unused then
     local policy = policy_of(domain)
     refund(scope, policy, budgets_of(policy, crawl or nil, domain), start)
@@ -132,6 +133,9 @@ local function settle(lease, at)
   end
   if outcome == "failed" or outcome == "dropped" then
     count_done(crawl, (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason, 1)
+    if unused then -- its domain may be due sooner
+      update_domain(crawl.pool .. "|" .. spider, domain)
+    end
   elseif ended then
     count_done(crawl, "D:" .. spider .. ":" .. ended, 1)
   elseif outcome == "retry" or outcome == "postponed" then
