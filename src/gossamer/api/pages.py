@@ -130,7 +130,7 @@ async def _read(
     deadline = context.monotonic() + _MAX_SECONDS
     while messages_read < _MAX_MESSAGES_READ and (seconds_left := deadline - context.monotonic()) > 0:
         messages = await reader.take(at_most=_BATCH_SIZE, wait_seconds=min(seconds_left, _POLL_SECONDS))
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             try:
                 header = _decode_header(message.value)
             except msgspec.DecodeError:
@@ -139,7 +139,7 @@ async def _read(
                 continue
             bytes_found += len(message.value)
             if records and (len(records) >= limit or bytes_found > _MAX_BYTES):
-                await reader.acknowledge(messages[:at])  # the cursor then points at this record
+                await reader.acknowledge(messages[:index])  # the cursor then points at this record
                 return records, True
             records.append(_with_time_zone(message.value, header.timestamp))
         messages_read += len(messages)

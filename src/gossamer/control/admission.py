@@ -163,10 +163,12 @@ class RequestValidator:
         )
 
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
+        """Return the terms of the request, which send secret headers to its own domain and those that it names."""
         terms = request.terms(domain_max_pages=self._domain_max_pages, domain_max_pending=self._domain_max_pending)
         return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
 
     def _check_content(self, request: CrawlRequest) -> None:
+        """Check the fields that ask for the main content of pages."""
         for field in ("text", "markdown"):
             if getattr(request, field) and not self._content:
                 raise RequestRejected("the operator does not offer text and Markdown", field=field)

@@ -194,11 +194,13 @@ class ActionHandler:
         return [answers.info_1_0(answer) if format_1_0 and request.action == "info" else answer]
 
     async def _stop(self, request: ActionRequest) -> dict[str, Any]:
+        """Stop a crawl, or one spider's part of it, and return the answer."""
         crawl = CrawlId(request.appid, request.crawlid or "")
         purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
         return answers.stop_answer(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
 
     async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
+        """Return the answer about one crawl; about an unknown one, that nothing waits."""
         crawl = CrawlId(request.appid, crawlid)
         backlog = await _crawl_backlog(self._frontier, crawl, spider=request.spiderid) or CrawlBacklog(crawl)
         return answers.crawl_info(
@@ -210,6 +212,7 @@ class ActionHandler:
         )
 
     async def _app_info(self, request: ActionRequest) -> dict[str, Any]:
+        """Return the answer about all crawls of an application, or a page of them."""
         try:
             totals, crawls, cursor = await _app_backlog(
                 self._frontier, request.appid, spider=request.spiderid, cursor=request.cursor
@@ -322,6 +325,7 @@ class DomainHandler:
         ]
 
     async def _change(self, request: DomainRequest) -> None:
+        """Change the policy as the request asks. Raises BadInput."""
         match request.action:
             case "domain-update":
                 policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)

@@ -134,6 +134,7 @@ class Renderer:
             yield text[start:]
 
     def _block(self, element: _Element) -> list[Block]:
+        """Return the blocks of an element that begins on a new line."""
         tag = element.tag
         if tag == "head":
             return self._heading(element)
@@ -149,6 +150,7 @@ class Renderer:
         return self._flow(element)
 
     def _heading(self, element: _Element) -> list[Block]:
+        """Return a heading. trafilatura has its level in `rend`: `h1` to `h6`."""
         text = _SPACES.sub(" ", self._inline(element)).strip()
         if not text:
             return self._flow(element)  # only code
@@ -162,6 +164,7 @@ class Renderer:
         return [Block(f"{'#' * level} {text}", level, title)]
 
     def _code(self, code: CodeBlock) -> list[Block]:
+        """Return a code block, in Markdown between fences: lines of backticks, more than any in the code."""
         text = code.text.strip("\n").rstrip()
         if not text:
             return []
@@ -171,6 +174,7 @@ class Renderer:
         return [Block(f"{fence}{code.language}\n{text}\n{fence}")]
 
     def _list(self, element: _Element) -> list[Block]:
+        """Return a list, each item as a block of its own; items of a single paragraph follow without an empty line."""
         blocks: list[Block] = []
         number = 0
         for item in element:
@@ -183,7 +187,7 @@ class Renderer:
                     continue
                 number += 1
                 marker = f"{number}. " if element.get("rend") == "ol" else "- "
-                text = join_blocks([_tightened(block, at) for at, block in enumerate(inner)])
+                text = join_blocks([_tightened(block, index) for index, block in enumerate(inner)])
                 found = [Block(marker + _indented(text, len(marker)))] if text else []
             for block in found:
                 is_tight = bool(blocks) and "\n\n" not in block.text and "\n\n" not in blocks[-1].text
@@ -204,6 +208,7 @@ class Renderer:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     def _table(self, table: _Element) -> list[Block]:
+        """Return a table as lines. In Markdown it needs a row of headings, which is empty if the table has none."""
         rows = [[cell for cell in row if cell.tag == "cell"] for row in table.iter("row")]
         rows = [row for row in rows if row]
         width = max(map(len, rows), default=0)
@@ -261,6 +266,7 @@ class Renderer:
         return "".join(inline)
 
     def _inline_element(self, element: _Element) -> str:
+        """Return an element inside of a line, with its markup."""
         tag = element.tag
         if tag == "lb":
             return "\n"
@@ -282,6 +288,7 @@ class Renderer:
         return text
 
     def _code_span(self, text: str) -> str:
+        """Return code inside of a line: between backticks, more than any in it."""
         stripped = text.strip()
         if not self._markdown or not stripped:
             return text
@@ -291,13 +298,14 @@ class Renderer:
         return f"{before}{fence}{pad}{stripped}{pad}{fence}{after}"
 
     def _link(self, text: str, target: str) -> str:
+        """Return a link; only its text if it has none or leads nowhere. White space around the text stays outside."""
         url = self._resolve(target) if target and text.strip() else None
         if url is None:
             return text
         for character in " ()<>\n\\":
             url = url.replace(character, f"%{ord(character):02X}")
         label = text.strip().replace("\n", " ")
-        if label.count("[") != label.count("]"):
+        if label.count("[") != label.count("]"):  # would end the text of the link too early or too late
             label = re.sub(r"(?<!\\)[\[\]]", r"\\\g<0>", label)
         return text[: len(text) - len(text.lstrip())] + f"[{label}]({url})" + text[len(text.rstrip()) :]
 
@@ -316,8 +324,10 @@ class Renderer:
 
 
 def _escape_line_start(match: re.Match[str]) -> str:
+    """Return the beginning of a line, a match of _LINE_START, with a backslash before what Markdown would read."""
     if match[2] is not None:
         return f"{match[1]}\\{match[2]}"
+    # The number of a list: the mark behind it is escaped.
     return f"{match[1]}{match[3]}\\{match[4]}"
 
 
@@ -330,6 +340,7 @@ def _append(inline: list[str], text: str) -> None:
 
 
 def _is_block(element: _Element) -> bool:
+    """Return whether the element begins on a new line."""
     tag = element.tag
     if tag == "code":
         return "\n" in _plain(element).strip()
@@ -372,6 +383,7 @@ def _indented(text: str, width: int) -> str:
 
 
 def _prefixed(text: str, prefix: str) -> str:
+    """Put a prefix before each line."""
     return "\n".join((prefix + line).rstrip() for line in text.split("\n"))
 
 

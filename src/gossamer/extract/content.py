@@ -1,8 +1,9 @@
 """Main content of a page: trafilatura finds it, `blocks.py` writes it, `page_facts.py` reads title, author and date.
 
-It runs in a process of its own (`content_process.py`), because some pages take seconds and gigabytes; nothing else may
-import this module, which loads trafilatura and lxml. Fixed: the text of a `pre` reaches the result unchanged. Safe to
-change: which elements count as anchors or line numbers, and the options for trafilatura.
+trafilatura is a library that separates the text of a page from navigation and the like. It runs in a process of its own
+(`content_process.py`), because some pages take seconds and gigabytes; nothing else may import this module, which loads
+trafilatura and lxml. Fixed: the text of a `pre` (code, as a rule) reaches the result unchanged. Safe to change: which
+elements count as anchors or line numbers, and the options for trafilatura; the texts of new records then differ.
 """
 
 import logging
@@ -39,8 +40,11 @@ _LINE_NUMBERS = re.compile(
 _LANGUAGE = re.compile(
     r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:|sourceCode)[-\s]\s*([\w+#.-]{1,20})(?=\s|;|$)"
 )
-"""Class that names the language of code."""
+"""Class that names the language of code. May be extended."""
 _NO_LANGUAGES = frozenset(("default", "none", "text", "plain", "plaintext", "notranslate", "nohighlight", "txt"))
+"""Names that stand there for no language. May be extended."""
+_INLINE_TAGS = frozenset(("a", "b", "code", "em", "i", "span", "strong", "tt"))
+"""Elements inside of a line. May be extended."""
 _SHOWN_WORDS_CHARACTERS = 2000
 """Characters of code that trafilatura sees, so that it counts a page full of code as one full of text. May be changed:
 more only take time."""
@@ -59,9 +63,9 @@ def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageC
     links = _PageLinks(tree, url)
     _remove_anchors(tree)
     _separate_divisions(tree)
-    nonce = secrets.token_hex(8)
+    nonce = secrets.token_hex(8)  # no page can guess it, so none can have a placeholder of its own
     codes = _take_codes(tree, nonce)
-    placeholder = re.compile(rf"\s?{nonce}x(\d+)x.*?x{nonce}\s?", re.DOTALL)
+    placeholder = re.compile(rf"\s?{nonce}x(\d+)x.*?x{nonce}\s?", re.DOTALL)  # as `_take_codes` writes them
     body = _main_element(tree)
     if body is None:
         content.error = ContentError.EMPTY
@@ -80,12 +84,13 @@ def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageC
         content.text = join_blocks(found)
     if not found:
         return PageContent(**_facts_of(content), error=ContentError.EMPTY), None
-    if options.chunk is not None:
+    if options.chunk is not None:  # then only one of the two forms was asked for
         chunks = split_blocks(found, options.chunk)
     return content, chunks
 
 
 def _facts_of(content: PageContent) -> dict[str, str]:
+    """Return what the page says about itself, as arguments of another PageContent."""
     return {name: getattr(content, name) for name in ("title", "author", "date", "language")}
 
 
@@ -153,11 +158,12 @@ def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
     trafilatura would change the white space of some. The placeholder has the words of the code, by which trafilatura
     judges the text around it."""
     codes: list[CodeBlock] = []
-    for element in [*tree.iter("pre")]:
+    for element in [*tree.iter("pre")]:  # a list, because the tree changes
         parent = element.getparent()
-        if parent is None or element.getroottree().getroot() is not tree or _is_line_numbers(element):
-            if parent is not None and _is_line_numbers(element):
-                element.drop_tree()
+        if parent is not None and _is_line_numbers(element):
+            element.drop_tree()
+            continue
+        if parent is None or element.getroottree().getroot() is not tree:  # it was removed with an element around it
             continue
         for inner in [*element.iter()]:
             if inner is not element and isinstance(inner.tag, str) and _is_line_numbers(inner):
@@ -171,18 +177,17 @@ def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
         paragraph = element.makeelement("p")
         paragraph.text = f" {nonce}x{len(codes)}x {words} x{nonce} "
         codes.append(CodeBlock(text, _language_of(element)))
-        paragraph.tail = element.tail
-        table = _frame_of(element)
-        around = table.getparent() if table is not None else None
-        if table is not None and around is not None:
-            paragraph.tail = table.tail
-            around.replace(table, paragraph)
-        else:
-            parent.replace(element, paragraph)
+        replaced = _frame_of(element)  # the table around it, which only has line numbers beside
+        outer = replaced.getparent() if replaced is not None else None
+        if replaced is None or outer is None:
+            replaced, outer = element, parent
+        paragraph.tail = replaced.tail  # the text behind an element belongs to it in lxml
+        outer.replace(replaced, paragraph)
     return codes
 
 
 def _is_line_numbers(element: _Element) -> bool:
+    """Return whether the element, or the one around it, has a class of line numbers."""
     for one in (element, element.getparent()):
         if one is not None and (names := one.get("class")) and _LINE_NUMBERS.search(names):
             return True
@@ -226,35 +231,48 @@ _OPTIONS: dict[str, Any] = {
     "formatting": True,
     "output_format": "xml",  # leaves out the text in trafilatura's own form
 }
+"""Options of trafilatura's Extractor. May be changed, but without `links` and `formatting` Markdown would lose them."""
+_SHORT_CHARACTERS = 500
+"""A content that is shorter may be put together from paragraphs alone, because trafilatura found too little. It is
+compared with the element that the page declares to be its main one. May be changed."""
+_WHOLE_FACTOR = 2
+"""The declared element is taken instead if its text is at most so many times as long; a longer one holds more than the
+main content. May be changed."""
 
 
 def _main_element(tree: html.HtmlElement) -> _Element | None:
-    """Return the main content as a tree of trafilatura's elements; None: the page has none."""
+    """Return the main content as a tree of trafilatura's elements; None: the page has none.
+
+    trafilatura searches strictly first (without `recall`), and only if it finds nothing also where navigation may be.
+    """
     if not any(isinstance(found := expression(tree), list) and found for expression in BODY_XPATH):
         # trafilatura would search the whole page for paragraphs, and lose headings and lists.
         _mark_main(tree)
     for recall in (False, True):
         document = bare_extraction(tree, options=Extractor(**_OPTIONS, recall=recall))
         body: _Element | None = getattr(document, "body", None)
-        if body is not None and (length := _text_length(body)):
-            if length < _SHORT_CHARACTERS and (whole := _whole_main(tree)) is not None:
-                return whole if _text_length(whole) <= 2 * length else body
-            return body
+        if body is None or not (length := _text_length(body)):
+            continue
+        if length < _SHORT_CHARACTERS and (whole := _whole_main(tree)) is not None:
+            return whole if _text_length(whole) <= _WHOLE_FACTOR * length else body
+        return body
     return None
 
 
-_SHORT_CHARACTERS = 500
-"""Length of a content that trafilatura may have put together from paragraphs alone, because it found too little. May be
-changed: it is then compared with the element that the page declares to be its main one."""
 _TEXT_TAGS = frozenset(("p", "pre", "li", "td", "dd", "dt", "blockquote", "h1", "h2", "h3", "h4"))
+"""Elements whose own text counts as text of the page. May be extended."""
 _FRAME_TAGS = frozenset(("nav", "footer", "aside", "header", "form", "script", "style", "noscript", "template"))
+"""Elements that are around the main content and never in it, for this count. May be extended."""
 _MAIN_SHARE = 0.8
 """Share of the page's text that its main element has, if the page declares none. May be changed: with less, parts of
 the text may be lost; with more, navigation may stay."""
 
 
 def _mark_main(tree: html.HtmlElement) -> None:
-    """Mark the innermost element that has most of the page's text, so that trafilatura takes it for the main one."""
+    """Mark the innermost element that has most of the page's text, so that trafilatura takes it for the main one.
+
+    Computes the length of the text in each element, then goes from the body inwards, as long as one child has at least
+    _MAIN_SHARE of the body's text."""
     body = tree.find("body")
     if body is None:
         return
@@ -274,16 +292,13 @@ def _mark_main(tree: html.HtmlElement) -> None:
         if best.tag not in ("div", "section", "article", "center") or lengths.get(best, 0) < wanted or not wanted:
             break
         main = best
-    if main is body:
+    if main is body:  # trafilatura takes no body: put all that it holds into a division
         main = body.makeelement("div")
         main.text, body.text = body.text, None
         main.extend(list(body))
         body.append(main)
     main.tag = "div"
     main.set("role", "main")
-
-
-_INLINE_TAGS = frozenset(("a", "b", "code", "em", "i", "span", "strong", "tt"))
 
 
 def _post_order(root: _Element) -> Iterator[_Element]:
@@ -303,4 +318,5 @@ def _whole_main(tree: html.HtmlElement) -> _Element | None:
 
 
 def _text_length(element: _Element) -> int:
+    """Return the number of characters of an element's text, white space counted once."""
     return len(" ".join("".join(map(str, element.itertext())).split()))

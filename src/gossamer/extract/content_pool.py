@@ -45,8 +45,8 @@ _MAX_FAILED_STARTS = 3
 """Failed starts in a row after which a page gets no content. May be changed."""
 _STALLED_FACTOR = 20.0
 _STALLED_SECONDS = 60.0
-"""A process that has not answered after so much time, or so many times its limit of CPU time, is killed. It does not
-compute, or the machine is very busy. Must be far above what a busy machine needs."""
+"""A process that has not answered after this factor times its limit of CPU time, or after these seconds if they are
+more, is killed: it waits for something that never comes. Must be far above what a page takes on a busy machine."""
 _MAX_CRASHES = 2
 """Processes that may die of unknown reasons on one page before it counts as the cause. Must be at least 1."""
 
@@ -67,6 +67,7 @@ class ContentLimits:
     """Size of a pool, and limits for each page."""
 
     processes: int
+    """Maximum number of processes."""
     cpu_seconds: float
     memory_bytes: int
 
@@ -76,9 +77,11 @@ class _Job:
     """A page that waits for its content."""
 
     framed: bytes
+    """The request as it goes through the pipe to a process."""
     group: Hashable
     answer: "asyncio.Future[ContentReply]"
     crashes: int = 0
+    """Number of processes that died of unknown reasons on this page."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +91,7 @@ class _Child:
     process: asyncio.subprocess.Process
     jobs: deque[_Job] = field(default_factory=deque)
     was_stalled: bool = False
+    """True: it did not answer in time."""
 
 
 class ContentPool:
@@ -98,11 +102,15 @@ class ContentPool:
         self._groups: dict[Hashable, deque[_Job]] = {}
         """Waiting pages by group; the group whose turn it is comes first."""
         self._waiting = 0
+        """Number of pages in `_groups`."""
         self._work = asyncio.Event()
+        """Set while pages may wait."""
         self._idle = 0
         """Number of running processes without a page."""
         self._tasks: set[asyncio.Task[None]] = set()
+        """One for each process that runs or is being started."""
         self._failed_starts = 0
+        """Failed starts in a row, of all tasks."""
         self._closed = False
         self.pids: set[int] = set()
         """Process ids of the children."""
@@ -141,6 +149,7 @@ class ContentPool:
     # --- the queue ----------------------------------------------------------------------------------------------------
 
     def _put(self, job: _Job, *, first: bool = False) -> None:
+        """Let a page wait for a process. `first`: before the others of its group."""
         queue = self._groups.setdefault(job.group, deque())
         (queue.appendleft if first else queue.append)(job)
         self._waiting += 1
@@ -163,7 +172,7 @@ class ContentPool:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def _work_until_idle(self) -> None:
-        """Run one process after the other while there are pages."""
+        """Run one process after the other while there are pages: the body of a task, for each process."""
         while not self._closed:
             try:
                 child = await self._start()
@@ -204,6 +213,7 @@ class ContentPool:
         return child
 
     async def _handle_failed_start(self, error: Exception) -> None:
+        """Pause before the next start; after some failures, give one page up instead."""
         self._failed_starts += 1
         log.warning("a process that extracts text did not start: %s: %s", type(error).__name__, error)
         if self._failed_starts < _MAX_FAILED_STARTS:
@@ -250,6 +260,7 @@ class ContentPool:
         return True
 
     async def _answer(self, child: _Child) -> ContentReply:
+        """Return the process's next answer. Raises OSError if it does not come in time."""
         limit = max(_STALLED_SECONDS, _STALLED_FACTOR * self._limits.cpu_seconds)
         try:
             async with asyncio.timeout(limit):
@@ -283,6 +294,8 @@ class ContentPool:
         self._handle_death(child, code)
 
     def _handle_death(self, child: _Child, code: int) -> None:
+        """Let the pages of a process that has ended wait again, except the one that it worked on if that is the cause:
+        it exceeded a limit, or several processes died on it."""
         jobs = list(child.jobs)
         child.jobs.clear()
         if code != 0 or child.was_stalled:

@@ -31,6 +31,9 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 holds such a reply in memory."""
 _WATCH_SECONDS = 0.05
 """Interval at which the memory is measured. May be changed: a page may exceed its limit for so long."""
+_LEFT_BEHIND_PART = 3
+"""A process is replaced when pages have left behind one part in this many of the memory that a page may take. May be
+changed, above 1: a larger number replaces processes more often, and a start takes half a second."""
 _NICENESS = 10
 """Lower priority than the fetching processes, so that these keep their pace. May be changed, within 0 to 19."""
 _HEADER = struct.Struct("!I")
@@ -60,7 +63,9 @@ class ContentReply(msgspec.Struct, frozen=True, array_like=True):
     """The content of a page. A first reply, without content, says that the process is ready."""
 
     content: PageContent | None = None
+    """None: in the first reply."""
     chunks: list[ContentChunk] | None = None
+    """None: the crawl asks for none."""
     is_last: bool = False
     """True: the process ends now, because it has grown; the parent starts another."""
 
@@ -132,7 +137,7 @@ def _serve(
             if len(framed) > MAX_REPLY_BYTES:
                 reply = ContentReply(PageContent(error=ContentError.MEMORY))
                 framed = frame(reply)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)  # no limit until the next page
         is_last = memory.has_grown
         target.write(frame(msgspec.structs.replace(reply, is_last=True)) if is_last else framed)
         target.flush()
@@ -159,8 +164,9 @@ class _MemoryWatch:
         self._is_working = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
         if sys.platform == "linux":  # other systems do not keep this limit
-            # A net below the thread: one allocation may be larger than the machine. Address space is more than memory.
-            size = _statm(0) + 2 * limit_bytes + 256 * 1024 * 1024
+            # A single allocation may exceed the machine's memory before the thread notices, so the kernel limits the
+            # address space, too. That is larger than the memory in use: hence twice the limit, and 256 MiB more.
+            size = _statm(_STATM_SIZE) + 2 * limit_bytes + 256 * 1024 * 1024
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_AS, (size, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
@@ -174,7 +180,7 @@ class _MemoryWatch:
     @property
     def has_grown(self) -> bool:
         """True: earlier pages have left so much memory behind that the next one would be short of it."""
-        return _resident_bytes() - self._base > self._limit // 3
+        return _resident_bytes() - self._base > self._limit // _LEFT_BEHIND_PART
 
     def _watch(self) -> None:
         while True:
@@ -189,14 +195,19 @@ class _MemoryWatch:
 
 
 def _resident_bytes() -> int:
-    """Return the memory that the process takes; where only the most so far is known, that."""
+    """Return the memory that the process takes; outside of Linux, the most that it has taken so far."""
     if sys.platform == "linux":
-        return _statm(1)
+        return _statm(_STATM_RESIDENT)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    return most if sys.platform == "darwin" else most * 1024  # macOS counts bytes, other systems KiB
+
+
+_STATM_SIZE, _STATM_RESIDENT = 0, 1
+"""Positions in /proc/self/statm, in pages: address space, and memory in use. Fixed by Linux."""
 
 
 def _statm(field: int) -> int:
+    """Return a number of /proc/self/statm in bytes."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[field]) * resource.getpagesize()
 

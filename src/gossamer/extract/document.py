@@ -40,18 +40,22 @@ _ENDED_BY: dict[bytes, frozenset[bytes]] = {
 }
 """Elements that an open element of these names ends, if it is the innermost one."""
 _IMPLIED = frozenset((b"li", b"dd", b"dt"))
+"""Elements whose end tag may be missing: the end of an element around them closes them."""
 # The end tags of these close all open _IMPLIED ones inside them (HTML standard, "generate implied end tags").
 _BLOCKS = frozenset(
     b"address article aside blockquote button center details dialog dir div dl fieldset figcaption figure footer "
     b"header hgroup main menu nav ol pre section summary ul".split()
 )
+# Formatting elements, which the parser opens again in the next paragraph or cell if they are still open.
 _FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
 _FOREIGN = frozenset((b"svg", b"math"))
+"""Elements in which other rules hold."""
 # Within these alone, `/>` ends an element.
 _DRAWING = frozenset(
     b"svg g path use circle rect line polygon polyline ellipse defs symbol clippath mask lineargradient radialgradient "
     b"stop".split()
 )
+# A script that may go on behind its first end tag.
 _ESCAPED_SCRIPT = re.compile(rb"<!--.*?<script", re.IGNORECASE | re.DOTALL)
 
 

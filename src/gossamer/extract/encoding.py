@@ -24,6 +24,7 @@ _ATTRIBUTE = re.compile(
     rb"""[\s/]*+([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"'][^\s>]*+)))?+""", re.DOTALL
 )
 """One attribute of a tag: its name, and its value by the kind of quotes."""
+# The label behind `charset=`, by the kind of quotes around it.
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 
 
@@ -118,6 +119,7 @@ _LABELS = {
 }
 
 _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
+"""_LABELS the other way round: the codec of each label."""
 
 
 def codec_of(label: str) -> str | None:
@@ -151,10 +153,12 @@ _SNIFFED_BYTES = 1024
 page that begins with long comments is not recognised as HTML, and its links are lost."""
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+"""Byte-order marks, with which a text may begin, and the codecs that they stand for. HTML standard: fixed."""
 _BOM_STARTS = tuple(bom for bom, _ in _BOMS)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 # A character of two, three or four bytes in UTF-8.
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+# Content types: of text; of HTML; of XML, which may be HTML; and those that say nothing. The first may be extended.
 _TEXTUAL = re.compile(
     r"text/|[^;]*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)", re.IGNORECASE
 )
@@ -244,6 +248,7 @@ class _ContentType(NamedTuple):
 
 @lru_cache(maxsize=64)  # tuning only: sites send few different headers
 def _parse_content_type(content_type: str) -> _ContentType:
+    """Return what a Content-Type header declares. Empty: there is no header."""
     label = charset_in(content_type)
     unknown = _UNKNOWN_TYPE.match(content_type) is not None
     lower = content_type.lower()

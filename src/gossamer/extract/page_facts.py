@@ -1,8 +1,8 @@
 """Title, author, date and language of a page, from what it declares: JSON-LD, OpenGraph, meta elements and headings.
 
 It replaces trafilatura's metadata, which takes twice the time of the text itself. Never raises, whatever the page has.
-Safe to change: the names of meta elements, their order, and the forms of dates, all of which only decide which fact is
-found. Dates that are not certain (`04/03/2026`) are left out.
+Safe to change: the names of meta elements, their order, the numbers below, and the forms of dates, all of which only
+decide which fact is found. Dates that are not certain (`04/03/2026`) must be left out.
 """
 
 import json
@@ -28,6 +28,13 @@ _MAX_DEPTH = 20
 """Limits of the JSON-LD that is read. May be changed: more takes longer on large pages."""
 _MAX_CHARACTERS = 500
 """Longest title or author. May be changed."""
+_MAX_AUTHORS = 5
+_MAX_DATES = 50
+"""Authors that are taken from elements of the page, and texts in which a date is looked for. May be changed."""
+_FIRST_YEAR = 1990
+"""Earlier dates, and those after next year, count as mistakes. May be changed."""
+_MIN_TITLE_CHARACTERS = 4
+"""Shortest title before a separator; a shorter one is kept with the name of the site. May be changed."""
 _SEPARATOR = " | "
 """Separator of the title of a page and the name of its site. Dashes and colons are not: titles have them, too."""
 
@@ -39,6 +46,7 @@ _MONTHS = {
     )
     for name in names.split()
 }  # fmt: skip
+# Dates as numbers, `March 4, 2026`, `4 March 2026`, and `/2026/03/04/` in a URL.
 _ISO = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)|\b(\d{4})(\d{2})(\d{2})\b|\b(\d{4})/(\d{1,2})/(\d{1,2})\b")
 _MONTH_FIRST = re.compile(r"\b([A-Za-z]{3,9})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b")
 _DAY_FIRST = re.compile(r"\b(\d{1,2})(?:st|nd|rd|th)? ([A-Za-z]{3,9})\.?,? (\d{4})\b")
@@ -80,6 +88,8 @@ def _metas(tree: _Element) -> dict[str, list[str]]:
 
 
 def _title(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, Any]]) -> str:
+    """Return the title: of meta elements, else of JSON-LD, else the only heading of the first level if the title of the
+    document begins or ends with it, else the title of the document without the name of the site."""
     for name in _TITLES:
         if name in metas:
             return metas[name][0]
@@ -93,12 +103,14 @@ def _title(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, A
     if heading and (not title or title.startswith(heading) or title.endswith(heading)):
         return heading
     before, found, _ = title.partition(_SEPARATOR)
-    if found and len(before) > 3:
+    if found and len(before) >= _MIN_TITLE_CHARACTERS:
         return before.strip()
     return title or (headings[0] if headings else "")
 
 
 def _author(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, Any]]) -> str:
+    """Return the names of the authors: of the first meta element that has any, else of JSON-LD, else of elements that
+    are marked as author."""
     names: list[str] = []
     for name in _AUTHORS:
         names = [value for value in metas.get(name, ()) if not value.startswith(("http://", "https://", "@"))]
@@ -109,7 +121,7 @@ def _author(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, 
             break
         names = list(_person_names(thing.get("author")))
     if not names:
-        names = [_text_of(link) for link in tree.iter("a", "span") if _is_author(link)][:5]
+        names = [_text_of(link) for link in tree.iter("a", "span") if _is_author(link)][:_MAX_AUTHORS]
     return "; ".join(dict.fromkeys(name for name in map(_clean, names) if name))
 
 
@@ -131,13 +143,15 @@ def _person_names(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _date(tree: _Element, metas: dict[str, list[str]], linked: list[dict[str, Any]], url: str) -> str:
+    """Return the first valid date: of publication, else of the last change, else of a `time` element, else in the
+    URL."""
     candidates: list[str] = [thing["datePublished"] for thing in linked if "datePublished" in thing]
     for name in _DATES:
         candidates += metas.get(name, ())
     candidates += [thing["dateModified"] for thing in linked if "dateModified" in thing]
     for time in tree.iter("time"):
         candidates += [time.get("datetime") or "", _text_of(time)]
-    for candidate in candidates[:50]:
+    for candidate in candidates[:_MAX_DATES]:
         if found := as_date(candidate):
             return found
     match = _URL_DATE.search(url)
@@ -163,14 +177,16 @@ def as_date(text: object) -> str:
 
 
 def _valid(year: str, month: str, day: str) -> str:
+    """Return the date as YYYY-MM-DD; empty if there is no such day, or it is not plausible."""
     try:
         found = date(int(year), int(month), int(day))
     except ValueError:
         return ""
-    return found.isoformat() if 1990 <= found.year <= datetime.now().year + 1 else ""
+    return found.isoformat() if _FIRST_YEAR <= found.year <= datetime.now().year + 1 else ""
 
 
 def _language(tree: _Element, metas: dict[str, list[str]]) -> str:
+    """Return the language tag that the page declares: of its root, else of its body, else of meta elements."""
     candidates = [tree.get("lang"), tree.get("{http://www.w3.org/XML/1998/namespace}lang"), tree.get("xml:lang")]
     body = tree.find("body")
     candidates.append(body.get("lang") if body is not None else None)
@@ -183,7 +199,7 @@ def _language(tree: _Element, metas: dict[str, list[str]]) -> str:
 
 
 def _linked_data(tree: _Element) -> Iterator[dict[str, Any]]:
-    """Yield the objects of the page's JSON-LD, those that an article has first in the page's order."""
+    """Yield the objects of the page's JSON-LD in the page's order, an outer one before those in it."""
     left = _MAX_OBJECTS
     for script in tree.iter("script"):
         if not (script.get("type") or "").strip().lower().startswith("application/ld+json"):
@@ -195,7 +211,7 @@ def _linked_data(tree: _Element) -> Iterator[dict[str, Any]]:
             value = json.loads(text.strip().removesuffix(";"), strict=False)
         except (ValueError, RecursionError):
             continue
-        waiting = [(value, 0)]
+        waiting = [(value, 0)]  # values and their levels; the next one is the last
         while waiting and left:
             thing, depth = waiting.pop()
             if depth > _MAX_DEPTH:
@@ -209,8 +225,10 @@ def _linked_data(tree: _Element) -> Iterator[dict[str, Any]]:
 
 
 def _text_of(element: _Element) -> str:
+    """Return the text of an element on one line."""
     return _clean("".join(map(str, element.itertext())))
 
 
 def _clean(text: str | None) -> str:
+    """Return a text with single spaces, cut where it is far too long for a title."""
     return _SPACES.sub(" ", text[: 4 * _MAX_CHARACTERS]).strip() if text else ""

@@ -207,7 +207,6 @@ def scalar(value: Any, *, is_url: bool = False) -> str | int | float | bool | No
 
 # --- meta -------------------------------------------------------------------------------------------------------------
 
-
 _META_NAMES = ("property", "name", "itemprop", "http-equiv")
 """Attributes that name a `meta` element."""
 
@@ -449,6 +448,8 @@ def finder(given: ItemField, source: str, expression: Any, path: Path) -> Finder
 
 
 def _css_finder(css: CssSelector, read: Callable[[LexborNode], str | None], *, count: bool) -> Finder:
+    """`count`: True: yield the elements themselves, which are only counted."""
+
     def find(scope: Scope) -> Iterator[Any]:
         scope.page.check(css)
         if css.takes_text:
@@ -479,10 +480,9 @@ def _xpath_finder(xpath: XPathSelector, kind: FieldType) -> Finder:
     def find(scope: Scope) -> Iterator[Any]:
         root = scope.xpath_root
         for found in xpath.select(root) if root is not None else ():
-            if isinstance(found, str):
-                yield found
-            else:
-                yield element_html(found) if kind is FieldType.HTML else element_text(found)
+            if not isinstance(found, str):  # an element
+                found = element_html(found) if kind is FieldType.HTML else element_text(found)
+            yield found
 
     return find
 

@@ -77,8 +77,10 @@ def _text_converter(argument: str) -> Converter:
 
 def read_text(found: object) -> str | None:
     """Return a text without surplus white space."""
-    if not isinstance(found, str):
-        found = "true" if found is True else "false" if found is False else str(found)
+    if isinstance(found, bool):
+        found = "true" if found else "false"  # as JSON-LD writes it
+    elif not isinstance(found, str):
+        found = str(found)
     return " ".join(clean(found).split()) or None
 
 
@@ -111,6 +113,7 @@ _FRAGMENT_CHARACTERS = "%!$&'()*+,;=:@/?~-._"  # RFC 3986, section 3.5
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 _THIN = "\u00a0\u202f\u2009"
+"""Blanks that only stand inside of numbers: no-break, narrow no-break and thin space."""
 _NUMBER = re.compile(
     rf"""
     (?<![\w.,])(?P<sign>[-−+]?)                              # `A4`, `3-5`: no sign, and no number within a word

@@ -90,6 +90,7 @@ class TlsContexts:
 
 
 def _verified_context(extra_ca: str | None) -> ClientContext:
+    """Return a context that verifies certificates. `extra_ca`: as in TlsContexts."""
     context = _context()
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if extra_ca is not None:
@@ -101,6 +102,7 @@ def _verified_context(extra_ca: str | None) -> ClientContext:
 
 
 def _insecure_context() -> ClientContext:
+    """Return a context that accepts any certificate, and the ciphers of old servers."""
     context = _context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -111,6 +113,7 @@ def _insecure_context() -> ClientContext:
 
 
 def _context() -> ClientContext:
+    """Return a context with what both kinds have in common."""
     context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])  # the only version that this client reads
@@ -478,6 +481,7 @@ class ConnectionPool:
                 return
 
     def _close_idle(self, connection: HttpConnection) -> None:
+        """Remove an idle connection from the pool, and close it."""
         key = self._idle_in_order.pop(connection)
         stack = self._idle[key]
         stack.remove(connection)
@@ -487,6 +491,7 @@ class ConnectionPool:
         self._count_out(key)
 
     def _count_out(self, key: PoolKey) -> None:
+        """Count a connection out that `_reserve` has counted in."""
         self._open -= 1
         left = self._open_by_key[key] - 1
         if left:

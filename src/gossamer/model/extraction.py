@@ -31,11 +31,13 @@ from gossamer.errors import BadExtraction
 MAX_BYTES = 32 * 1024
 """Largest object, as JSON. Each worker of a crawl holds the compiled rules."""
 MAX_RULES = 50
+"""Largest number of rules, and of expressions for the URLs of one rule."""
 MAX_FIELDS = 200
 """Largest number of fields of all rules together, nested ones included."""
 MAX_NESTED = 5
 """Levels of fields: 1 is a rule without nested fields."""
 MAX_NAME_LENGTH = 100
+"""Longest name of a rule or field, in characters."""
 MAX_TEXT_LENGTH = 1000
 """Longest selector, path or expression, in characters."""
 
@@ -63,7 +65,8 @@ class FieldType(StrEnum):
 
 _WITH_ARGUMENT = (FieldType.TEXT, FieldType.NUMBER, FieldType.PRICE, FieldType.DATE)
 SOURCES = ("css", "xpath", "jsonld", "meta", "regex")
-"""Sources of a field. The short form writes all but CSS as a prefix with a colon."""
+"""Sources of a field. The short form writes all but CSS as a prefix with a colon. `regex` must stay the last: with
+another source it searches the texts that this one finds."""
 _FIELD_KEYS = (*SOURCES, "attribute", "type", "list", "required", "default", "each", "fields")
 _RULE_KEYS = ("name", "urls", "each", "fields")
 PAGE_URL = "page_url"
@@ -119,9 +122,9 @@ RULE = "rule"
 """Name of an only rule that has none of its own. May be changed freely."""
 
 
-def rule_label(rule: ItemRule, at: int, count: int) -> str:
-    """Return the name of a rule for people. `at`: its position; `count`: number of rules."""
-    return rule.name or (RULE if count == 1 else f"rules[{at}]")
+def rule_label(rule: ItemRule, index: int, count: int) -> str:
+    """Return the name of a rule for people. `index`: its position from 0; `count`: number of rules."""
+    return rule.name or (RULE if count == 1 else f"rules[{index}]")
 
 
 def field_names(extraction: Extraction) -> list[str]:
@@ -130,6 +133,7 @@ def field_names(extraction: Extraction) -> list[str]:
 
 
 Path = tuple[str | int, ...]
+"""Place in a decoded object, for errors: keys and positions from the outside, as in ("rules", 0, "fields", "price")."""
 
 
 def read_extraction(value: object) -> Extraction:
@@ -157,12 +161,14 @@ def read_extraction(value: object) -> Extraction:
 
 
 class _RuleReader:
-    """Reads rules, and counts their fields."""
+    """Reads rules, and counts their fields. `path`: place of a value in the whole object. All raise BadExtraction."""
 
     def __init__(self) -> None:
         self._count = 0
+        """Number of fields so far."""
 
     def rule(self, value: object, path: Path) -> ItemRule:
+        """Return a rule. An empty path: it is the whole object, so a key may be meant to be `rules`."""
         given = _mapping(value, path)
         _check_keys(given, (*_RULE_KEYS, "rules") if not path else _RULE_KEYS, path)
         if "fields" not in given:
@@ -180,6 +186,7 @@ class _RuleReader:
         )
 
     def fields(self, value: object, path: Path, level: int) -> dict[str, ItemField]:
+        """Return the fields of a rule (level 1) or of a nested item, by name."""
         given = _mapping(value, path)
         if not given:
             raise BadExtraction("is empty; write NAME: SELECTOR for each field", path)
@@ -222,7 +229,8 @@ class _RuleReader:
 
 
 def _check_field(field: ItemField, given: set[str], path: Path) -> None:
-    """Raise BadExtraction for keys that contradict each other."""
+    """Raise BadExtraction for keys that contradict each other, or lack another one. `given`: the keys that the user
+    wrote, because one with the default value contradicts, too."""
     sources = [name for name in SOURCES if name in given]
     if field.fields is not None:
         odd = given - {"css", "each", "fields", "required"}
@@ -250,7 +258,8 @@ def _check_field(field: ItemField, given: set[str], path: Path) -> None:
 
 # --- the short form ---------------------------------------------------------------------------------------------------
 
-# Texts, not compiled: most processes read no rules, and `re` keeps what it has compiled.
+# Texts, not compiled: most processes read no rules, and `re` keeps what it has compiled. They match the
+# last ` @word:argument` of a text; the `@attribute` behind a selector, without a space; the prefix that names a source.
 _MODIFIER = r"(?:^|\s)@(?P<word>[A-Za-z_-]+)(?::(?P<argument>(?:[^@\s]|\s+(?![@\s]))*))?\s*$"
 _ATTRIBUTE = r"(?s)(?P<selector>.*[^/\s]|)@(?P<name>[A-Za-z_:][\w:.-]*)$"
 _PREFIX = rf"(?i)({'|'.join(SOURCES)}):"
@@ -266,7 +275,7 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
     prefix = re.match(_PREFIX, rest)
     source = prefix[1].lower() if prefix else "css"
     kind, argument = FieldType.TEXT, ""
-    words: set[str] = set()
+    words: set[str] = set()  # `list`, `required`, and `type` for any type
     while (modifier := re.search(_MODIFIER, rest)) is not None:
         word = modifier["word"]
         if word in ("list", "required") and modifier["argument"] is None:
@@ -301,6 +310,7 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
 
 
 def _unknown_word(text: str, word: str) -> str:
+    """Return the sentence on a word behind `@` that means nothing."""
     known = [*FieldType, "list", "required"]
     similar = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean @{similar[0]}?" if similar else f"write one of {', '.join(f'@{name}' for name in known)}."
@@ -325,6 +335,9 @@ def _type(text: str, path: Path) -> tuple[FieldType, str]:
 
 
 # --- parts of an object -----------------------------------------------------------------------------------------------
+
+
+# These return or check a value that a user wrote, and raise BadExtraction with its place.
 
 
 def _mapping(value: object, path: Path, *, or_text: bool = False) -> Mapping[str, Any]:

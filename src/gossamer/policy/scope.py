@@ -408,6 +408,7 @@ def domain_name(text: str) -> str:
 
 
 def _prefix(text: str) -> str:
+    """Return a URL prefix in canonical form, without its scheme: `//host/path/`. Raises BadInput."""
     try:
         url = canonical(text)
     except BadUrl as fault:
@@ -418,6 +419,7 @@ def _prefix(text: str) -> str:
 
 
 def _extension(text: str) -> str:
+    """Return a file extension in lower case, without its dot. Raises BadInput."""
     extension = text.strip().removeprefix("*").removeprefix(".").lower()
     if not extension or any(character in extension for character in "/?#; "):
         raise BadInput(f"{text!r} is not a file extension; write it as pdf")
@@ -425,6 +427,7 @@ def _extension(text: str) -> str:
 
 
 def _scheme(text: str) -> str:
+    """Return `http` or `https`. Raises BadInput for another scheme."""
     scheme = text.strip().lower()
     if scheme not in ("http", "https"):
         raise BadInput(f"{text!r} cannot be crawled; http and https can")
@@ -432,6 +435,7 @@ def _scheme(text: str) -> str:
 
 
 def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
+    """Return the expressions of one filter. Raises BadInput for too many, or one that is not valid."""
     texts = tuple(texts)
     if len(texts) > MAX_REGEXES:
         raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
@@ -476,9 +480,14 @@ def _places_cover(old: Terms, new: Terms) -> bool:
             return True  # everywhere
         if not new_domains:
             return False  # `new` goes everywhere
-    return all(any(name == domain or name.endswith(f".{domain}") for domain in old_domains) for name in new_domains)
+
+    def is_allowed_by_old(name: str) -> bool:
+        return any(name == domain or name.endswith(f".{domain}") for domain in old_domains)
+
+    return all(map(is_allowed_by_old, new_domains))
 
 
 def _denied(terms: Terms) -> frozenset[str]:
+    """Return the extensions that the terms deny."""
     given = terms.deny_extensions
     return DENIED_EXTENSIONS if given is None else frozenset(name.lower().lstrip(".") for name in given)

@@ -54,10 +54,12 @@ def load_extraction(crawl: CrawlSettings) -> Extraction | None:
 
 
 def _sentence(text: str) -> str:
+    """Return the text with a full stop, unless it ends a sentence already."""
     return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def _load(source: str | dict[str, Any]) -> Extraction:
+    """Return the rules in a file, or (from Python) in an object. Raises BadInput."""
     from gossamer.extract.fields import check_rules
 
     if isinstance(source, dict):
@@ -76,6 +78,7 @@ def _load(source: str | dict[str, Any]) -> Extraction:
 
 
 def _read(path: Path) -> str:
+    """Return the text of a file. Raises BadInput for a file that cannot be read, or is too large."""
     try:
         if os.path.getsize(path) > _MAX_FILE_BYTES:
             raise BadInput(
@@ -139,7 +142,7 @@ def _loader() -> Any:
     text."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # the methods and attributes are those of PyYAML
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
             for key, _ in node.value:
@@ -157,6 +160,7 @@ def _loader() -> Any:
                 raise yaml.composer.ComposerError(None, None, fault, event.start_mark)
             return super().compose_node(parent, index)
 
+    # Resolvers find the type of a value without quotes by its first character. Left out: that of dates.
     Loader.yaml_implicit_resolvers = {
         first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -165,7 +169,8 @@ def _loader() -> Any:
 
 
 def _line_of(text: str, path: tuple[str | int, ...]) -> int:
-    """Return the line of the deepest part of a YAML or JSON text that a path leads to. 0: it is not known."""
+    """Return the line of the deepest part of a YAML or JSON text that a path leads to, counted from 1. 0: it is not
+    known. JSON is read as YAML here, which it nearly always is."""
     import yaml
 
     try:

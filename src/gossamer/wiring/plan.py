@@ -87,13 +87,15 @@ def check_attrs(attrs: dict[str, Any] | None) -> None:
 
     Raises BadInput.
     """
-    level: list[Any] = [attrs] if attrs else []
+    # Level by level instead of by recursion, which deeply nested attrs could exhaust.
+    containers: list[Any] = [attrs] if attrs else []  # the arrays and objects of one level
     depth = 0
-    while level:
+    while containers:
         depth += 1
         if depth > MOST_NESTED:
             raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.")
-        level = [value for container in level for value in _contents(container) if _check_value(value)]
+        values = [value for container in containers for value in _contents(container)]
+        containers = [value for value in values if _check_value(value)]
 
 
 def _contents(container: Any) -> Iterator[Any]:
@@ -134,7 +136,9 @@ def _check_text(name: str, value: object) -> None:
     """Check that all text in a setting (a text, a tuple or a dictionary of texts) is valid Unicode.
 
     Raises BadInput, which calls the setting `name`."""
-    texts = value.items() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+    texts: Iterable[object] = value if isinstance(value, tuple) else (value,)
+    if isinstance(value, dict):
+        texts = value.items()  # names with their values, as tuples
     for text in texts:
         if isinstance(text, tuple):
             _check_text(name, text)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from gossamer.frontier.valkey.keys import ShardKeys
 from gossamer.policy.timing import ServerClock
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 from gossamer.valkey.client import Script, load_scripts
 from gossamer.valkey.shards import Shards
 
@@ -135,7 +135,7 @@ class ScriptCommands:
         if corrected:
             log.warning(
                 "%s The clock of the frontier's server (shard %d) was set %s by %.1f s. The frontier's time goes on.",
-                names.CLOCK_SET, shard, "back" if corrected > 0 else "forward", abs(corrected),
+                logs.CLOCK_SET, shard, "back" if corrected > 0 else "forward", abs(corrected),
             )  # fmt: skip
 
     async def _read_time(

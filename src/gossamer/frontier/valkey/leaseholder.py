@@ -437,10 +437,10 @@ class ValkeyLeaseholder:
                 try:
                     await call
                 except FrontierUnavailable as exc:
-                    error = exc
+                    last_error = exc
                 else:
-                    return
-            raise error
+                    return  # one shard is enough
+            raise last_error
         finally:
             for call in calls:
                 call.cancel()

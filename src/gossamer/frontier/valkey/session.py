@@ -21,7 +21,7 @@ from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome
 from gossamer.policy.retry import outage_pause
 from gossamer.policy.timing import round_trip_estimate
-from gossamer.telemetry import logs as names
+from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.worker")
 
@@ -102,7 +102,7 @@ class ShardSession:
         """Continue under a new name, because the shard has declared this one dead. Does nothing for an older name."""
         if name != self.name:
             return
-        log.warning("%s %s", names.WORKER_STALE, name)
+        log.warning("%s %s", logs.WORKER_STALE, name)
         self._names_used += 1
         self.name = f"{self._worker}-{self._names_used}"
         self._first_call = self._call_number + 1

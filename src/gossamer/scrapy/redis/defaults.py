@@ -32,6 +32,7 @@ __all__ = [
     "STATS_KEY",
 ]
 
+# scrapy-redis's values, as the first lines say: none may be changed.
 DUPEFILTER_KEY = "dupefilter:%(timestamp)s"
 REDIS_ENCODING = "utf-8"
 REDIS_PARAMS = dict(DEFAULTS)

@@ -388,14 +388,12 @@ def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
         raise BadMessage(f"method: {method!r} is not an HTTP method")
     if not isinstance(meta, dict):
         raise BadMessage("meta is not an object")
+    form: dict[str, Any] = {}  # the other fields, as text or lists of texts
     for name, value in fields.items():
-        if not isinstance(value, _SCALARS) and not (
-            isinstance(value, list) and all(isinstance(one, _SCALARS) for one in value)
-        ):
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, _SCALARS) for part in parts):
             raise BadMessage(f"{name} is not a form field: text, a number, or a list of those")
-    form = {
-        name: [str(one) for one in value] if isinstance(value, list) else str(value) for name, value in fields.items()
-    }
+        form[name] = [str(part) for part in parts] if isinstance(value, list) else str(value)
     return _build(url, method.upper(), meta, form, _with_methods(further, spider))
 
 

@@ -14,6 +14,7 @@ import time
 import uuid
 from dataclasses import replace
 
+import msgspec
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
@@ -392,7 +393,4 @@ def _crawl_after_flushes(crawl: Crawl, count: int) -> Crawl:
         return crawl
     identity = CrawlId(crawl.id.appid, f"{crawl.id.crawlid}~{count}")
     pool = f"scrapy-{identity.token}" if crawl.pool == f"scrapy-{crawl.id.token}" else crawl.pool
-    return Crawl(
-        id=identity, pool=pool, order=crawl.order, max_pages=crawl.max_pages, rate=crawl.rate,
-        concurrency=crawl.concurrency,
-    )  # fmt: skip
+    return msgspec.structs.replace(crawl, id=identity, pool=pool)

@@ -35,6 +35,9 @@ class Option(NamedTuple):
     """Returns why a value is refused; empty: the value is supported. None: every value is."""
 
 
+# Functions for `Option.refusal`.
+
+
 def _refuse_serializer(value: Any) -> str:
     return "requests are stored as MessagePack, never pickled; remove the setting" if value else ""
 

@@ -52,7 +52,8 @@ redis.call("ZADD", BASE .. "workers", now, worker)
 
 -- Gives a hit back that was to start at `start` and never did. A hit that does not matter any more is left alone: the
 -- hits that came after it belong to other requests. The record of a scope lists its hits, and its debt: by how many ms
--- the last hit started later than even spacing asked for, which later hits may make up for.
+-- the last hit started later than even spacing asked for, which later hits may make up for. Where there are many hits,
+-- those of one slot (a part of the window) are stored as one, with the latest of their times (see windows.lua).
 local function refund(scope, policy, budgets, start)
   local record = record_of(scope)
   local at, size, slot = HITS, #record, record[KEEP] / SLOTS

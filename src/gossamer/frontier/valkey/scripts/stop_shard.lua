@@ -1,8 +1,12 @@
 #!lua flags=allow-oom
 -- End a run, or one spider's part of it, on one shard: nothing of it is leased or added from here on, and what waits is
--- counted as dropped at once. A shard that was touched and not yet added to is told too: the addition may be under way.
--- (Run: one life of a crawl, from its first request to its end. Part: what one spider does of it. Generation: number of
--- the set of URLs that the crawl has seen.)
+-- counted as dropped at once. (Run: one life of a crawl, from its first request to its end. Part: what one
+-- spider does of it. Token: 16 characters that stand for a crawl. Generation: number of the set of URLs that the crawl
+-- has seen.) The steps:
+--   1. Compare the run with the one that this shard is in. In a later run: nothing, this one is over. In an earlier
+--      run, or in none: begin the run here and go on: an addition to it may be under way, and must find it ended.
+--   2. Store the letter of the end, for the part or the run, and drop what waits.
+--   3. Return how much was dropped, by this call and by earlier ones for the same stop and the same end.
 -- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: the letters, which are stored. Any process may repeat this call, also after another one died: the numbers
 -- of a stop and its purged requests are stored so that a repetition returns the same sum. `stop_crawl` comes before it
@@ -28,7 +32,7 @@
 local token, letter, spider, retention = ARGV[3], ARGV[8], ARGV[9], tonumber(ARGV[10])
 local stop = ARGV[11]
 local crawl = crawl_of(token)
-local order = compare_run(crawl, tonumber(ARGV[4]), ARGV[5])
+local order = compare_run(crawl, tonumber(ARGV[4]), ARGV[5]) -- 1: a later run than the one here, -1: earlier
 if order < 0 then
   return { 0, 0 }
 end
@@ -45,6 +49,7 @@ if spider ~= "" then
   crawl.parts[spider] = letter
   purged = drop_waiting(crawl, spider, END_REASONS[letter])
 else
+  -- A page budget that is used up ends only a running run. Any other end also replaces an earlier one.
   if crawl.state == "r" or (letter ~= "b" and crawl.state ~= letter) then
     redis.call("HSET", crawl.key, "st", letter)
     crawl.state = letter

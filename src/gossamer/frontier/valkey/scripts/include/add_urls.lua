@@ -32,13 +32,13 @@ local function earlier_answer(addition)
 end
 
 -- Returns the crawl in the run that is added to; or nil and the answer of the call. The cases:
---   this shard is in a later run, or the run was closed here since the home shard confirmed it: refused
+--   this shard is in a later run, or the run was closed here (state "f") since the home shard confirmed it: refused
 --   in an earlier run, or none: the run begins here, once the queues of the earlier one are purged
 --   in the same run: continued, also where it was closed before the home shard confirmed it
 local function crawl_for(addition)
   local token = addition.token
   local crawl = crawl_of(token)
-  local order = compare_run(crawl, addition.run, addition.generation)
+  local order = compare_run(crawl, addition.run, addition.generation) -- 1: a later run than the one here, -1: earlier
   if order < 0 or (order == 0 and crawl.state == "f"
     and addition.confirmed <= tonumber(redis.call("HGET", crawl.key, "closed") or 0)) then
     return nil, { "closed" }

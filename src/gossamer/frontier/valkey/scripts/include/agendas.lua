@@ -33,6 +33,7 @@ local function head_of(group, domain)
   local head = heads[domain]
   if head == nil then
     head = redis.call("ZRANGE", agenda_key(group, domain), 0, 1, "WITHSCORES")
+    -- { member, score, second member, its score } becomes { token, priority, second member, until when it rests }.
     if head[1] then
       local score = tonumber(head[2])
       head[1], head[2] = read_member(head[1])

@@ -7,7 +7,8 @@
 
 -- Finishes the run if nothing of it is left, and the crawl never touched another shard. Returns true where nothing is
 -- left on this shard and the caller has to ask the others. The cases, in this order:
---   something is left, or the run has ended already: nothing happens
+--   something is left, or the run has ended already (its state is neither "r", running, nor "b", page budget used up):
+--     nothing happens
 --   the run has to stay idle for a while first: that begins now (`idle_over`: it has been idle for long enough)
 --   the home record is here and names no other shard: the run is finished
 --   else: the run is noted in `idle`, for maintenance if the caller dies; true

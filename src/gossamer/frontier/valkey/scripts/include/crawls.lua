@@ -20,6 +20,8 @@ local function crawl_of(token)
   -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency, idle ms: see codec.py
   local packed = cmsgpack.unpack(row[4])
   local rate = packed[6]
+  -- `state`: "r" running, "f" finished, or a letter of an early end (see end_reasons.lua). A crawl whose `added` equals
+  -- `done` has nothing left to do here.
   crawl = {
     token = token, key = key, run = tonumber(row[1]), generation = row[2], state = row[3],
     app = packed[1], pool = packed[3], lifo = packed[4], max_pages = packed[5], concurrency = packed[7],

@@ -84,7 +84,7 @@ end
 -- fields to set.
 local function begin_next_run(token, home, fresh)
   local fields = {}
-  if not home.state or fresh then
+  if not home.state or fresh then -- a new seen-set: its number is the time, or one more than the last number
     home.generation = math.max(home.generation + 1, math.floor(now))
   end
   home.run = home.run + 1
@@ -103,6 +103,7 @@ local function begin_next_run(token, home, fresh)
   return fields
 end
 
+-- Reads the home record. `state`: running, finished, stopped or expired; false where the shard knows no such crawl.
 local function read_home(token)
   local key = BASE .. "h:" .. token
   local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "version")

@@ -21,6 +21,7 @@ local function wake(pool, at)
   end
 end
 
+-- Wakes the workers of each pool that wait for something later than what was noted.
 local function write_wakes()
   for pool, at in pairs(wake_times) do
     local key = BASE .. "wait:" .. pool
@@ -47,6 +48,7 @@ writers[#writers + 1] = write_wakes
 
 local egresses
 
+-- Returns all egress addresses that were used lately. Read once.
 local function list_egresses()
   egresses = egresses or redis.call("ZRANGE", BASE .. "egresses", 0, -1)
   return egresses

@@ -9,6 +9,7 @@
 local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
 local shares = {} -- by token, then domain
 
+-- Returns a crawl's shares that this script has read, by domain.
 local function shares_of(token)
   local mine = shares[token]
   if not mine then
@@ -37,6 +38,7 @@ local function load_shares(token, domains)
   end
 end
 
+-- Returns a crawl's share on a domain, read where it was not yet. A crawl that is new here has none.
 local function share_of(token, domain)
   local mine = shares_of(token)
   local share = mine[domain]
@@ -53,6 +55,7 @@ end
 -- domain.
 local app_domain_changes = {}
 
+-- Whether a row has a queue of this spider.
 local function has_spider(row, spider)
   for i = FIRST_QUEUE, #row, 3 do
     if row[i] == spider then
@@ -62,6 +65,7 @@ local function has_spider(row, spider)
   return false
 end
 
+-- Counts that the share's crawl has begun (1) or ceased (-1) to have requests of this spider on the domain.
 local function count_app_domain(share, spider, count)
   local crawl = crawl_of(share.token)
   if crawl then
@@ -125,6 +129,7 @@ local function share_count(share, spider, priority)
   return 0
 end
 
+-- Writes the rows that were changed, and deletes those that are empty.
 local function write_shares()
   for token, mine in pairs(shares) do
     local key, rows, empty = BASE .. "d:" .. token, {}, {}

@@ -37,6 +37,8 @@ local function record_of(scope)
   return record
 end
 
+-- Writes the records that were changed. One with requests in flight must not expire; one without hits that matter is
+-- deleted.
 local function write_records()
   local endless, over = {}, {} -- records without a time to live, and those that are not needed any more
   for scope in pairs(changed) do
