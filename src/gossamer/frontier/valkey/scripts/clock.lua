@@ -19,8 +19,9 @@ local clock, clocks = BASE .. "clock", BASE .. "clocks"
 local corrections = tonumber(redis.call("HGET", clock, "corrections") or 0)
 local corrected = 0
 
--- Returns the latest time at which another process agreed with the shard's time.
+-- Returns the latest time at which another process agreed with the shard's time; 0 where there is none.
 local function latest_of_others()
+  -- { process, time, process, time }: the two latest, one of which may be this process.
   local row = redis.call("ZREVRANGE", clocks, 0, 1, "WITHSCORES")
   return tonumber((row[1] == process and row[4] or row[1] ~= process and row[2]) or 0)
 end

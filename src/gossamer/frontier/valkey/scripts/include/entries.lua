@@ -22,7 +22,7 @@ local function names_in(entry)
   return string.sub(entry, 10, 9 + length), 10 + length
 end
 
--- Returns the entry with another tail, which is extended: packed by the client.
+-- Returns the entry with another tail, packed by the client, and with flag 1 (extended).
 local function with_tail(entry, tail)
   local flags = string.byte(entry, 1)
   local _, rest = names_in(entry)

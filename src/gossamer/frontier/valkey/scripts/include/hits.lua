@@ -43,6 +43,8 @@ local function charge(scope, budgets, hits, count)
     record[KEEP] = math.max(record[KEEP], budget.window)
   end
   local size, slot = forget_hits(record), record[KEEP] / SLOTS
+  -- The record has pairs of start time and count. A hit that starts with the last one is counted in its pair; once
+  -- there are SLOTS pairs, so is one that starts in the same slot (a part of the window).
   for index = 1, count do
     local at, last = hits.starts[index], size >= HITS and record[size - 1]
     if last and (last == at

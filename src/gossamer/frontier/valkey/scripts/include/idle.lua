@@ -13,7 +13,7 @@ local function spiders_of(crawl)
     local kind, spider = string.match(row[i], "^([aD]):(.*)$")
     if kind == "a" then
       spiders[#spiders + 1] = spider
-    elseif kind == "D" then
+    elseif kind == "D" then -- "<spider>:<reason>"; what was dropped for other reasons goes to "", which is not read
       expired[string.match(spider, "^(.*):expired$") or ""] = row[i + 1]
     end
   end

@@ -52,6 +52,7 @@ local function split_bucket(crawl)
   local from = index - level
   local stay, move = {}, {}
   for _, fingerprint in ipairs(redis.call("SMEMBERS", bucket_key(crawl, from))) do
+    -- The hash and the bucket as bucket_of finds them once the new bucket is there.
     if math.floor(tonumber(fingerprint) / 4096) % (level * 2) == index then
       move[#move + 1] = fingerprint
     else

@@ -24,7 +24,8 @@ local function agenda_score(priority, at_turn)
   return string.format("%.0f", -priority * TURNS + at_turn)
 end
 
--- Adds entries (oldest first) to their queue: at the back, or in front as if they had never left.
+-- Adds entries (oldest first) to their queue: at the back, or in front as if they had never left. A queue that was
+-- empty joins the agenda, and its domain is placed again if this queue is now the next one there.
 local function enqueue(crawl, spider, domain, priority, entries, in_front)
   local command = "RPUSH"
   if in_front and not crawl.lifo then
@@ -39,10 +40,10 @@ local function enqueue(crawl, spider, domain, priority, entries, in_front)
   change_share(share_of(crawl.token, domain), spider, priority, #entries)
   count_queued(crawl.token, spider, priority, #entries)
   if length > #entries then
-    return
+    return -- the queue was not empty, so it is on the agenda, or set aside
   end
   local group = crawl.pool .. "|" .. spider
-  local _, old, resting = head_of(group, domain)
+  local _, old, resting = head_of(group, domain) -- `old`: the priority of the domain's next queue so far, if any
   change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
   if not old then
     redis.call("ZADD", BASE .. "groups", now, group)

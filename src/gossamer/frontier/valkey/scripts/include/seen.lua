@@ -4,7 +4,8 @@
 -- include crawls
 
 -- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal
--- text of a fingerprint: what a double keeps of it is the same every time.
+-- text of a fingerprint: what a double keeps of it is the same every time, and division by 4096 (2 ^ 12) drops the low
+-- bits, which it does not keep.
 local function bucket_of(fingerprint, buckets)
   local hash = math.floor(tonumber(fingerprint) / 4096)
   local level = 1

@@ -18,6 +18,7 @@ local function end_starving(crawl, domain)
       if not old then
         redis.call("ZADD", BASE .. "groups", now, group)
       end
+      -- Where it was not on the agenda, and is the next queue now, the domain is placed again.
       if change_agenda("ZADD", group, domain, "NX", agenda_score(priority, next_turn()),
         crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
         place_domain(group, domain, old and band_of(old))
