@@ -2,8 +2,10 @@
 
 A section with all its subsections is one chunk if it fits. If it does not, its own text and each of its subsections are
 chunks of their own; a text that is still too long is cut between blocks, then lines, then words. A code block that is
-cut is closed and opened again, and a table that is cut repeats its header. Lengths are characters of the result. Safe
-to change: where long texts are cut.
+cut is closed and opened again, and a table that is cut repeats its header. Lengths are characters of the result.
+
+Safe to change: where long texts are cut, and the numbers below. Fixed: no chunk is longer than the limit, and the
+chunks together have every block, in order.
 """
 
 import re
@@ -17,6 +19,11 @@ _FENCE = re.compile(r"\s*(`{3,})[^`]*$")
 """First or last line of a code block, possibly in a list item. Group 1 is the fence itself."""
 _RULE = re.compile(r"\s*\|(?: --- \|)+$")
 """Line below the header of a table."""
+_REPEATED_PART = 4
+"""A fence or table header is repeated in each piece only if it is shorter than one part in this many of the limit. May
+be changed, above 2: longer ones leave little room for the text."""
+_BETWEEN_BLOCKS = len("\n\n")
+"""Characters between two blocks, as `join_blocks` writes them."""
 
 
 @dataclass(slots=True)
@@ -24,11 +31,16 @@ class _Section:
     """A heading, the blocks up to the next heading, and the sections below it."""
 
     level: int
+    """Level of the heading, from 1; 0: the root, which has none."""
     headings: tuple[str, ...]
+    """The headings above, the outermost first, and its own."""
     blocks: list[Block] = field(default_factory=list)
+    """Its heading, and what follows up to the next one."""
     sections: list["_Section"] = field(default_factory=list)
+    """Its subsections."""
 
     def all_blocks(self) -> list[Block]:
+        """Return its blocks and those of its subsections."""
         found = list(self.blocks)
         for section in self.sections:
             found += section.all_blocks()
@@ -57,6 +69,7 @@ def _outline(blocks: Sequence[Block]) -> _Section:
 
 
 def _chunks(section: _Section, limit: int) -> Iterator[ContentChunk]:
+    """Yield the chunks of a section with all its subsections."""
     whole = join_blocks(section.all_blocks())
     if len(whole) <= limit:
         if whole:
@@ -81,8 +94,8 @@ def _pieces(blocks: Sequence[Block], limit: int) -> Iterator[str]:
     current: list[Block] = []
     length = 0
     for block in blocks:
-        if current and length + 2 + len(block.text) > limit:
-            if len(block.text) > limit and all(one.level for one in current):
+        if current and length + _BETWEEN_BLOCKS + len(block.text) > limit:
+            if len(block.text) > limit and all(before.level for before in current):
                 # A heading stays with the beginning of its text.
                 block = Block(join_blocks([*current, block]))
             else:
@@ -92,7 +105,7 @@ def _pieces(blocks: Sequence[Block], limit: int) -> Iterator[str]:
             *full, rest = _cut(block.text, limit)
             yield from full
             block = Block(rest)
-        length += (2 if current else 0) + len(block.text)
+        length += (_BETWEEN_BLOCKS if current else 0) + len(block.text)
         current.append(block)
     if current:
         yield join_blocks(current)
@@ -112,27 +125,31 @@ class _Cutter:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pieces: list[str] = []
+        """Complete pieces."""
         self._lines: list[str] = []
+        """Lines of the piece that is being collected."""
         self._length = 0
+        """Length of these lines with the line breaks between them."""
         self._opening: list[str] = []
         """Repeated at the beginning of each piece: the fence of code, or the header of a table."""
         self._closing = ""
-        """Added to the end of each piece: the fence of code."""
+        """Added to the end of each piece: the fence of code. Empty: the lines are not code."""
         self._previous = ""
+        """The line before, which is the header if a table begins."""
 
     def add(self, line: str) -> None:
         """Add a line. One that fits into no piece is cut between words."""
-        closing = 1 + len(self._closing) if self._closing else 0
+        closing = len("\n") + len(self._closing) if self._closing else 0  # length of what is added to the piece
         room = self._limit - sum(len(opening) + 1 for opening in self._opening) - closing  # in a fresh piece
         while len(line) > room:
-            left = self._limit - self._length - bool(self._lines) - closing
+            left = self._limit - self._length - bool(self._lines) - closing  # in this piece
             if left < room // 2:
                 self._end_piece()
                 continue
-            at = line.rfind(" ", left // 2, left) + 1 or left
-            self._append(line[:at] if self._closing else line[:at].rstrip())
+            end = line.rfind(" ", left // 2, left) + 1 or left  # behind the last blank that is not too far in front
+            self._append(line[:end] if self._closing else line[:end].rstrip())
             self._end_piece()
-            line = line[at:]
+            line = line[end:]
         if self._length + 1 + len(line) + closing > self._limit and self._lines != self._opening:
             self._end_piece()
         self._append(line)
@@ -144,10 +161,12 @@ class _Cutter:
         return [piece.strip("\n") for piece in self._pieces if piece.strip()] or [""]
 
     def _append(self, line: str) -> None:
+        """Add a line that fits to the piece."""
         self._length += len(line) + (1 if self._lines else 0)
         self._lines.append(line)
 
     def _end_piece(self) -> None:
+        """Complete the piece, and begin the next one."""
         self._pieces.append("\n".join([*self._lines, self._closing] if self._closing else self._lines))
         self._lines = list(self._opening)
         self._length = sum(map(len, self._lines)) + max(0, len(self._lines) - 1)
@@ -157,10 +176,11 @@ class _Cutter:
         fence = _FENCE.fullmatch(line)
         if fence is not None and self._closing and line.strip() == self._closing.strip():
             self._opening, self._closing = [], ""
-        elif fence is not None and not self._closing and 4 * len(line) < self._limit:
+        elif fence is not None and not self._closing and _REPEATED_PART * len(line) < self._limit:
             self._opening, self._closing = [line], line[: fence.start(1)] + fence[1]
         elif not self._closing:
-            if _RULE.fullmatch(line) and 4 * (len(self._previous) + len(line)) < self._limit:
+            header_length = len(self._previous) + len(line)
+            if _RULE.fullmatch(line) and _REPEATED_PART * header_length < self._limit:
                 self._opening = [self._previous, line]
             elif self._opening and not line.lstrip().startswith("|"):
                 self._opening = []

@@ -123,6 +123,8 @@ class HrefMemory:
             self._put(key, href, outcome)
 
     def _put(self, key: _PlaceKey, href: str, outcome: str) -> None:
+        """Remember an href at a place. A place of hrefs that mean the same everywhere is emptied at half of the memory;
+        at all of it, the least recently used places are forgotten, this one last."""
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = _Place()
@@ -150,6 +152,7 @@ class HrefMemory:
         return place.known
 
     def _forget(self) -> None:
+        """Forget the least recently used places until the memory is within its bound."""
         while self.bytes > self._max_bytes:
             least_recently_used = next(iter(self._places))
             self.bytes -= self._places.pop(least_recently_used).bytes

@@ -93,7 +93,7 @@ class PageLinks(Sequence[PageLink]):
 
 
 _SHOWN_LINKS = 5
-"""Links that the `repr` of a page's links shows. Free to change."""
+"""Links that the `repr` of a page's links shows. May be changed freely."""
 
 
 class Page:
@@ -137,6 +137,7 @@ class Page:
 
     @property
     def status_code(self) -> int:
+        """HTTP status of the response."""
         return self.record.status_code
 
     @property
@@ -195,6 +196,7 @@ class Page:
 
     @property
     def _encoding(self) -> str | None:
+        """Python codec of the body; None: unknown."""
         return self.record.encoding or None
 
     def xpath(self, expression: str) -> SelectorList:

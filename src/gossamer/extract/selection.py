@@ -16,9 +16,6 @@ from selectolax.lexbor import LexborNode
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.selectors import compile_css, compile_xpath
 
-_TEXT = "-text"
-"""Tag of text nodes in lexbor."""
-
 
 class Selector:
     """One result of a selector: an element, a text, or the value of an attribute."""
@@ -79,7 +76,7 @@ class Selector:
 
 
 _SHOWN_CHARACTERS = 60
-"""Characters of a result that its `repr` shows. Free to change."""
+"""Characters of a result that its `repr` shows. May be changed freely."""
 
 
 class SelectorList(list[Selector]):

@@ -175,6 +175,8 @@ class _Reader:
         except _Done:
             pass
 
+    # Callbacks of expat. `name`: of an element, with its XML prefix.
+
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         prefix, _, local = name.rpartition(":")
         if local in ("url", "sitemap"):
@@ -203,6 +205,7 @@ class _Reader:
         raise _Done
 
     def _line(self, line: str) -> None:
+        """Take the URL in a line of plain text."""
         # Only absolute URLs: an error page that came instead of a sitemap is not a list of relative ones.
         try:
             if line.strip():

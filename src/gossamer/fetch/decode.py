@@ -87,7 +87,7 @@ def parse_encodings(values: Iterable[str]) -> tuple[str, ...]:
 def _gunzip(data: bytes, limit: int) -> _Layer:
     """Decode gzip, member by member."""
     output = bytearray()
-    view, at = memoryview(data), 0
+    view, at = memoryview(data), 0  # `at`: number of bytes that were decoded
     while True:
         inflater = zlib.decompressobj(wbits=_GZIP_FORMAT)
         # A gzip file is a row of members, each compressed by itself. The input is passed in pieces, because zlib copies

@@ -18,6 +18,7 @@ class Explanation(NamedTuple):
     """Sentence on what a person can do; empty where nothing is to be done."""
 
 
+# The title and the advice of each reason. May be worded freely.
 _EXPLANATIONS = {
     # Kinds of FetchError.
     "fetch": Explanation("The page could not be fetched"),
@@ -75,6 +76,7 @@ _EXPLANATIONS = {
     "bad_url": Explanation("It leads to an invalid URL"),
     "moved": Explanation("It continues under another domain"),
 }
+# Advice by status, for those where something can be done. May be extended.
 _HTTP_ADVICE = {
     401: "The server asks for a login: --header or --cookie can send one.",
     403: "The server refuses these pages to this crawler.",
@@ -85,8 +87,9 @@ _HTTP_ADVICE = {
 
 def explain(reason: str) -> Explanation:
     """Return a reason in words. `http_404` becomes `404 Not Found`."""
-    if reason.startswith("http_") and reason[5:].isdecimal():
-        status = int(reason[5:])
+    code = reason.removeprefix("http_")
+    if code != reason and code.isdecimal():
+        status = int(code)
         return Explanation(f"{status} {status_phrase(status)}".strip(), _HTTP_ADVICE.get(status, ""))
     return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
 

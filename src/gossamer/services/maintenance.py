@@ -303,9 +303,11 @@ class PolicyFile:
             return None if stamp == self._processed else _Content(stamp, stream.read(MAX_YAML_BYTES + 1))
 
     def _report_loaded(self) -> None:
+        """Report that the file is in force, if something else was reported before."""
         self._troubles.end(_POLICY_TROUBLE, f"{self._path} is in force again.")
 
     def _report(self, message: str) -> None:
+        """Report that the file is not in force, unless the same was reported last."""
         if self._troubles.current.get(_POLICY_TROUBLE) != message:
             self._troubles.current.pop(_POLICY_TROUBLE, None)  # another fault follows: it is reported as a new trouble
             self._troubles.begin(_POLICY_TROUBLE, message)

@@ -163,12 +163,12 @@ class ValkeySpiderRegistry:
 
     async def _call(self, *announcement: str) -> None:
         """Announce spiders (a lane, then their names; nothing: none) and read all announcements."""
-        fast, scrapy = (
-            {name.decode() for name in names}
-            for names in await self._commands.call(0, "announce_spiders", _ANNOUNCED_MS, *announcement)
-        )
-        self._announced = {
-            name: frozenset(lane for lane, names in ((Lane.FAST, fast), (Lane.SCRAPY, scrapy)) if name in names)
-            for name in fast | scrapy
-        }
+        # The reply: the spiders of the fast lane, then those of Scrapy's.
+        replies = await self._commands.call(0, "announce_spiders", _ANNOUNCED_MS, *announcement)
+        announced: dict[str, frozenset[Lane]] = {}
+        for lane, names in zip((Lane.FAST, Lane.SCRAPY), replies, strict=True):
+            for name in names:
+                spider = name.decode()
+                announced[spider] = announced.get(spider, frozenset()) | {lane}
+        self._announced = announced
         self._read_at = time.monotonic()

@@ -44,7 +44,8 @@ _CRAWLS_MEASURED = 3
 _BYTES_SEEN, _BYTES_WAITING = 10, 100
 """Estimated memory of a URL that is only remembered, and of one that waits. Only their ratio matters."""
 
-# Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to.
+# Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to. Those of the
+# second line have a reason behind the spider's name.
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
 _COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
 
@@ -95,7 +96,7 @@ async def list_crawls(
             commands, appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
         )
         infos = await crawl_infos(commands, page)
-        found += [one for one in infos if one is not None and state in (None, one.state)]
+        found += [info for info in infos if info is not None and state in (None, info.state)]
         looked_at += len(page)
         if not cursor or len(found) >= limit or looked_at >= _CRAWLS_LOOKED_AT:
             return found, cursor
@@ -108,6 +109,7 @@ async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> li
     """Return state and counters of these crawls, in a few calls for all of them; None for an unknown crawl."""
     homes = await _read_homes(commands, crawls)
     infos = [_info_from_home(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
+    # A crawl has a record of counters on each shard that it touched. `places`: shard, and index of the crawl.
     places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
     rows = await _read_records(commands, KeyPattern.COUNTERS, [(shard, crawls[index].token) for shard, index in places])
     for (_, index), row in zip(places, rows, strict=True):
