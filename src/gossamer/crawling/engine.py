@@ -51,6 +51,8 @@ class CrawlResult:
     outputs: tuple[str, ...]
     interrupted: bool = False
     """True: the command was told to end before the crawl did."""
+    retried: int = 0
+    """Number of requests that had failed before this command, which it fetched again."""
     already_finished: bool = False
     """True: the crawl had ended before this command, which fetched nothing."""
     unwritten: bool = False
@@ -180,21 +182,36 @@ class _Crawling:
         """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
         identity = self.plan.crawl.id
         before = await self.frontier.crawl_info(identity)
-        if before is not None and before.state in (CrawlState.FINISHED, CrawlState.EXPIRED) and not fresh:
-            return await self._already_finished(before)
-        if before is not None and before.state is CrawlState.RUNNING and fresh:
+        state = None if before is None else before.state
+        if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
+            if not fresh and not self._can_retry(before):
+                return await self._already_finished(before)
+        elif state is CrawlState.RUNNING and fresh:
             raise BadInput(
                 f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
                 "--crawl-id."
             )
-        run, added = await self._open(fresh=fresh)
-        if before is not None and before.state is CrawlState.RUNNING:
+        run, added, retried = await self._open(fresh=fresh, may_have_failed=before is not None and not fresh)
+        retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
+        if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
-            self.observer.say(f"Resuming {identity.crawlid}: {done:,} done, {before.total().added - done:,} to do.")
+            to_do = before.total().added - done
+            more = f"; {retrying}" if retried else ""
+            self.observer.say(f"Resuming {identity.crawlid}: {done:,} done, {to_do:,} to do{more}.")
             self._warn_of_absent_spiders(before)
+        elif retried:
+            self.observer.say(f"The crawl {identity.crawlid} is finished; {retrying}.")
         elif not added.added:
             self.observer.say("All given URLs were added before.")
-        return await self._work(run)
+        result = await self._work(run)
+        result.retried = retried
+        return result
+
+    def _can_retry(self, before: CrawlInfo) -> bool:
+        """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
+        most = self.plan.crawl.max_pages
+        is_full = most is not None and before.total().fetched >= most
+        return before.state is CrawlState.FINISHED and before.kept_failed > 0 and not is_full
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
         """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
@@ -241,19 +258,23 @@ class _Crawling:
             note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
             write_note(self.settings.data_dir, note)
 
-    async def _open(self, *, fresh: bool) -> tuple[Run, AddResult]:
-        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds.
+    async def _open(self, *, fresh: bool, may_have_failed: bool) -> tuple[Run, AddResult, int]:
+        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds. Returns
+        the run, the seeds that are new, and the number of failed requests that are queued again.
 
-        Each step may be repeated: seeds that were added before count as duplicates. The note is written last, so that
-        it only names a crawl that exists.
+        Each step may be repeated: seeds that were added before count as duplicates. What failed comes before the seeds:
+        a run that begins with nothing but duplicates would be finished at once. The note is written last, so that it
+        only names a crawl that exists. `may_have_failed`: the crawl exists, and goes on under this command's options.
         """
-        plan = self.plan
+        plan, retried = self.plan, 0
         try:
             run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
             rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
+            if may_have_failed:
+                run, retried = await self.frontier.retry_failed(run, plan.terms)
             added = AddResult()
             for batches in plan.batches(self.frontier.secret):
                 result = await self.frontier.add(run, plan.terms, batches, seeds=True)
@@ -262,7 +283,7 @@ class _Crawling:
             write_note(self.settings.data_dir, self._note(run))
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
-        return run, added
+        return run, added, retried
 
     async def _work(self, run: Run) -> CrawlResult:
         """Fetch until the run is over or the command is interrupted."""

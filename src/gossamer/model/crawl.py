@@ -99,6 +99,9 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """Requested number of requests in flight per domain. None: the default for the rate."""
     idle_seconds: float = 0.0
     """Seconds without any request left after which a run is finished. New requests join the run until then."""
+    keep_failed: bool = False
+    """True: requests that got no answer are kept, so that `Frontier.retry_failed` can repeat them; and the counters and
+    `max_pages` go on from run to run, until a fresh one."""
 
 
 class Run(msgspec.Struct, frozen=True):

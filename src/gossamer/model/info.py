@@ -54,6 +54,10 @@ class CrawlInfo:
     """Number of domains with waiting requests (in queues or for a retry)."""
     seen: int
     """Number of requests that will not be added again."""
+    kept_failed: int = 0
+    """Number of requests that got no answer, and are kept to be retried when the crawl is started again."""
+    forgotten_failed: int = 0
+    """Number of those that are not kept, because there were too many."""
     queued_by_priority: dict[int, int] = field(default_factory=dict)
     spiders: dict[str, SpiderCounts] = field(default_factory=dict)
     expires: dict[str, float] = field(default_factory=dict)

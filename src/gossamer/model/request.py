@@ -167,6 +167,9 @@ class Settlement:
     """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None
     """For `forwarded` and `retry`: new payload of the entry. None keeps the old one."""
+    unanswered: bool = False
+    """For `failed` and `dropped`: no answer came, so another attempt may help. If its crawl wants that, the request is
+    kept, and retried when the crawl is started again."""
     drops: dict[str, int] | None = None
     """Number of dropped links of this page, by reason. They are counted with the settlement, so exactly once."""
     unused: bool = False

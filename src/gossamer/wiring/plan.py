@@ -279,6 +279,7 @@ def make_plan(
             rate=parse_rate(crawl.rate) if crawl.rate else None,
             concurrency=crawl.domain_concurrency,
             idle_seconds=crawl.idle_seconds or 0.0,
+            keep_failed=True,
         ),
         terms=terms,
         seeds=seeds,

@@ -33,7 +33,7 @@ from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.policy.reasons import fetch_error
-from gossamer.policy.retry import Retry, decide, longest_retrying, parse_retry_after
+from gossamer.policy.retry import Retry, decide, is_worth_a_retry, longest_retrying, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.telemetry import logs
@@ -435,14 +435,24 @@ class Fetcher:
         record = page_record(attempt, fetched, decoded, now=time.time(), failure=reason, exception=detail)
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(attempt.wires))
-        return FinishedLease(Settlement(attempt.lease, outcome, reason), [output], size=output_size(output))
+        settlement = Settlement(attempt.lease, outcome, reason, unanswered=_is_unanswered(outcome, reason, fetched))
+        return FinishedLease(settlement, [output], size=output_size(output))
 
     def _fail_unstarted(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
         """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
         log.error("%s %s: %s", logs.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason, lease.url)
         output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail))
-        return FinishedLease(Settlement(lease, Outcome.FAILED, reason), [output], size=PAGE_OVERHEAD_BYTES)
+        settlement = Settlement(lease, Outcome.FAILED, reason, unanswered=True)
+        return FinishedLease(settlement, [output], size=PAGE_OVERHEAD_BYTES)
+
+
+def _is_unanswered(outcome: Outcome, reason: str, fetched: FetchResponse | None) -> bool:
+    """Return whether a person who starts the crawl again expects another attempt: no response came, or one that is
+    worth a retry. What was dropped is a decision, except that a host may have got another address."""
+    if outcome is Outcome.DROPPED:
+        return reason == DropReason.BLOCKED_ADDRESS
+    return fetched is None or is_worth_a_retry(fetched.status)
 
 
 def _fingerprint(attempt: Attempt, url: str) -> int:

@@ -302,6 +302,7 @@ class PageReader:
             page.record.success, page.record.reason = False, "spider_error"
             page.record.exception = record_text(error, home_of(spider))[:EXCEPTION_CHARACTERS]
             finished.settlement.outcome, finished.settlement.reason = Outcome.FAILED, "spider_error"
+            finished.settlement.unanswered = True  # a corrected spider may read the page
             return False
         self._tally.items += len(items)
         finished.outputs = [*finished.outputs, *items]

@@ -56,6 +56,8 @@ class RequestEvent(StrEnum):
     """The time of its submission, or of its spider's part of the crawl, is over."""
     EXHAUST = "exhaust"
     """The page budget of its crawl, or of its crawl on its domain, is used up."""
+    REVIVE = "revive"
+    """A person starts its crawl again: what got no answer is fetched once more."""
 
 
 TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
@@ -79,13 +81,15 @@ TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (RequestStatus.LEASED, RequestEvent.SUSPECT): RequestStatus.LATER,
     (RequestStatus.LEASED, RequestEvent.STOP): RequestStatus.DROPPED,
     (RequestStatus.LEASED, RequestEvent.EXPIRE): RequestStatus.DROPPED,
+    (RequestStatus.FAILED, RequestEvent.REVIVE): RequestStatus.QUEUED,
+    (RequestStatus.DROPPED, RequestEvent.REVIVE): RequestStatus.QUEUED,
 }
-"""Status after each step. A step that is not in the table cannot happen. The last two: the request comes back from its
-worker, and finds that its crawl, or its spider's part, has ended. It cannot find the page budget used up, because it
-holds a page of it."""
+"""Status after each step. A step that is not in the table cannot happen. LEASED by STOP or EXPIRE: the request comes
+back from its worker, and finds that its crawl, or its spider's part, has ended. It cannot find the page budget used up,
+because it holds a page of it."""
 
 FINAL = frozenset({RequestStatus.FETCHED, RequestStatus.FAILED, RequestStatus.DROPPED})
-"""Statuses that a request keeps for ever: no step in TRANSITIONS leads out of them."""
+"""Statuses of a request that has ended. Only REVIVE leads out of them."""
 
 
 def advance(status: RequestStatus, event: RequestEvent) -> RequestStatus:

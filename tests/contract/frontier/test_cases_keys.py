@@ -47,7 +47,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await frontier.set_domain_policy("d1.test", DomainPolicy(blacklisted=True))
     await frontier.set_domain_policy(None, DomainPolicy(hits=3))
     crawls = {
-        "plain": a_crawl("plain"),
+        "plain": a_crawl("plain", keep_failed=True),
         "few": a_crawl("few", max_pages=2),
         "slow": a_crawl("slow", rate=Rate(1, 60.0), order=Order.LIFO),
         "own": a_crawl("own", pool="own"),
@@ -79,7 +79,8 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
                 await seat.request_redirect(
                     lease, fingerprint=fingerprint("link", f"https://x.test/{number}"), payload=b"chain"
                 )
-            await seat.settle([Settlement(lease, endings[number % 4], "why", 3.0) for lease in leases[1:]])
+            await seat.settle([Settlement(lease, endings[number % 4], "why", 3.0) for lease in leases[2:]])
+            await seat.settle([Settlement(lease, Outcome.FAILED, "dns", unanswered=True) for lease in leases[1:2]])
         await frontier.maintain()
         await look()
     stage.connections[0].countdown = 1  # some shards do not hear of it
@@ -103,6 +104,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
         "c",
         "call",
         "d",
+        "failed",
         "h",
         "stopping",
         "l",

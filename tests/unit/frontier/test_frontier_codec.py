@@ -12,7 +12,9 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.queries import decode_share
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 
-CRAWL = Crawl(id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4)
+CRAWL = Crawl(
+    id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4, keep_failed=True
+)
 ROW = [b"1", CRAWL.id.token.encode(), b"1", b"link", b"a.test", b"0"]
 
 

@@ -20,7 +20,13 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
 from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.queries import name_largest_crawl
-from gossamer.frontier.valkey.runs import call_after_purge, carry_out_stop, postpone_if_unavailable, try_finish
+from gossamer.frontier.valkey.runs import (
+    call_after_purge,
+    carry_out_stop,
+    postpone_if_unavailable,
+    read_home,
+    try_finish,
+)
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.cache import BoundedCache
@@ -28,6 +34,8 @@ from gossamer.policy.cache import BoundedCache
 URLS_A_CALL = 1280
 """URLs that one call adds, which takes the server a few milliseconds. May be tuned: more make the call longer, and the
 shard executes no other call meanwhile."""
+_RETRIES_A_CALL = 1000
+"""Failed requests that one call queues again. May be tuned like URLS_A_CALL."""
 _CACHED_RUNS = 10_000
 _CACHED_TERMS_BYTES = 2 * 1024 * 1024
 """Bounds of the caches of runs and packed terms. May be changed freely: smaller ones take less memory, and ask or pack
@@ -250,6 +258,58 @@ class RequestAdder:
             if record_added(result, reply, call.group):
                 with postpone_if_unavailable():
                     await try_finish(self._commands, run.crawl.id.token, retention_ms=self._retention_ms)
+
+    # --- retrying -----------------------------------------------------------------------------------------------------
+
+    async def retry_failed(self, run: Run, terms: Terms) -> tuple[Run, int]:
+        home = await read_home(self._commands, run.crawl.id.token)
+        shards = home.shards if home else []
+        run, version = await self._open(run.crawl, touch=shards)
+        waiting, total = shards, 0
+        while waiting:
+            replies = await gather_all(self._retry_on_shard(run, version, terms, shard) for shard in waiting)
+            total += sum(count for count, _ in replies)
+            waiting = [shard for shard, (_, is_closed) in zip(waiting, replies, strict=True) if is_closed]
+            if waiting:  # the run is being finished, or is over: then the next one begins on all shards
+                before = run
+                run, version = await self._open(run.crawl, touch=shards)
+                waiting = waiting if run.number == before.number else shards
+        return run, total
+
+    async def _retry_on_shard(self, run: Run, version: int, terms: Terms, shard: int) -> tuple[int, bool]:
+        """Retry what a shard has kept up to now. Returns the number of requests, and whether the shard has closed the
+        run: then the home shard has to confirm it."""
+        token = run.crawl.id.token
+        arguments: list[Argument] = [
+            token,
+            run.number,
+            run.generation,
+            int(self._commands.count == 1),
+            codec.pack_crawl(run.crawl),
+            self.pack_terms(terms).blob,
+            version,
+            self._ended.get((token, run.generation, run.number), ""),
+            _RETRIES_A_CALL,
+        ]
+        total, kept_at_first = 0, -1
+        while kept_at_first < 0 or total < kept_at_first:  # what fails again meanwhile waits for the next start
+            reply = await call_after_purge(
+                self._commands,
+                shard,
+                lambda: self._commands.call_confirmed(shard, "retry_failed", *arguments),
+                blocked=b"purging",
+            )
+            if reply[0] == b"closed":
+                return total, True
+            _, count, left = reply
+            if kept_at_first < 0:
+                kept_at_first = count + left
+            total += count
+            if not count:
+                break
+        return total, False
+
+    # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call(
         self, run: Run, terms: Terms, shard: int, call: _AddCall, version: int, *, last: bool, seeds: bool

@@ -49,6 +49,7 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
     rate: tuple[int, float, bool] | None
     concurrency: int | None
     idle_ms: int = 0
+    keep_failed: bool = False
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -110,9 +111,11 @@ def pack_crawl(crawl: Crawl) -> bytes:
     rate = (crawl.rate.hits, crawl.rate.window_seconds, crawl.rate.moderated) if crawl.rate else None
     lifo = crawl.order is Order.LIFO
     idle_ms = round(crawl.idle_seconds * 1000)
-    return _pack(
-        _CrawlRow(crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency, idle_ms)
-    )
+    row = _CrawlRow(
+        crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency, idle_ms,
+        crawl.keep_failed,
+    )  # fmt: skip
+    return _pack(row)
 
 
 def unpack_crawl(blob: bytes) -> Crawl:
@@ -127,6 +130,7 @@ def unpack_crawl(blob: bytes) -> Crawl:
         rate=Rate(*row.rate) if row.rate else None,
         concurrency=row.concurrency,
         idle_seconds=row.idle_ms / 1000,
+        keep_failed=row.keep_failed,
     )
 
 

@@ -46,8 +46,8 @@ class KeyPattern(StrEnum):
     - id: random id of the shard
     """
     NUMBERS = "n"
-    """Hash: the last number of a lease, the last turn, whether any crawl ever requested a rate, and how many events
-    were given up. Kept for ever (a few fields)."""
+    """Hash: the last number of a lease, the last turn, the last number of a call that retries, whether any crawl ever
+    requested a rate, and how many events were given up. Kept for ever (a few fields)."""
     CLOCK = "clock"
     """Hash. Exists only once the server's clock was set. Kept for ever (three fields). Fields:
     - offset: shard's time minus the server's clock, ms
@@ -87,6 +87,7 @@ class KeyPattern(StrEnum):
     - alone: set when no other shard has a share in the page budget
     - n, b: numbers of fingerprints and of buckets of the seen-set; s: the only fingerprint
     - doms: number of domains
+    - k, K: number and bytes of the requests in FAILED; v: number of those that failed when it was full
     - counters of a spider, by the letter before the colon: a added, q queued, l later, h leased, f fetched, F failed by
       reason, D dropped by reason, L links dropped by reason, p queued by priority
     """
@@ -97,6 +98,10 @@ class KeyPattern(StrEnum):
     """Hash: domain -> pages and queues of the crawl there. Rows are deleted when empty, the hash with the crawl."""
     STARVED = "z:{token}"
     """Set: domains whose queues wait for a page of the budget. Deleted when empty, or with the crawl."""
+    FAILED = "failed:{token}"
+    """List: requests that got no answer, each with the counter that counts it, to be retried by the next start of the
+    crawl; only of crawls that ask for it. Deleted when empty, with the crawl, and after a fresh run began; expires 30
+    days after the last addition."""
     SEEN = "s:{token}:{generation}:{bucket}"
     """Set of integers: a bucket of fingerprints; a single one is a field of COUNTERS. Deleted with the crawl, or after
     a fresh run began."""

@@ -322,7 +322,9 @@ class ValkeyLeaseholder:
         for s in settlements:
             tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
             drops = s.drops or {}
-            delay_ms = -1 if s.unused else s.delay_seconds * 1000
+            delay_ms = s.delay_seconds * 1000
+            if s.unused or s.unanswered:  # of requests that have ended: flags instead of a delay
+                delay_ms = (-2 if s.unanswered else -1) if s.unused else 1
             rows += (s.lease.id, s.outcome.value, s.reason, delay_ms, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)

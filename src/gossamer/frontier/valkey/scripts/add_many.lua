@@ -10,8 +10,8 @@
 --       and those, as in `add`
 -- Returns for each what `add` does; a submission that is "closed" or "purging" has changed nothing
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, groups, h:{token}, idle,
---         idle-until, n, off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
+--         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},
+--         idle, idle-until, n, off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
 --         wait:{pool}, x:{domain}, z:{token}

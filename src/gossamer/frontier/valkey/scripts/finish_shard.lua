@@ -22,8 +22,8 @@
 --       shards
 -- Returns { } while there is work, else { this server's time, epoch ms; then for each spider that had requests here its
 --         name and how many of them were dropped as expired }
--- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, idle-until, n, old, opened, purge,
---         t:{token}, z:{token}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, failed:{token}, idle-until, n, old,
+--         opened, purge, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- include shard

@@ -10,12 +10,12 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
---       delay ms (-1: failed or dropped without being sent), new tail or "", number of drop counts, and for each of
---       those: reason, count
+--       delay ms (of failed and dropped: -1 was not sent; 1 is kept for retry_failed.lua; -2 both; else 0), new tail or
+--       "", number of drop counts, and for each of those: reason, count
 -- Returns { "stale" } where the worker is not registered, or
 --         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         clock, d:{token}, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle, idle-until,
+--         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle, idle-until,
 --         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
@@ -39,6 +39,7 @@
 -- include queue_later
 -- include drop_waiting
 -- include check_finished
+-- include failures
 local RETRY_PENALTY = 10 -- a retry has so much less priority
 -- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
 -- those of resting queues (RESTING in agendas.lua).
@@ -133,7 +134,11 @@ local function settle(lease, at)
     return
   end
   if outcome == "failed" or outcome == "dropped" then
-    count_done(crawl, (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason, 1)
+    local field = (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason
+    count_done(crawl, field, 1)
+    if delay == 1 or delay == -2 then
+      keep_failed(crawl, field, { priority, spider, domain, entry })
+    end
     if unused then -- its domain may be due sooner
       update_domain(crawl.pool .. "|" .. spider, domain)
     end

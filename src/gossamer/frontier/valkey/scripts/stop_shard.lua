@@ -18,8 +18,9 @@
 -- Returns { requests purged for that stop so far, by any client that told this shard of it, the same for this end by
 --         any stop, token if the crawl is idle on this shard },
 --         or { -1 } when the queues of an earlier run have to be purged first
--- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries, h:{token},
---         idle, idle-until, n, old, opened, purge, running:{spider}|{appid}, running:|{appid}, t:{token}, z:{token}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, event, events, expiries,
+--         failed:{token}, h:{token}, idle, idle-until, n, old, opened, purge, running:{spider}|{appid},
+--         running:|{appid}, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- transition: queued -> dropped on expire

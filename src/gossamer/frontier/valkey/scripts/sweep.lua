@@ -10,10 +10,10 @@
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses,
---         ending, event, events, expiries, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old,
---         opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
---         stopping, t:{token}, z:{token}
+--         ending, event, events, expiries, failed:{token}, groups, h:{token}, idle, idle-until, later,
+--         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, running:{spider}|{appid}, running:|{appid},
+--         s:{token}:{generation}:{bucket}, starving, stop-markers, stopping, t:{token}, z:{token}
 -- include shard
 -- include end_reasons
 -- include places
@@ -85,7 +85,8 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "ending", "-inf", now
     redis.call("HSET", key, "b", left)
   end
   if left == 0 then
-    redis.call("UNLINK", key, BASE .. "t:" .. token, BASE .. "d:" .. token, BASE .. "z:" .. token)
+    redis.call("UNLINK", key, BASE .. "t:" .. token, BASE .. "d:" .. token, BASE .. "z:" .. token,
+      BASE .. "failed:" .. token)
     redis.call("ZREM", BASE .. "ending", token)
     redis.call("ZREM", BASE .. "idle", token)
     redis.call("ZREM", BASE .. "idle-until", token)

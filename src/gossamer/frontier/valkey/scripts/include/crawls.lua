@@ -17,7 +17,8 @@ local function crawl_of(token)
     crawls[token] = false
     return false
   end
-  -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency, idle ms: see codec.py
+  -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency, idle ms, keep failed:
+  -- see codec.py
   local packed = cmsgpack.unpack(row[4])
   local rate = packed[6]
   -- `state`: "r" running, "f" finished, or a letter of an early end (see end_reasons.lua). A crawl whose `added` equals
@@ -26,6 +27,7 @@ local function crawl_of(token)
     token = token, key = key, run = tonumber(row[1]), generation = row[2], state = row[3],
     app = packed[1], pool = packed[3], lifo = packed[4], max_pages = packed[5], concurrency = packed[7],
     idle_ms = packed[8] or 0,
+    keeps_failed = packed[9], -- requests that fail without an answer are kept, to be retried
     requested_rate = rate and { rate[1], rate[2] * 1000, rate[3] }, -- hits, window in ms, moderated
     -- Fingerprints in the seen-set, and its buckets.
     seen = tonumber(row[5] or 0), buckets = tonumber(row[6] or 1),

@@ -1,0 +1,29 @@
+-- Failed requests that a crawl keeps, because they got no answer: the same command retries them. They are a list,
+-- failed:{token}, oldest first. (Token: 16 characters that stand for a crawl.)
+-- May be changed: MOST_BYTES and LIFE. Larger ones keep more of a crawl with very many failures, in the server's memory.
+-- Must hold: a row of the list is { counter, priority, spider, domain, entry }, which retry_failed.lua reads; counter is
+-- the one that counts the request as failed. The counters k, K and v change together with the list.
+-- include counters
+
+local MOST_BYTES = 33554432 -- of a crawl on this shard: about 200,000 requests
+local LIFE = 2592000000 -- ms (30 days). The list goes with its crawl; this is for one that an older version removes.
+
+-- Keeps a request that failed, if its crawl wants that. `counter`: the field of c:{token} that counts it. `request`:
+-- { priority, spider, domain, entry }.
+local function keep_failed(crawl, counter, request)
+  if not crawl.keeps_failed then
+    return
+  end
+  local row = cmsgpack.pack(counter, unpack(request))
+  local key = BASE .. "failed:" .. crawl.token
+  local pending = crawl_changes[crawl.token]
+  local kept = tonumber(redis.call("HGET", crawl.key, "K") or 0) + (pending and pending.K or 0)
+  if kept + #row > MOST_BYTES then
+    count_crawl(crawl.token, "v", 1)
+    return
+  end
+  redis.call("RPUSH", key, row)
+  redis.call("PEXPIRE", key, LIFE)
+  count_crawl(crawl.token, "k", 1)
+  count_crawl(crawl.token, "K", #row)
+end

@@ -1,0 +1,84 @@
+#!lua
+-- Queue again what a crawl kept because it failed without an answer, and let all of its requests here have the terms
+-- (the options) of the caller, so that a corrected option takes effect. In the run that the caller opened; where this
+-- shard is in an earlier one, the run begins here. (Run: one life of a crawl, from its first request to its end.
+-- Generation: number of the set of URLs that it has seen, which later runs continue.)
+-- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
+-- Must hold: a request leaves the list and enters its queue in one call, or a kill would lose it; and it counts as done
+-- no longer, or the run would be finished before it is fetched.
+-- KEYS  1 prefix of the shard's keys
+-- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
+--       6 single: 1 where there is one shard  7 crawl (msgpack)  8 limits (msgpack) and terms (opaque)
+--       9 version at which the home shard confirmed the run just now, else 0
+--       10 spiders whose part has ended: "slink,eother"  11 most requests
+-- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
+--         { "purging" } when the queues of an earlier run have to be purged first, or
+--         { "ok", requests queued again, requests that are left in the list }
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
+--         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},
+--         idle, idle-until, n, off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
+--         wait:{pool}, x:{domain}, z:{token}
+-- transition: failed -> queued on revive
+-- transition: dropped -> queued on revive
+-- transition: queued -> dropped on stop
+-- transition: later -> dropped on stop
+-- include shard
+-- include add_urls
+-- include entries
+local token, packed_terms = ARGV[3], ARGV[8]
+local crawl, refusal = crawl_for({
+  token = token, run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],
+  confirmed = tonumber(ARGV[9]), stopped = ARGV[10],
+})
+if not crawl then
+  return refusal
+end
+
+-- Stores these terms under every number that requests of the crawl carry. Digests keep their numbers, so that links
+-- from pages which were leased before get the new terms, too.
+local function replace_terms()
+  local key = BASE .. "t:" .. token
+  if crawl.first_terms and crawl.first_terms ~= packed_terms then
+    redis.call("HSET", crawl.key, "t", packed_terms)
+  end
+  local row = redis.call("HGETALL", key)
+  for i = 1, #row, 2 do
+    if string.sub(row[i], 1, 1) ~= "d" and row[i + 1] ~= packed_terms then
+      redis.call("HSET", key, row[i], packed_terms)
+    end
+  end
+end
+
+-- Returns the entry as a new request: without attempts, without the names of workers that died with it, and with
+-- another identity (8 bytes), or a reader of the records would take the new one for a repetition. What follows the
+-- header: the URL, or of an extended entry the identity, the length of the URL, the URL and what the client packed.
+local function as_new(entry, salt)
+  local _, at = names_in(entry)
+  local rest = string.sub(entry, at)
+  if string.byte(entry, 1) % 2 == 1 then
+    rest = string.sub(rest, 9)
+  else
+    rest = string.char(math.floor(#rest / 256), #rest % 256) .. rest
+  end
+  local identity = string.gsub(string.sub(redis.sha1hex(salt .. entry), 1, 16), "..", function(hex)
+    return string.char(tonumber(hex, 16))
+  end)
+  return string.char(1, 0) .. string.sub(entry, 3, 7) .. identity .. rest
+end
+
+replace_terms()
+local key = BASE .. "failed:" .. token
+local salt = redis.call("HINCRBY", BASE .. "n", "retries", 1) .. "|"
+local rows = redis.call("LPOP", key, ARGV[11]) or {}
+for _, row in ipairs(rows) do
+  local counter, priority, spider, domain, entry = cmsgpack.unpack(row)
+  count_crawl(token, "k", -1)
+  count_crawl(token, "K", -#row)
+  count_done(crawl, counter, -1)
+  enqueue(crawl, spider, domain, priority, { as_new(entry, salt) }, false)
+end
+local left = redis.call("LLEN", key)
+write_all()
+return { "ok", #rows, left }
