@@ -6,6 +6,7 @@ loaded.
 """
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,12 +15,17 @@ from typing import NoReturn
 from gossamer.cli import terminal
 from gossamer.wiring import WORKER_PROCESS
 
+_COLLECT_AFTER = 50_000
+"""Number of new objects after which Python looks for cycles of unused ones. Tuning only: at Python's default, loading a
+command's modules takes a tenth more CPU time, for cycles that there are not."""
+
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     if sys.argv[1:] != [WORKER_PROCESS]:  # a worker process is stopped by its parent, which gets the signals
         terminal.watch_signals()
     terminal.replace_closed_streams()
+    gc.set_threshold(_COLLECT_AFTER)
     _exit_at_once(run(sys.argv[1:]))
 
 

@@ -15,7 +15,7 @@ import logging
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -27,12 +27,12 @@ from gossamer.errors import BusError, FrontierError, FrontierUnavailable, Reques
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
-from gossamer.valkey.client import Script, load_scripts
+from gossamer.valkey.client import Scripts
 from gossamer.valkey.connection import retrying
 
 log = logging.getLogger("gossamer.api")
 
-_SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.api") / "scripts")
+_SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 _MAX_PENDING = 1000
 """Most requests that one process answers at the same time. A late one counts twice: it has two tasks. Tuning only: more

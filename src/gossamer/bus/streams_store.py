@@ -8,17 +8,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gossamer.bus.base import Message
 from gossamer.errors import BusError, BusFull, BusUnavailable, FrontierError, FrontierFull, FrontierUnavailable
-from gossamer.valkey.client import Script, load_scripts
+from gossamer.valkey.client import Scripts
 from gossamer.valkey.shards import Shards
 
 T = TypeVar("T")
 
-SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.bus") / "scripts")
+SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 _UNUSED_TOPIC_MS = 30 * 86400 * 1000
 """Lifetime of the name of an unused topic, and of an empty topic of requests with its groups. May be changed, with the

@@ -1,13 +1,12 @@
 """Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
 
 `__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library and
-`gossamer.errors`; a module that loads slowly, such as a package for the terminal or the network, must not be added.
+`gossamer.errors`; a module that loads slowly, such as asyncio or a package for the terminal, must not be added.
 
 Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
 on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
 """
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -127,12 +126,16 @@ class Interruption:
 
     def __enter__(self) -> Self:
         global _listener
+        import asyncio  # late: `gossamer --help` does without it
+
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         _listener = self._on_signal
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        import asyncio
+
         self._has_exited = True
         if self.was_interrupted and isinstance(error, asyncio.CancelledError):
             raise Interrupted(self.message_before_work) from None

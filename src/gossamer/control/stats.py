@@ -9,16 +9,16 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
 from gossamer.telemetry.tally import Tally
-from gossamer.valkey.client import Script, load_scripts
+from gossamer.valkey.client import Scripts
 from gossamer.valkey.shards import Shards
 
-_SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.control") / "scripts")
+_SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 
 class Window(NamedTuple):

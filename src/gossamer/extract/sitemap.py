@@ -9,7 +9,6 @@ import codecs
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from xml.parsers import expat
 
 from gossamer.errors import BadUrl
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, join
@@ -129,6 +128,8 @@ class _Reader:
     def read_xml(self, first: bytes, pieces: Iterator[bytes]) -> None:
         """Read XML. Stops at the first fault, at a limit, and at an entity declaration, because a few nested entities
         may stand for gigabytes."""
+        from xml.parsers import expat  # late: few crawls read sitemaps
+
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = self._start

@@ -39,7 +39,7 @@ added; requests that name it are then refused. None may be removed."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # header name or method: RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")  # header value: visible characters, blanks, everything beyond ASCII
 _TARGET = re.compile(r"[!-~]*")  # path and query: visible ASCII
-_AUTHORITY = re.compile(r"[^\x00- #/<>?@\\^|\x7f-\U0010ffff]+")  # host and port: WHATWG URL, forbidden host code points
+_AUTHORITY = re.compile(r'[!"$-.0-;=A-Z\[\]_-{}~]+')  # host and port: WHATWG URL, without forbidden host code points
 
 _PORTS = {"http": 80, "https": 443}
 """Ports of URLs that name none: fixed."""

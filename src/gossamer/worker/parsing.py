@@ -12,7 +12,6 @@ import dataclasses
 import inspect
 import os
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -33,7 +32,7 @@ from gossamer.worker.spider import Spider
 
 _FOREIGN = tuple(
     os.path.join(os.path.realpath(folder), "")
-    for folder in (sysconfig.get_path("stdlib"), os.path.dirname(gossamer.__file__))
+    for folder in (os.path.dirname(os.__file__), os.path.dirname(gossamer.__file__))
 )
 """Folders whose files are never the user's own, even below the spider's folder."""
 _MAX_FRAMES = 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gossamer
-from gossamer.valkey.client import Script, load_scripts
+from gossamer.valkey.client import Script, Scripts
 from tests.unit.valkey.lua_names import undeclared
 
 
@@ -20,13 +20,13 @@ def write(folder: Path, command: str, **includes: str) -> Path:
 
 
 def test_included_once_each_where_first_named(tmp_path: Path) -> None:
-    scripts = load_scripts(write(tmp_path, "-- include b\n-- include c\na\n", b="-- include c\nb\n", c="c\n"))
-    assert list(scripts) == ["a"]
+    scripts = Scripts(write(tmp_path, "-- include b\n-- include c\na\n", b="-- include c\nb\n", c="c\n"))
+    assert scripts.names() == ["a"]
     assert scripts["a"].source == "c\nb\na\n"
 
 
 def test_comments_and_empty_lines_are_left_out(tmp_path: Path) -> None:
-    scripts = load_scripts(write(tmp_path, "#!lua\n-- what it does\n\nlocal a = 1 -- one\n  -- why\nreturn a\n"))
+    scripts = Scripts(write(tmp_path, "#!lua\n-- what it does\n\nlocal a = 1 -- one\n  -- why\nreturn a\n"))
     assert scripts["a"].source == "#!lua\nlocal a = 1 -- one\nreturn a\n"
 
 
@@ -35,23 +35,23 @@ def test_the_name_is_the_servers_own(tmp_path: Path) -> None:
 
 
 def test_a_shebang_stays_first(tmp_path: Path) -> None:
-    scripts = load_scripts(write(tmp_path, "#!lua flags=allow-oom\n-- include b\n", b="b\n"))
+    scripts = Scripts(write(tmp_path, "#!lua flags=allow-oom\n-- include b\n", b="b\n"))
     assert scripts["a"].source.startswith("#!lua flags=allow-oom\nb")
 
 
 def test_a_missing_include_names_both(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="script a includes gone, which does not exist"):
-        load_scripts(write(tmp_path, "-- include gone\n"))
+        Scripts(write(tmp_path, "-- include gone\n"))["a"]
 
 
 def test_a_circle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="include each other: a -> b -> c -> b"):
-        load_scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))
+        Scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))["a"]
 
 
 PACKAGE = Path(gossamer.__file__).parent
 FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.lua") if path.parent.name != "include"})
-SCRIPTS = [script for folder in FOLDERS for script in load_scripts(folder).values()]
+SCRIPTS = [scripts[name] for scripts in map(Scripts, FOLDERS) for name in scripts.names()]
 
 
 def test_all_folders_with_scripts_are_found() -> None:
@@ -77,4 +77,4 @@ def test_a_name_that_is_declared_nowhere_is_found() -> None:
 def test_every_script_is_called() -> None:
     for folder in FOLDERS:
         python = "".join(path.read_text() for path in folder.parent.glob("*.py"))
-        assert [name for name in load_scripts(folder) if f'"{name}"' not in python] == []
+        assert [name for name in Scripts(folder).names() if f'"{name}"' not in python] == []

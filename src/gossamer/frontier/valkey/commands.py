@@ -14,16 +14,16 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from gossamer.frontier.valkey.keys import ShardKeys
 from gossamer.policy.timing import ServerClock
 from gossamer.telemetry import logs
-from gossamer.valkey.client import Script, load_scripts
+from gossamer.valkey.client import Scripts
 from gossamer.valkey.shards import Shards
 
-SCRIPTS: dict[str, Script] = load_scripts(resources.files("gossamer.frontier.valkey") / "scripts", undeclared_keys=True)
+SCRIPTS = Scripts(Path(__file__).with_name("scripts"), undeclared_keys=True)
 
 Argument = bytes | str | int | float
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
@@ -19,12 +19,12 @@ from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadSetting
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import load_scripts
+from gossamer.valkey.client import Scripts
 from gossamer.valkey.shards import Shards
 
 log = logging.getLogger(__name__)
 
-SCRIPTS = load_scripts(files("gossamer.scrapy.redis") / "scripts")
+SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 """This package's Lua scripts by file name."""
 
 # Parameters of redis-py that REDIS_PARAMS may have. Any other is refused.
