@@ -83,7 +83,8 @@ async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
 
     Maintenance is periodic: what one round could not do, because a server was away or slow for a moment, the next does.
     Its first rounds are of the present, as in a cluster that goes on: a server that took over may have forgotten that
-    the run had ended there, and learns it from the home shard, which keeps the run for its retention.
+    the run had ended there, and learns it from the home shard, which keeps the run for its retention. Where the home
+    shard has forgotten it, the run ends one more retention later.
     """
     frontier = await ValkeyFrontier.connect(address, prefix=prefix)
     try:
@@ -91,7 +92,8 @@ async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
             await retrying(frontier.maintain, timeout_seconds=_AWAY_SECONDS)
     finally:
         await frontier.close()
-    frontier = await ValkeyFrontier.connect(address, prefix=prefix, clock=lambda: time.time() + _LONG)
+    ahead = _LONG
+    frontier = await ValkeyFrontier.connect(address, prefix=prefix, clock=lambda: time.time() + ahead)
     deadline = time.monotonic() + _MAINTAINED_SECONDS
     try:
         while True:
@@ -99,6 +101,7 @@ async def left_behind(address: str, *, prefix: str = "gossamer") -> list[str]:
             stays = await _endless(frontier, prefix)
             if not stays or time.monotonic() > deadline:
                 return stays
+            ahead += _LONG
     finally:
         await frontier.close()
 

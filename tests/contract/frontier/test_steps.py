@@ -145,8 +145,23 @@ async def runs_that_were_given_up(steps: Steps) -> None:
     await steps.frontier.maintain()
 
 
+async def runs_that_were_forgotten(steps: Steps) -> None:
+    run = await steps.add("link", "queued", "later", max_pages=1)
+    await steps.settle(run, Outcome.RETRY, "later")
+    holder, _ = await steps.lease(run)  # and the worker is silent
+    await steps.forget_home(run)
+    other = await steps.frontier.open_leaseholder(pool=run.crawl.pool, spiders=["queued"])
+    assert await other.lease(limit=5) == []  # it waits for a page of the budget
+    for seconds in (0, 86400 + 5):
+        steps.clock.now += seconds
+        await steps.frontier.maintain(declare_dead=False)
+    await holder.close()
+    await other.close()
+
+
 SCENARIOS = (
     outcomes, requests_that_are_due_again, limits, page_budgets, ends, deaths, runs_that_were_given_up,
+    runs_that_were_forgotten,
 )  # fmt: skip
 
 

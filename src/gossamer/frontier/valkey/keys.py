@@ -198,6 +198,10 @@ class KeyPattern(StrEnum):
     STARVING = "starving"
     """Set: crawls with queues that wait for a page of the crawl's budget. Rows are deleted when no queue of the crawl
     waits."""
+    FORGOTTEN = "forgotten"
+    """Hash: crawl that its home shard seems to have forgotten -> since when it has been at rest on all shards, and how
+    many requests were added and done here by then. Rows are deleted when the home shard knows the crawl, when there is
+    something to do again, or after the retention, when the crawl's run ends here."""
     ENDING = "ending"
     """Sorted set: crawls by when their keys are to be deleted. Rows are deleted then."""
     STOP_MARKERS = "stop-markers"

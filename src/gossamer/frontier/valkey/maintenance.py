@@ -20,6 +20,7 @@ from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.frontier.valkey.policies import apply_default_policy
 from gossamer.frontier.valkey.runs import (
     carry_out_stop,
+    end_if_forgotten,
     finish_idle,
     postpone_if_unavailable,
     purge_queues,
@@ -125,25 +126,30 @@ class ShardMaintenance:
         """Resume the operations that a process began and did not complete (`pending`: reply of the script
         `pending_work`)."""
         commands, retention_ms = self._commands, self._retention_ms
-        # The first four are tokens of crawls; the last two are 1 when there is something to do.
-        stopping, idle, opened, starving, purging, applying_policy = pending
+        # The first five are tokens of crawls; the last two are 1 when there is something to do.
+        stopping, idle, opened, starving, forgotten, purging, applying_policy = pending
         for token in stopping:
             with postpone_if_unavailable():
                 await carry_out_stop(commands, token.decode(), retention_ms=retention_ms)
         if purging:
             await purge_queues(commands, shard)
-        for token in idle:
+        if commands.count == 1:
+            starving = []  # the one shard has the whole page budget
+        for token in dict.fromkeys([*idle, *starving, *forgotten]):
             with postpone_if_unavailable():
-                await try_finish(commands, token.decode(), retention_ms=retention_ms)
+                home = await read_home(commands, token.decode())
+                if home is not None and token in idle:
+                    await try_finish(commands, token.decode(), retention_ms=retention_ms, home=home)
+                if home is None or shard not in home.shards or token in forgotten:
+                    await end_if_forgotten(commands, token.decode(), shard, home, retention_ms=retention_ms)
         for token in opened:  # runs that were opened long ago, and to which nothing was ever added
             with postpone_if_unavailable():
                 home = await read_home(commands, token.decode())
                 if home is not None and home.state is CrawlState.RUNNING:
-                    await try_finish(commands, token.decode(), retention_ms=retention_ms, even_if_empty=True)
+                    await try_finish(commands, token.decode(), retention_ms=retention_ms, home=home, even_if_empty=True)
                 await commands.plain(shard, "ZREM", commands.keys[shard].key(KeyPattern.OPENED), token)
-        if commands.count > 1:
-            for token in starving:
-                with postpone_if_unavailable():
-                    await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
+        for token in starving:
+            with postpone_if_unavailable():
+                await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
         if applying_policy:
             await apply_default_policy(commands, shard)

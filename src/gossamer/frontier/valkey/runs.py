@@ -4,8 +4,8 @@ A run is one life of a crawl, from its first request until nothing is left of it
 crawl. A crawl's requests are on the shards of their domains; its state is on its home shard.
 
 These operations concern several shards, and the process that runs one may die between any two steps. So a shard first
-records what is to be done (in `idle`, `stopping`, `opened`, `starving`) and keeps the record until every shard has done
-its part; maintenance resumes what is recorded.
+records what is to be done (in `idle`, `stopping`, `opened`, `starving`, `forgotten`) and keeps the record until every
+shard has done its part; maintenance resumes what is recorded.
 
 Safe to change: the numbers below, within their limits. Fixed: the order of the steps in each function, which a kill
 between any two of them relies on, and that every step may be repeated.
@@ -13,6 +13,7 @@ between any two of them relies on, and that every step may be repeated.
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
+from gossamer.telemetry import logs as names
+
+log = logging.getLogger("gossamer.frontier")
 
 LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED: "f"}
 """Letters by which scripts store how a run or a part ended (end_reasons.lua). Must not change."""
@@ -163,11 +167,19 @@ async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> 
     return sum(int(value or 0) for value in values), bool(values)
 
 
-async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int, even_if_empty: bool = False) -> bool:
+async def try_finish(
+    commands: ScriptCommands,
+    token: str,
+    *,
+    retention_ms: int,
+    home: CrawlHome | None = None,
+    even_if_empty: bool = False,
+) -> bool:
     """Finish the run if nothing of it is left to do; returns True if this call decided so. Any process may call it.
 
     The steps, in this order:
-    1. Read the home record, with its version.
+    1. Read the home record, with its version. (`home`: the caller has just read this one.) Without a record there is
+       nothing to decide; `end_if_forgotten` ends what a shard still holds.
     2. Read all counters of requests done, then all counters of requests added. A done counter never exceeds its added
        counter, so equal sums mean that nothing was open at a moment in between.
     3. Every shard closes the run: from then on additions must ask the home shard, and those that asked before step 1
@@ -179,7 +191,7 @@ async def try_finish(commands: ScriptCommands, token: str, *, retention_ms: int,
     Steps 3 and 4 are confirmed by replicas: a shard whose server was replaced and does not know the run would close a
     run that goes on elsewhere. `even_if_empty`: finish also a run to which nothing was ever added.
     """
-    home = await read_home(commands, token)
+    home = home or await read_home(commands, token)
     if home is None:
         return False
     finished = [End(LETTERS[CrawlState.FINISHED])]
@@ -295,6 +307,48 @@ async def expire_due(
         if not any(reply[1] for reply in replies):  # else ask the same shards again
             next_shard += len(shards)
     return total
+
+
+# --- runs that their home shard has forgotten -------------------------------------------------------------------------
+
+
+async def end_if_forgotten(
+    commands: ScriptCommands, token: str, shard: int, home: CrawlHome | None, *, retention_ms: int
+) -> bool:
+    """End a run on one shard if its home shard has no record of it; returns True if this call ended it. `home`: the
+    record, as the caller has just read it.
+
+    Nothing else would end the run there: the home shard has to decide that a run is finished, and has to tell all
+    shards. It forgets a run if a replica takes over that had not received the record, or if it deletes the record after
+    the retention while the shard is away.
+
+    A missing record may come back, for example if the operator restores a backup of its server. And as long as other
+    shards work on the run, they find links to this one, which must still know what it has seen. So a run ends here only
+    when its record has been missing, and the run at rest on all shards, for the whole retention. Maintenance calls this
+    function until then; the script keeps the time. Such an end has no event: only the record says what to publish.
+    """
+    rows = await asyncio.gather(
+        *(
+            commands.plain(one, "HMGET", keys.key(KeyPattern.COUNTERS, token=token), "run", "gen", "A", "Z")
+            for one, keys in enumerate(commands.keys)
+        )
+    )
+    run, generation = rows[shard][:2]
+    is_known = home is not None and (shard in home.shards or int(generation or 0) == home.generation)
+    open_on = [one for one, row in enumerate(rows) if row[:2] == [run, generation] and row[2] != row[3]]
+    waits_in_vain = await asyncio.gather(
+        *(commands.plain(one, "SISMEMBER", commands.keys[one].key(KeyPattern.STARVING), token) for one in open_on)
+    )
+    if is_known or run is None or not all(waits_in_vain):
+        await commands.plain(shard, "HDEL", commands.keys[shard].key(KeyPattern.FORGOTTEN), token)
+        return False
+    if not await commands.call_confirmed(shard, "end_forgotten_run", token, run, generation, retention_ms):
+        return False
+    log.warning(
+        "%s The home shard of the crawl with the token %s has no record of its run. What shard %d still had of it is "
+        "deleted.", names.RUN_FORGOTTEN, token, shard,
+    )  # fmt: skip
+    return True
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

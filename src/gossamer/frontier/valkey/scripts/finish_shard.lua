@@ -22,8 +22,8 @@
 --       shards
 -- Returns { } while there is work, else { this server's time, epoch ms; then for each spider that had requests here its
 --         name and how many of them were dropped as expired }
--- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, failed:{token}, idle-until, n, old,
---         opened, purge, t:{token}, z:{token}
+-- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, d:{token}, ending, failed:{token}, idle, idle-until, n,
+--         old, opened, purge, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
 -- include shard
@@ -38,6 +38,9 @@ if order < 0 then
 end
 if order > 0 then
   crawl = begin_run({ token, run, ARGV[5], ARGV[6], ARGV[7] }, "") -- nil while an earlier run's queues are deleted
+  if crawl then -- maintenance ends the run here, if the caller dies before it has
+    redis.call("ZADD", BASE .. "idle", now, token)
+  end
 end
 if not crawl or crawl.added ~= crawl.done or idle_until(crawl) > now then
   return {}

@@ -5,9 +5,9 @@
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 how long an opened run may stay without a request, ms
 -- Returns { tokens whose shards are to be told of a stop, tokens with nothing to do here, tokens opened long ago,
---         tokens that starve, 1 when queues are to be purged, 1 when the default policy is to be applied,
---         the shard's id (nil: it lost its data) }
--- Touches (see keys.py) applying-policy, clock, idle, meta, opened, purge, starving, stopping
+--         tokens that starve, tokens that their home shard has perhaps forgotten, 1 when queues are to be purged,
+--         1 when the default policy is to be applied, the shard's id (nil: it lost its data) }
+-- Touches (see keys.py) applying-policy, clock, forgotten, idle, meta, opened, purge, starving, stopping
 -- include shard
 local idle = redis.call("ZRANGE", BASE .. "idle", 0, 99)
 for _, token in ipairs(idle) do
@@ -18,6 +18,7 @@ return {
   idle,
   redis.call("ZRANGEBYSCORE", BASE .. "opened", "-inf", now - tonumber(ARGV[3]), "LIMIT", 0, 100),
   redis.call("SRANDMEMBER", BASE .. "starving", 100),
+  redis.call("HRANDFIELD", BASE .. "forgotten", 100),
   redis.call("EXISTS", BASE .. "purge"),
   redis.call("EXISTS", BASE .. "applying-policy"),
   redis.call("HGET", BASE .. "meta", "id"),

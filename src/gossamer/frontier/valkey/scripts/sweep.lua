@@ -10,7 +10,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses,
---         ending, event, events, expiries, failed:{token}, groups, h:{token}, idle, idle-until, later,
+--         ending, event, events, expiries, failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later,
 --         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, running:{spider}|{appid}, running:|{appid},
 --         s:{token}:{generation}:{bucket}, starving, stop-markers, stopping, t:{token}, z:{token}
@@ -92,6 +92,7 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "ending", "-inf", now
     redis.call("ZREM", BASE .. "idle-until", token)
     redis.call("ZREM", BASE .. "opened", token)
     redis.call("HDEL", BASE .. "stopping", token)
+    redis.call("HDEL", BASE .. "forgotten", token)
     if not redis.call("ZSCORE", BASE .. "stop-markers", token) then
       remove_home(token)
     end
