@@ -1,4 +1,6 @@
-"""Information about crawls, domains, spiders, workers and URLs, as the frontier returns it.
+"""Information about crawls, domains, spiders, workers and URLs, as the frontier (the store of requests) returns it.
+
+A run is one life of a crawl, from its first request until nothing is left; a request that a worker holds is leased.
 
 Nothing here is stored. The API and `--json` output choose their own field names, so fields may be renamed together with
 their readers in Python, and added freely. The sum in SpiderCounts is a promise that the frontier's tests check.

@@ -1,8 +1,8 @@
 """Reports of the services: `ServiceReporter` reports their state, `OutboundPublisher` sends answers and events.
 
 The numbers below may be tuned within the bounds of their texts. Fixed: the names and titles in a dump of the
-statistics, which Scrapy Cluster's dashboards read, and which messages go to which topic, where applications consume
-them.
+statistics, which Scrapy Cluster's dashboards read, and which messages go to which topic of the bus (the message queue
+of the cluster), where applications consume them.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ class WorkerCommand(msgspec.Struct, kw_only=True):
     address: str
     """Address of the frontier, the server that holds the requests."""
     pool: str
-    """Crawls to work for: those of this pool."""
+    """Crawls to work for: those of this pool (the name of a group of workers)."""
     spiders: list[str]
     """Spiders whose requests the process fetches. Empty: all that are installed."""
     run: Run | None
@@ -58,7 +58,7 @@ class WorkerCommand(msgspec.Struct, kw_only=True):
     report_fd: int
     """File descriptor to which the process writes its reports."""
     bus: bool = False
-    """True: pages go to the bus."""
+    """True: pages go to the bus, the message queue of a service."""
 
 
 class WorkerReport(msgspec.Struct, omit_defaults=True):

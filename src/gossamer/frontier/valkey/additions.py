@@ -1,7 +1,8 @@
 """Opens crawls and adds requests, with a cache of what the frontier's shards know of a run already.
 
-A run is one life of a crawl, from its first request until nothing is left; terms are the options of one submission. A
-request goes to the shard of its domain. The home record of a crawl, on its home shard, lists the shards of the run.
+The frontier, the store of the requests that wait, is divided into shards. A run is one life of a crawl, from its first
+request until nothing is left; terms are the options of one submission. A request goes to the shard of its domain. The
+home record of a crawl, on its home shard, lists the shards of the run.
 
 Safe to change: the sizes below. Fixed: a shard is listed in the home record before it gets requests, or a finish or a
 stop would miss them; and a repeated addition has the names and numbers of the first one, or its URLs would count as

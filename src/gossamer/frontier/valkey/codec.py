@@ -1,6 +1,7 @@
 """Binary formats of the values that this package and its Lua scripts exchange and store.
 
-An entry is a waiting request as it lies in a queue. Terms are the options of one submission.
+An entry is a waiting request as it lies in a queue. Terms are the options of one submission. A run is one life of a
+crawl, from its first request until nothing is left. A shard is one of the parts into which the keys are divided.
 
 Fixed: all formats, the order of fields and arguments included. Running frontiers have values of these formats, so a
 change needs a change of the scripts, and another `FORMAT` in `identity`. Safe to change: how batches are split into

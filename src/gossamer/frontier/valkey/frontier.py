@@ -1,7 +1,8 @@
 """The frontier on Valkey or Redis: the store of the requests that wait, which leases them to workers.
 
 Its keys are divided into shards: a domain's queues are on the shard of the domain, the state of a crawl is on the
-crawl's home shard. Most operations are one Lua script on one shard; those that span shards are in `runs.py`.
+crawl's home shard. Most operations are one Lua script on one shard; those that span shards, such as the end of a run
+(one life of a crawl, from its first request until nothing is left), are in `runs.py`.
 
 This class only hands each call to the module that carries it out. Safe to change: the numbers below, within their
 limits. Fixed: the signatures, which are those of `Frontier`, and which shard has what (`shard_of`, `home_shard`).

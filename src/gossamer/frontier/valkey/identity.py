@@ -1,7 +1,8 @@
 """Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where.
 
 The frontier's keys are divided into shards. The fingerprints of requests, by which duplicates are found, depend on the
-secret and on the spiders. A shard whose id has changed has lost its data.
+secret, on the spider, and on the lanes (kinds of worker: Gossamer's own, or Scrapy) that run it. A shard whose id has
+changed has lost its data.
 
 Safe to change: the times below. Fixed: how fingerprints are computed (`fingerprint` below), because all processes must
 compute the same ones and running frontiers have stored them; and that FORMAT is checked before the first write.

@@ -2,7 +2,8 @@
 
 The frontier is the store of the requests that wait; its keys are divided into shards by domain. A lease is the loan of
 a request to a worker until the worker settles it (reports the outcome). A hit is a request that counts against the rate
-limit of its domain; the shard charges it with the lease. `session.py` has what the worker knows of one shard.
+limit of its domain; the shard charges it with the lease. A run is one life of a crawl, from its first request until
+nothing is left. `session.py` has what the worker knows of one shard.
 
 Safe to change: the numbers below, within their limits, and the order in which shards are asked. Fixed: a slow or
 unreachable shard must not delay the others; a lease whose hit was charged is either returned by `lease` or put back;

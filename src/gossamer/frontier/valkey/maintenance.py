@@ -2,7 +2,8 @@
 and deletes what is past its retention.
 
 Any process may run it at any time, also several at once. A worker is declared dead when the shard has received no
-heartbeat from it for `dead_after_ms`; a lease is the loan of a request to a worker.
+heartbeat from it for `dead_after_ms`; a lease is the loan of a request to a worker. A run is one life of a crawl, from
+its first request until nothing is left; 16 characters, its token, stand for a crawl.
 
 Safe to change: the numbers below, within their limits, and the order of the steps in `_maintain_shard` after the check
 of the shard's id. Fixed: no worker is declared dead by a call that was delayed, because the heartbeats of living

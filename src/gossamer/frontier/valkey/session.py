@@ -1,7 +1,8 @@
 """A worker's session on one shard: its name there, the leases that it holds there, and whether the shard answers.
 
 The frontier's keys are divided into shards. A lease is the loan of a request to a worker until the worker settles it
-(reports the outcome). A shard that received no heartbeat from a session for too long declares the session's name dead.
+(reports the outcome). A hit is a request that counts against the rate limit of its domain; the shard charges it with
+the lease. A shard that received no heartbeat from a session for too long declares the session's name dead.
 
 Safe to change: the numbers below, within their limits. Fixed: the ids of leases (lease.lua computes the same); that a
 lease call without a reply is repeated with the same number, so that its leases are not lost; and that a name which was

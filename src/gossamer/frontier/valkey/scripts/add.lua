@@ -3,7 +3,7 @@
 -- number of the set of URLs that it has seen, which later runs continue.) include/add_urls.lua does the work.
 -- May be changed: arguments and reply, together with additions.py and include/add_urls.lua: each release loads its own
 -- scripts. Except the answer of a named call: it is stored, and another release may read it within the hour.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
 --       6 single: 1 where there is one shard  7 crawl (msgpack)
 --       8 digest of the terms (options of the submission)  9 limits (msgpack) and terms (opaque)

@@ -5,7 +5,7 @@
 -- May be changed: most domains a call (policies.py), which only makes a call longer.
 -- Must hold: the form of the cursor, which is stored so that any process can go on, and the order of the walk. A domain
 -- that is moved twice is where it belongs; one that is left out waits under the old policy.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most domains a call
 -- Returns 1 when there is more to do, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, applying-policy, c:{token}, clock, egresses, groups, n,

@@ -4,7 +4,7 @@
 -- May be changed: DAY upwards; the arguments, together with frontier.py: each release loads its own scripts.
 -- Must hold: the stored form { blocked until, delay }, which budgets.lua reads; hits are kept for the new delay
 -- (keep_hits) before domains are placed again, or a hit of just now would not count.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 domain  4 blocked for ms, or ""  5 crawl delay ms, or ""
 --       6 life of the crawl delay, ms
 -- Returns 1

@@ -5,7 +5,7 @@
 -- May be changed: arguments and reply, together with leaseholder.py. Must hold: the hit is charged to the same scope
 -- and windows as those of leases, or the domain would get more than its rate limit allows. It is not counted as in
 -- flight.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 spider  5 domain  6 egress
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
 -- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""

@@ -3,7 +3,7 @@
 -- that stand for the crawl. Generation: number of the set of URLs that it has seen.)
 -- Must hold: the stored form "<time> <process>", "" for what is done; the answers, which frontier/base.py names. Never
 -- may two processes get 1 for the same name, unless the first has not repeated its claim in time.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 generation  5 name of the process, or "" to note that these are done
 --       6 ms after which a claim that was not repeated is free again  7 ms that all of it is remembered
 --       then the names of what is to be done

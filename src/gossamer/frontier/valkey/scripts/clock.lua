@@ -5,7 +5,7 @@
 -- forgets the processes that agree; a shorter LIST_LIFE overlooks a clock that was set back while no process ran.
 -- Must hold: each correction counts up `corrections`, so that one step of the clock is corrected once, and `forgot` is
 -- set whenever keys may have expired too early: hits that are forgotten would be spent again.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 process  4 the time that the process expects now, ms; "" in its first call
 --       5 ms by which the process wants the time corrected, or ""  6 number of corrections that it knows of
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }

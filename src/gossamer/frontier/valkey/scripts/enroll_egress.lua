@@ -9,7 +9,7 @@
 -- only hands back.
 -- Must hold: the time becomes positive only after the last domain, or the domains that are left out would never be
 -- leased through this egress.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 egress  4 cursor, "" to begin  5 domains to visit in this call (about)
 -- Returns the next cursor, "" at the end
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},

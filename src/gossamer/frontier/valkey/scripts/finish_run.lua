@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Decide that a run is finished, once: only if nothing joined it since its version was read. On the home shard.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 version  6 retention ms
 --       7 the latest time by the clocks of the shards that the run touched, ms
 --       then for each spider that had requests: its name, how many of them were dropped as expired

@@ -16,7 +16,7 @@
 -- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: `closed` only grows, and is stored before the reply. An addition that the home shard confirmed at that
 -- version or earlier is refused (add_urls.lua); without that, a run could end with requests in its queues.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 single: 1 where there is one shard
 --       7 crawl (msgpack)  8 version of the home record, as the caller read it before it summed the counters of all
 --       shards

@@ -12,7 +12,7 @@
 -- together with session.py and leaseholder.py: each release loads its own scripts.
 -- Must hold: the fields of a stored lease (see `taken`), the ids, and the field `last`. `settle`, `reclaim` and
 -- `request_redirect` of another release read them, and workers hold the ids.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
 --       9 wait: 1 to be woken when less than the limit was found
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first

@@ -2,7 +2,7 @@
 -- Read the format and the identity of a shard's frontier, or write them where the shard has none.
 -- Must hold: this works with every format, because it is the first call on a frontier of any release; and an id that is
 -- there is never replaced: processes notice by it that a shard has lost its data.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 format  4 shards  5 secret  6 id of the shard
 -- Returns { format, shards, secret, id } as they stand; nothing is written to a shard of another format
 -- Touches (see keys.py) clock, meta

@@ -7,7 +7,7 @@
 -- Words: a shard's quota is the number of pages that it may fetch; reserved are those that are leased or fetched.
 -- Must hold: the order begin, return (all shards), grant, take (runs.py); no shard's quota falls below what it has
 -- reserved, and all quotas together stay within max_pages.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 step  4 token (16 characters that stand for the crawl)  5 run
 --       6 number of the rebalance
 --   begin  (home shard)  -> a new number, or 0 when the run is over

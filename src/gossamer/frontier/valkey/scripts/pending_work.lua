@@ -2,7 +2,7 @@
 -- Operations on this shard that a process began and perhaps did not live to end. Tokens stand for crawls.
 -- May be changed: the hundred of each kind, which the next call continues; the reply, together with maintenance.py.
 -- Must hold: what is returned stays listed here until the operation itself removes it, or a second death would lose it.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 how long an opened run may stay without a request, ms
 -- Returns { tokens whose shards are to be told of a stop, tokens with nothing to do here, tokens opened long ago,
 --         tokens that starve, tokens that their home shard has perhaps forgotten, 1 when queues are to be purged,

@@ -5,7 +5,7 @@
 -- May be changed: most domains a call (runs.py), which only makes a call longer.
 -- Must hold: the crawl stays in `purge` until the cursor has come round; a new run of it waits for that
 -- (begin_run.lua).
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most domains a call (approximate)
 -- Returns 1 when there is more to do, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},

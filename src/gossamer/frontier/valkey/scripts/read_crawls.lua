@@ -3,7 +3,7 @@
 -- Shares: by domain, its pages and queues there.)
 -- May be changed: most fields of each (queries.py): more take longer and show more domains. The limit holds for shares
 -- only; the others must come whole, because queries.py adds up their fields.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 kind: h (home record), c (counters) or d (shares of domains)
 --       4 most fields of each  5... tokens
 -- Returns of each { field, value, ... }; of a record with more fields, that many or a few more

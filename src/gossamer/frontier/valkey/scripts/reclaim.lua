@@ -7,7 +7,7 @@
 -- only makes a call longer.
 -- Must hold: a worker leaves `workers` before any of its leases goes back, or it could still settle a request that
 -- another worker has; and the stored form of an entry (entries.lua).
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 ms after which a silent worker is dead  4 retention ms
 --       5 most leases a call  6 worker that leaves, or ""
 --       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs

@@ -6,7 +6,7 @@
 -- Must hold: the numbers of the answers, the last of which is stored in the lease for a repeated call, and which
 -- leaseholder.py reads; the lease keeps the fields and the order of lease.lua. The target is marked, the hit is charged
 -- and the answer is stored in one step: a repeated call must not find its own target seen, or charge twice.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
 -- Returns -1 unknown worker or lease, 0 another request has seen the target, 1 granted (a hit is charged), 2 wait
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, groups,

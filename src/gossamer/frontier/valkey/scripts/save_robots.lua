@@ -4,7 +4,7 @@
 -- May be changed: OVERHEAD, an estimate, and the bytes of a domain (frontier.py).
 -- Must hold: scores of `robots-of` only grow while the key exists, and each record is also in that index: a record
 -- that is not there is never removed to make room.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 domain  4 origin  5 record  6 its life, ms
 --       7 bytes that a domain's records may take
 -- Returns how many records made room

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Change the rate and the concurrency that a running crawl asks for. On its home shard and on each that it touched.
 -- Must hold: the packed crawl (codec.py), and that only the run which the caller knows is changed.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 crawl (msgpack)
 -- Returns 1, or 0 where the run is not known
 -- Touches (see keys.py) c:{token}, clock, h:{token}, n

@@ -5,7 +5,7 @@
 -- Must hold: the fields of the hash, and the packed policy (codec.py packs it, policies.lua reads it). The policy is
 -- stored before domains are moved, and `applying-policy` in the same step as a new default, or a process that dies
 -- would leave domains where the old policy put them. The version grows with every change.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 domain, or "" for the default  4 policy (msgpack map), or "" to remove
 --       5 optional: the policy that must be there ("": none), or the new one already
 -- Returns the new version of all policies on this shard, 0 when another policy is there

@@ -7,7 +7,7 @@
 -- its own scripts.
 -- Must hold: one settlement ends one lease and adds exactly one to what is done, or puts the request back. A run is
 -- finished when as much is done as was added.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
 --       delay ms (of failed and dropped: -1 was not sent; 1 is kept for retry_failed.lua; -2 both; else 0), new tail or

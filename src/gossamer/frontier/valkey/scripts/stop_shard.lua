@@ -11,7 +11,7 @@
 -- Must hold: the letters, which are stored. Any process may repeat this call, also after another one died: the numbers
 -- of a stop and its purged requests are stored so that a repetition returns the same sum. `stop_crawl` comes before it
 -- on the home shard, `confirm_stop` only after it on all shards.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 single: 1 where there is one shard
 --       7 crawl (msgpack)  8 state letter: s stopped, e expired, b page budget used up, f finished  9 spider, or "" for
 --       the run 10 retention ms  11 number of the stop that this carries out, or 0

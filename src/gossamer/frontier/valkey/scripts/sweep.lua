@@ -6,7 +6,7 @@
 -- longer or keep rows longer. WEEK must stay well above the hour after which `lease` renews the time of an egress.
 -- Must hold: a crawl's row in `ending` goes last, after its seen-set, and only once its queues are purged: they are
 -- found through d:{token}, which goes with the crawl.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses,

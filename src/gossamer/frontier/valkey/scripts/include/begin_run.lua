@@ -1,6 +1,6 @@
 -- The beginning of a run (one life of a crawl, from its first request to its end) on a shard. Generation: number of the
 -- set of URLs that the crawl has seen; a run with another generation begins with an empty set. Token: 16 characters
--- that stand for a crawl.
+-- that stand for a crawl. Terms: the options that one submission carries.
 -- Must hold: the fields of c:{token}, which keys.py lists. What is left of an earlier run is purged before its record
 -- goes: its queues are found through that. The new row keeps the seen-set and the terms of its generation, or URLs
 -- would be fetched again.

@@ -1,6 +1,6 @@
 -- Counters: of crawls, of requests in queues, and of requests that wait for an application. They are gathered here and
 -- written by write_all, each once; a script that returns without it loses them. Token: 16 characters that stand for a
--- crawl; its key c:{token} holds them.
+-- crawl; its key c:{token} holds them. Run: one life of a crawl. Pool: a group of workers with requests of their own.
 -- Must hold: the names of the fields, which are stored (keys.py lists them). A and Z (added, done) must change in the
 -- same call as the requests that they count: a run is finished when they are equal.
 -- include writes

@@ -1,5 +1,6 @@
 -- Queues: the entries (packed requests) of one crawl, spider, domain and priority. A domain's agenda lists its queues
--- in the order in which they are served; a group is "<pool>|<spider>". Token: 16 characters that stand for a crawl.
+-- in the order in which they are served; a group is "<pool>|<spider>", a pool being a group of workers. Token: 16
+-- characters that stand for a crawl. Run: one life of a crawl.
 -- Must hold: the names of the keys, the form of the scores, and that a queue, its share and its counters change
 -- together: `purge` and `lease` find queues through shares, and runs end by the counters.
 -- include shares
