@@ -174,10 +174,12 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        # 1. A body that is declared too large is refused before any of it is read.
         declared = headers.get("content-length", "0")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             await self._refuse(self._too_large(f"{int(declared):,}"), scope, receive, send)
             return
+        # 2. The body is read, up to its end or a limit.
         body = bytearray()
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -195,6 +197,7 @@ class BodyLimit:
             problem = Problem(408, "Request timeout", f"the body did not arrive within {self._timeout_seconds:g} s")
             await self._refuse(problem, scope, receive, send)
             return
+        # 3. The application gets it as one message.
         whole_body: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
 
         async def receive_whole_body() -> Message:

@@ -302,7 +302,10 @@ def _numbered(digest: bytes, copy: int) -> bytes:
 
 
 def read_request(entry: bytes) -> StoredRequest:
-    """Return the request in an entry of a queue, a pickle or JSON. No code from the entry is run. Raises BadInput."""
+    """Return the request in an entry of a queue, a pickle or JSON. No code from the entry is run. Raises BadInput.
+
+    Its URL, priority, depth and `dont_filter` are read for the frontier; whatever else differs from Scrapy's defaults
+    becomes the payload, from which a Scrapy process makes the request again."""
     fields = _fields(entry)
     try:
         url = canonical(fields["url"])

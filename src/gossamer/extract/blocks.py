@@ -224,7 +224,8 @@ class Renderer:
         return [Block("\n".join(f"| {' | '.join(line)} |" for line in lines))]
 
     def _cell(self, cell: _Element) -> str:
-        """Return a cell's content on one line."""
+        """Return a cell's content on one line: its blocks separated by `<br>`, in plain text by blanks. `cell` may also
+        be a block inside a cell."""
         parts: list[str] = []
         inline: list[str] = []
 

@@ -257,6 +257,8 @@ def node_text(node: LexborNode) -> str:
         return ""
     if only.next is None and only.tag == "-text":
         return only.text_content or ""
+    # All nodes in document order, without recursion: to the first child, else to the next sibling, else to that of the
+    # nearest parent that has one.
     pieces: list[str] = []
     current = only
     while True:

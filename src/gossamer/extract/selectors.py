@@ -221,6 +221,7 @@ def compile_css(text: str) -> CssSelector:
         # `div ::attr(id)` asks for the attributes of a div and of the elements in it.
         alternatives += [alternative.with_descendants() for alternative in alternatives]
         css = ", ".join(alternative.css for alternative in alternatives)
+    in_steps = any(alternative.backtracks for alternative in alternatives)
     return CssSelector(
         text,
         css,
@@ -228,9 +229,7 @@ def compile_css(text: str) -> CssSelector:
         takes_all_text=kind == _TEXT and name == _ALL,
         attribute=name if kind == _ATTRIBUTE else None,
         is_list=len(alternatives) > 1,
-        steps=tuple(tuple(alternative.steps) for alternative in alternatives)
-        if any(alternative.backtracks for alternative in alternatives)
-        else (),
+        steps=tuple(tuple(alternative.steps) for alternative in alternatives) if in_steps else (),
         is_quadratic=scanner.is_quadratic,
     )
 
@@ -342,6 +341,7 @@ class _Scanner:
             ended_by = alternative.pseudo_element
             if not self._closers and ended_by is not None and piece.strip() not in ("", ","):
                 raise self._error(f"has {piece.strip()!r} after ::{ended_by[0]}, which must come last")
+            # Outside of brackets, commas end an alternative and combinators a compound. All else goes through `_checked`.
             if kind == "element":
                 at = self._pseudo_element(piece, at)
             elif kind == "other" and piece == "," and not self._closers:

@@ -28,6 +28,7 @@ import msgspec
 
 from gossamer.errors import BadExtraction
 
+# Limits. May be raised; with lower ones, workers would refuse rules of running crawls.
 MAX_BYTES = 32 * 1024
 """Largest object, as JSON. Each worker of a crawl holds the compiled rules."""
 MAX_RULES = 50
@@ -232,6 +233,7 @@ def _check_field(field: ItemField, given: set[str], path: Path) -> None:
     """Raise BadExtraction for keys that contradict each other, or lack another one. `given`: the keys that the user
     wrote, because one with the default value contradicts, too."""
     sources = [name for name in SOURCES if name in given]
+    # A field that holds items: `css` or `each` only say where these are.
     if field.fields is not None:
         odd = given - {"css", "each", "fields", "required"}
         if odd:
@@ -241,6 +243,7 @@ def _check_field(field: ItemField, given: set[str], path: Path) -> None:
         if field.css is not None and field.each is not None:
             raise BadExtraction("contradicts css: each is for repeated items, css for a single one", (*path, "each"))
         return
+    # A field with values of its own: from one source, or from `regex` in the texts of another.
     if field.each is not None:
         raise BadExtraction("needs fields; for a list of values, write css and list: true", (*path, "each"))
     others = [name for name in sources if name != "regex"]

@@ -86,6 +86,7 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
 
 
 def _text(value: str, where: str) -> str:
+    """Return a text if it can be encoded. Raises ValueError."""
     # A lone surrogate, which JSON can contain, is a character in Python that no encoding has.
     if not value.isascii():
         try:
@@ -96,6 +97,7 @@ def _text(value: str, where: str) -> str:
 
 
 def _key(key: Any, where: str) -> Any:
+    """Return the key of a dict if MessagePack can store it as one. Raises ValueError."""
     if type(key) is str:
         return _text(key, where)
     if type(key) in (int, bytes, float, bool, type(None)):

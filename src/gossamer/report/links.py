@@ -140,7 +140,7 @@ class LinkFinder:
         charset = None if is_utf8(page.encoding) or not page.encoding else page.encoding
         seen: set[str] = set()
         for tree in document.trees():
-            if base is None:
+            if base is None:  # the first tree has the page's `base` element, if there is one
                 url = _base_of(tree, url)
                 base = BaseUrl(url)
                 # A link means the same on all pages of the site, or of the directory, so most need no parser.
@@ -152,6 +152,7 @@ class LinkFinder:
                     return found
                 seen.add(href)
                 begin = href[:1]
+                # What such a link means depends on the page itself, so it is not remembered for others.
                 if begin in ("", "?", "#") or charset is not None:
                     position = self._resolve(base, href, charset)
                 else:

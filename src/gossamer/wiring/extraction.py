@@ -24,7 +24,10 @@ _FIELD_EXAMPLE = "Write NAME=SELECTOR, for example title=h1."
 
 
 def load_extraction(crawl: CrawlSettings) -> Extraction | None:
-    """Return the checked rules of these settings. None: the crawl has none. Raises BadInput."""
+    """Return the checked rules of these settings. None: the crawl has none. Raises BadInput.
+
+    They come from `--extract` (a file or, from Python, an object), or they are one rule that `--field` and `--each`
+    describe; not both."""
     if not crawl.field:
         if crawl.each:
             raise BadInput(

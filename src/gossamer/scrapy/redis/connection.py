@@ -67,7 +67,12 @@ def connection_parameters(settings: BaseSettings) -> dict[str, Any]:
 
 
 def server_address(settings: BaseSettings) -> str:
-    """Return the address in the REDIS_ settings, or GOSSAMER_FRONTIER where they have none. Raises BadInput."""
+    """Return the address of the project's Redis as a URL. Raises BadInput. It is, in this order:
+
+    - GOSSAMER_FRONTIER, where the REDIS_ settings name no server
+    - REDIS_URL as it is written, or completed with user, password and database from other settings
+    - a URL made of the host, port and further parameters
+    """
     given = connection_parameters(settings)
     if not (given.get("url") or any(given.get(name) for name in ("host", "port", "unix_socket_path"))):
         frontier = settings.get("GOSSAMER_FRONTIER") or os.environ.get("GOSSAMER_FRONTIER")

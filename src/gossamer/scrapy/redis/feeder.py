@@ -228,7 +228,10 @@ class Feeder:
             log.critical("%s. Nothing is read from it", error)
 
     async def _feed_batch(self, scheduler: Scheduler) -> bool:
-        """Feed one batch. False: there is none, or the crawl takes none now."""
+        """Feed one batch. False: there is none, or the crawl takes none now.
+
+        The order must stay: take messages, hand their requests to the engine, wait until these are in the frontier,
+        forget the messages. Where the crawl takes none of them, the messages are given back."""
         if scheduler.is_stopped:
             return False
         if self._next_requests is None:

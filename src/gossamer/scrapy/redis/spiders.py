@@ -12,6 +12,7 @@ from typing import Any, Self
 from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DontCloseSpider
+from scrapy.settings import BaseSettings
 from scrapy.spiders import CrawlSpider
 
 from gossamer.errors import BadInput, BadSetting
@@ -87,14 +88,8 @@ class RedisMixin:
         for name in _NOT_CALLED:
             if hasattr(self, name):
                 raise BadSetting(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
-        given = self.redis_key
-        if given is None:
-            given = settings.get("REDIS_START_URLS_KEY") or START_KEY
-        is_list = isinstance(given, (list, tuple))
-        keys = list(dict.fromkeys(_format_key(key, self.name) for key in (given if is_list else [given])))
-        if not keys:
-            raise BadSetting("redis_key list is empty")
-        self.redis_key = keys if is_list else keys[0]
+        keys = self._read_keys(settings)
+        # The spider's own attributes come before the settings.
         batch_size = settings.get("REDIS_START_URLS_BATCH_SIZE") or settings.getint("CONCURRENT_REQUESTS")
         self.redis_batch_size = _integer(
             "redis_batch_size", batch_size or _DEFAULT_BATCH_SIZE, self.redis_batch_size, minimum=1
@@ -106,7 +101,7 @@ class RedisMixin:
         _integer("redis_key_check_interval", interval or 0, self.redis_key_check_interval, minimum=0)
         self.redis_encoding = self.redis_encoding or settings.get("REDIS_ENCODING") or "utf-8"
         self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
-        if runs_alone(crawler):
+        if runs_alone(crawler):  # `scrapy shell` and the like, which read no messages
             return
         if settings.getbool("REDIS_START_URLS_AS_SET"):  # looked at first, as in scrapy-redis
             kind = "set"
@@ -118,6 +113,19 @@ class RedisMixin:
         crawler.signals.connect(self._start_feeding, signal=signals.spider_opened)
         crawler.signals.connect(self._stop_feeding, signal=signals.spider_closed)
         crawler.signals.connect(self.spider_idle, signal=signals.spider_idle)
+
+    def _read_keys(self, settings: BaseSettings) -> list[str]:
+        """Return the keys, each once, and write them into `redis_key`: as a list if several were given. Raises
+        BadInput."""
+        given = self.redis_key
+        if given is None:
+            given = settings.get("REDIS_START_URLS_KEY") or START_KEY
+        is_list = isinstance(given, (list, tuple))
+        keys = list(dict.fromkeys(_format_key(key, self.name) for key in (given if is_list else [given])))
+        if not keys:
+            raise BadSetting("redis_key list is empty")
+        self.redis_key = keys if is_list else keys[0]
+        return keys
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield nothing: all start requests come from Redis."""
