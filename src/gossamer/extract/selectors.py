@@ -341,7 +341,7 @@ class _Scanner:
             ended_by = alternative.pseudo_element
             if not self._closers and ended_by is not None and piece.strip() not in ("", ","):
                 raise self._error(f"has {piece.strip()!r} after ::{ended_by[0]}, which must come last")
-            # Outside of brackets, commas end an alternative and combinators a compound. All else goes through `_checked`.
+            # Outside of brackets, commas end an alternative, combinators a compound. `_checked` takes all else.
             if kind == "element":
                 at = self._pseudo_element(piece, at)
             elif kind == "other" and piece == "," and not self._closers:
