@@ -43,6 +43,7 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _check_token(self, headers: Headers) -> None:
+        """Raise Problem unless the request has the token."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
             raise Problem(
@@ -79,6 +80,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def _hostname(host: str) -> str:
+    """Return the name in a Host header, without the port; empty if the header is not valid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -92,6 +92,7 @@ def create_probes(context: ApiContext) -> FastAPI:
 
 
 def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
+    """Add the two outermost layers. The one that is added last is the outermost: it answers with what others raise."""
     app.add_middleware(RateLimit, per_second=context.max_requests_per_second, monotonic=context.monotonic)
     app.add_middleware(RequestMiddleware, context=context)
 
@@ -171,6 +172,7 @@ class RequestMiddleware:
         # Otherwise the server notices that the rest of the response is missing, and closes the connection.
 
     def _count(self, scope: Scope, status_code: int, seconds: float) -> None:
+        """Add an answered request to the metrics."""
         # The route's template, not the path: otherwise every crawl, and every unknown path, would get its own metrics.
         route = getattr(scope.get("route"), "path_format", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
@@ -195,6 +197,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(path: str) -> set[str]:
+    """Return the methods that some route has for this path."""
     allowed: set[str] = set()
     for router in _ROUTERS:
         for route in router.routes:

@@ -246,6 +246,7 @@ class LimitedProtocol(H11Protocol):
             self._read_timer = self.loop.call_later(self._limits.unread, self._check_client_reading, unread)
 
     def _check_client_reading(self, unread_before: int) -> None:
+        """Close the connection if the client has read nothing since the last check; else check again later."""
         unread = self.transport.get_write_buffer_size()
         if unread >= unread_before:
             self.abort("unread")

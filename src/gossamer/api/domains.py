@@ -366,6 +366,7 @@ def _tag(state: int | Mapping[str, Any]) -> str:
 
 
 def _etag(state: int | Mapping[str, Any]) -> dict[str, str]:
+    """Return the header with the ETag of `_tag`."""
     return {"ETag": _tag(state)}
 
 

@@ -241,6 +241,7 @@ class PendingRequests:
             task = self._start(pending)
 
     def _rejection(self, pending: PendingRequest, fault: RequestRejected) -> dict[str, Any]:
+        """Return the answer that says why a request is rejected."""
         return answers.rejected(pending.given, field=fault.field, reason=fault.reason, now=self._context.clock())
 
     async def _publish(self, messages: list[dict[str, Any]]) -> None:
@@ -257,11 +258,13 @@ class PendingRequests:
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work in a background task, which `close` cancels."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._on_background_done)
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
+        """Forget a background task, and log its error."""
         self._background.discard(task)
         # Asking for the exception also keeps asyncio from logging it once more.
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -31,6 +31,7 @@ log.addFilter(lambda record: "property and will be ignored by this" not in recor
 REPLY_SECONDS = 5.0
 """Timeout of one call to a broker. May be longer for distant brokers; a shorter one fails while a broker is busy."""
 _MAY_NOT_ASK = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+"""Errors where the broker forbids this client to ask. `topic_limit` then goes on without an answer."""
 
 _DURABLE = "a page counts as done when every in-sync replica has it, once and in order"
 _COMMITTED = "a message is committed after its work is done, not before"

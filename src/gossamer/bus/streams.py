@@ -188,7 +188,7 @@ class StreamsConsumer:
             await self._wake.wait(min(left, self._claim_seconds / _LOOKS_PER_CLAIM))
 
     async def _take(self, at_most: int) -> list[Message]:
-        """Take what is there now, from the topics that may have something. Every topic is first in its turn."""
+        """Take what is there now, from the topics that may have something."""
         messages: list[Message] = []
         # Every topic is first in its turn, so that none starves behind one that never runs empty.
         self._topics.rotate(-1)

@@ -244,10 +244,12 @@ def _check_whole(document: object) -> None:
 
 
 def _items(part: object) -> Iterable[tuple[object, object]]:
+    """Return the entries of a mapping; nothing for anything else, which `load_policies` refuses."""
     return part.items() if isinstance(part, dict) else ()
 
 
 def _mapping(value: object, where: str) -> dict[Any, Any]:
+    """Return a mapping, an empty one for None. Raises BadInput; its message begins with `where`."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -256,6 +258,7 @@ def _mapping(value: object, where: str) -> dict[Any, Any]:
 
 
 def _sequence(value: object, where: str) -> list[Any]:
+    """Return a list, an empty one for None. Raises BadInput; its message begins with `where`."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -277,6 +280,7 @@ class Blacklist:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._version = -1
+        """Version of the policies that are loaded here. -1, which the frontier never has: none are yet."""
         self._default = DomainPolicy()
         self._policies: dict[str, DomainPolicy] = {}
 
@@ -320,7 +324,7 @@ async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool)
 
 async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     """Return the default policy, the policies by domain, and the version that they have together."""
-    # The two are read in several calls: an edit between them shows in the version.
+    # The two are read in several calls. An edit between them changes the version; then they are read again.
     while True:
         version = await frontier.policies_version()
         default, policies = await frontier.domain_policies()

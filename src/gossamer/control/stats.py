@@ -251,6 +251,7 @@ async def _machines(counters: Counters) -> dict[str, Any]:
 
 
 def _sum_into(sums: dict[str, int], windows: dict[str, int]) -> None:
+    """Add the counts of a counter, by window, to `sums`."""
     for window, number in windows.items():
         sums[window] = sums.get(window, 0) + number
 

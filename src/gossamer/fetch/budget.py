@@ -117,6 +117,7 @@ class ByteBudget:
             self._lead_next()
 
     def _fits(self) -> bool:
+        """Return whether all counted bytes are within the limit."""
         return self.held_bytes + self.complete_bytes + self.retained_bytes <= self.limit_bytes
 
     @property
@@ -125,11 +126,13 @@ class ByteBudget:
         return bool(self.complete_bytes or self.retained_bytes)
 
     def _remove(self, receiver: Receiver) -> None:
+        """Forget a receiver whose body has ended. If it led, there is no leader now."""
         self._waiting.pop(receiver, None)
         if self._leader is receiver:
             self._leader = None
 
     def _resume_waiting(self) -> None:
+        """Resume the paused receivers: all if the bytes fit, else one as the leader if nothing else can free bytes."""
         if not self._waiting:
             return
         if self._fits():
@@ -140,6 +143,7 @@ class ByteBudget:
             self._lead_next()
 
     def _lead_next(self) -> None:
+        """Make the receiver that paused first the leader, and resume it."""
         first = next(iter(self._waiting))
         del self._waiting[first]
         self._leader = first

@@ -124,6 +124,7 @@ class Resolver:
             self._executor = None
 
     async def _shared_resolution(self, host: str) -> _Resolution:
+        """Look a host up; concurrent calls for it share one look-up."""
         task = self._lookups.get(host)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._resolve_into_cache(host))
@@ -133,6 +134,7 @@ class Resolver:
         return await asyncio.shield(task)
 
     async def _resolve_into_cache(self, host: str) -> _Resolution:
+        """Look a host up, and cache the result, also a failure."""
         resolution = await self._resolve(host)
         # Removed and inserted at the end, so that the first entry is about the first to expire. It makes room.
         self._cache.pop(host, None)
@@ -189,6 +191,8 @@ class Resolver:
         return None if reason is None or guard.within(ip, self._networks) else reason
 
     def _fail(self, failure: str, seconds: float) -> _Resolution:
+        """Return the result of a look-up that failed. `seconds`: time for which it is cached, unless the limit for
+        failures is shorter."""
         seconds = min(seconds, self._negative_ttl_seconds)
         return _Resolution(approved=(), every=(), refused="", failure=failure, expires=self._clock() + seconds)
 
@@ -205,6 +209,7 @@ class Resolver:
         return self._overrides.get("*")
 
     async def _system_lookup(self, name: str) -> list[str]:
+        """Look a name up by the system, in a thread, because getaddrinfo blocks."""
         if self._executor is None:
             # Own threads, because a slow name server must not block other users of the event loop's default executor.
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="gossamer-dns")
@@ -250,6 +255,7 @@ def _can_be_a_name(name: str) -> bool:
 
 
 def _getaddrinfo(name: str) -> list[str]:
+    """Return the addresses of a name. Raises OSError."""
     # Bytes, because a str would go through the IDNA codec, which canonical URLs have passed already.
     found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
     return [str(sockaddr[0]) for _, _, _, _, sockaddr in found]

@@ -207,6 +207,7 @@ class ResponseReader:
             raise BadResponse("its headers do not end")
 
     def _feed_parser(self, data: bytes) -> None:
+        """Give bytes to llhttp, which calls the methods below. Raises BadResponse, and its own HttpParserError."""
         try:
             self._parser.feed_data(data)  # type: ignore[union-attr]  # set until the response is complete
         except httptools.HttpParserUpgrade:
@@ -264,6 +265,7 @@ class ResponseReader:
     # Callbacks of llhttp, which fixes their names. None of them may raise, because llhttp would wrap the exception.
 
     def on_headers_complete(self) -> None:
+        """Take the status of a head. An interim one is not the response's."""
         if self._headers_done:
             return
         parser = self._parser
@@ -276,6 +278,7 @@ class ResponseReader:
             self.complete = True
 
     def on_body(self, data: bytes) -> None:
+        """Append a piece of the body, up to the limit; the rest is cut off."""
         if self.complete:
             if data:
                 self.keep_alive = False
@@ -294,10 +297,12 @@ class ResponseReader:
             self._body += data
 
     def on_message_begin(self) -> None:
+        """Note a second response, which was not requested: the connection cannot be used again."""
         if self.complete:
             self.keep_alive = False
 
     def on_message_complete(self) -> None:
+        """Note the end of the response. Interim responses have ends, too, which do not count."""
         if self._headers_done:
             self.complete = True
 

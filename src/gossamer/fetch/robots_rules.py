@@ -145,6 +145,7 @@ def _token(value: bytes) -> str:
 
 
 def _apply(name: str, value: bytes, group: RuleGroup) -> None:
+    """Add an Allow, Disallow or Crawl-delay line to its group."""
     if name == _CRAWL_DELAY:
         seconds = robots_policy.crawl_delay(value.decode("utf-8", "replace"))
         if seconds is not None:
@@ -202,6 +203,7 @@ class Matcher:
         return best
 
     def _longest_prefix(self, target: str) -> str | None:
+        """Return the longest pattern without wildcards with which the target begins; None: there is none."""
         for length in self._lengths:
             if length <= len(target) and target[:length] in self._without_wildcards:
                 return target[:length]

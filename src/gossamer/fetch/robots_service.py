@@ -304,6 +304,7 @@ class RobotsService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _unavailable(self, record: RobotsRecord) -> RobotsUnavailable | None:
+        """Return the outage that a record describes; None: it describes none."""
         if record.outcome is not RobotsOutcome.UNREACHABLE:
             return None
         return RobotsUnavailable(record.retry_at, record.detail, self._given_up_at(record.failing_since))
@@ -350,6 +351,7 @@ class RobotsService:
         return await asyncio.shield(task)
 
     def _forget(self, task_key: _TaskKey, done: asyncio.Task[_CachedRules]) -> None:
+        """Forget a fetch that has ended. What it found is in the cache."""
         self._tasks.pop(task_key, None)
         if not done.cancelled():
             done.exception()  # retrieved, because all callers may have been cancelled by now
@@ -402,6 +404,7 @@ class RobotsService:
         return known
 
     async def _fetch_within_limit(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+        """Fetch the file as `_follow` does. A fetch that takes too long counts as a failure."""
         try:
             async with asyncio.timeout(self._fetch_seconds):
                 return await self._follow(request, earlier)

@@ -212,7 +212,7 @@ CREATE TABLE targets(key INTEGER PRIMARY KEY, pages INTEGER);
 CREATE TABLE links(target INTEGER, source INTEGER, text TEXT);
 """
 _PAGE_COLUMNS = 18
-"""Number of columns of `pages`, as `_row` returns them."""
+"""Number of columns of the table `pages`. To add one, add it to the table, to `_row` and to this number."""
 
 
 def key_of(url: str) -> int:

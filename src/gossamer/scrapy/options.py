@@ -159,6 +159,8 @@ def _as_list(value: Any) -> Any:
 
 
 def _order(name: str, scrapy_settings: BaseSettings) -> Order:
+    """Return the order of this name. Without one, that of Scrapy's own queue in the project's settings. Raises
+    BadInput."""
     if name:
         try:
             return Order(name.lower())
@@ -181,6 +183,7 @@ def _dedupes(scrapy_settings: BaseSettings) -> bool:
 
 
 def _bool(value: Any, name: str) -> bool:
+    """Return the value of a setting that is true or false. Raises BadInput, with the setting's name."""
     if isinstance(value, bool):
         return value
     if str(value).strip().lower() in ("1", "true", "yes"):
@@ -191,6 +194,7 @@ def _bool(value: Any, name: str) -> bool:
 
 
 def _count(value: Any, name: str) -> int:
+    """Return the value of a setting that is a number of pages, 0 for none. Raises BadInput, with the setting's name."""
     try:
         count = int(value or 0)
     except (TypeError, ValueError):

@@ -127,6 +127,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return deferred_from_coro(self._open(spider))
 
     async def _open(self, spider: Spider) -> None:
+        """Connect to the frontier, join the run, create all parts, then start the background tasks."""
         settings = self.options.settings
         try:
             self.frontier = frontier = await wait_for_frontier(
@@ -243,12 +244,13 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return deferred_from_coro(self._close())
 
     async def _close(self) -> None:
+        """Return the leases that were not started; wait for the start requests, the tasks of requests, the committer
+        and the claims; then end the background tasks and disconnect. The order must stay: each step feeds the next."""
         if self._task is None:
             return
-        # The order must stay: each step feeds the next one. Only the frontier's connections close after all of them.
         self._is_closing = True
         self._return_ready()
-        self._committer.stop_lingering()
+        self._committer.stop_lingering()  # what is settled from now on is committed at once
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._inbox.drained()
@@ -288,6 +290,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._engine.wake()
 
     def _close_spider(self, reason: str) -> None:
+        """Make Scrapy close the spider. `reason`: the finish reason in the spider's statistics, fixed."""
         assert self._crawler.engine is not None
         # Not one of `_tasks`: closing waits for those.
         self._close_task = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
@@ -313,7 +316,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
 
     @property
     def is_stopped(self) -> bool:
-        """True once this process knows that the crawl was stopped or has expired."""
+        """True once this process knows that the crawl was stopped or has expired, or while it has not joined it."""
         return self._task is None or self._fetcher.state in (CrawlState.STOPPED, CrawlState.EXPIRED)
 
     # --- what extensions read -----------------------------------------------------------------------------------------
@@ -452,10 +455,12 @@ class Scheduler(LeaseRunner, BaseScheduler):
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _on_spider_error(self, failure: Failure) -> None:
+        """Let the request fail whose callback has raised an error."""
         if (active := CURRENT_LEASE.get()) is not None:
             active.fail("spider_error")
 
     def _on_spider_idle(self) -> None:
+        """Answer Scrapy's question whether an idle spider closes. The reasons of CloseSpider are fixed."""
         if self._task is None:
             raise CloseSpider("refused")
         if self.is_stopped:
@@ -464,7 +469,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
             raise DontCloseSpider
 
     def _on_start_added(self, added: AddResult, batches: Sequence[Batch], since: int) -> None:
-        """Take note of the start requests that the frontier has accepted. `since`: see `_remember`."""
+        """Take note of the start requests that the frontier has accepted. `since`: the frontier's data epoch when they
+        were sent, a number that changes when the frontier may have lost data."""
         rejected = {batches[number].fingerprints[position] for number, position in added.rejected}
         self._remember(self._start_run_key, batches, since, rejected)
         if added.duplicates:

@@ -135,4 +135,5 @@ def known_crawls(data_dir: Path) -> list[str]:
 
 
 def _note_path(data_dir: Path, crawl_id: str) -> Path:
+    """Return the file of a crawl's note. Must not change: earlier notes lie there."""
     return data_dir / _NOTES_FOLDER / f"{crawl_id.replace('/', '%2F')}.json"

@@ -125,6 +125,7 @@ class ValkeyLeaseholder:
                 self._wake((self._sessions[int(message)],))
 
     def _wake(self, sessions: Iterable[ShardSession]) -> None:
+        """Note that these shards have requests: they are asked at the next lease, which need not wait any longer."""
         for session in sessions:
             session.announcements += 1
             session.due = 0.0

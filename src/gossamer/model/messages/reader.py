@@ -188,10 +188,12 @@ def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
 
 
 def _convert(given: dict[str, Any], into: type[_T]) -> _T:
+    """Return the struct of a message that satisfies its schema."""
     return msgspec.convert(given, into, strict=False)  # 2.0 is an integer to JSON Schema
 
 
 def _domain_request(given: dict[str, Any]) -> DomainRequest:
+    """Return the request. Raises RequestRejected if it sets a policy without limits."""
     request = _convert(given, DomainRequest)
     if request.action == "domain-update":
         for name in ("hits", "window"):
@@ -201,6 +203,7 @@ def _domain_request(given: dict[str, Any]) -> DomainRequest:
 
 
 def _check_base64(given: dict[str, Any]) -> None:
+    """Raise RequestRejected unless the field `body_base64` is base64 and the only body."""
     if "body" in given:
         raise RequestRejected("contradicts body; send only one of the two", field="body_base64")
     try:
@@ -313,6 +316,8 @@ without a line here gets the validator's own sentence."""
 
 
 def _unknown_field(path: str, name: str, kind: RequestKind) -> RequestRejected:
+    """Return the rejection of a field that the schema does not have. `path`: the object that it is in; empty: the
+    message itself."""
     where = _join(path, name[:_MAX_NAME])
     if path:
         return RequestRejected("unknown field", field=where)

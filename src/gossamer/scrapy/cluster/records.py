@@ -76,6 +76,7 @@ def _item_headers(value: Any) -> dict[str, list[str]]:
 
 
 def _text(value: Any) -> str:
+    """Return a header's name or value as text. Bytes are Latin-1, as on the wire."""
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
@@ -222,6 +223,7 @@ def _body_fields(body: bytes, content_type: str) -> tuple[str, Any, str]:
 
 
 def _status_phrase(status: int) -> str:
+    """Return the text that HTTP gives a status, such as `Not Found`; empty for a status without one."""
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:

@@ -1,6 +1,7 @@
 -- The seen-set of a crawl: linear hashing over many small sets of integers (W. Litwin, 1980). So each stays an intset,
--- which takes about 10 bytes a URL, and no insertion pays for more than a split or two. bucket_of must never change: it
--- finds the fingerprints that are stored.
+-- which takes about 10 bytes a URL, and no insertion pays for more than a split or two. (A split moves a part of one
+-- set into a new one.) A fingerprint is the number that stands for a request. bucket_of must never change: it finds the
+-- fingerprints that are stored.
 -- include crawls
 
 -- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal
@@ -19,6 +20,7 @@ local function bucket_of(fingerprint, buckets)
   return index, level
 end
 
+-- Returns the key of a bucket's set. It must not change, because the sets are stored.
 local function bucket_key(crawl, index)
   return BASE .. "s:" .. crawl.token .. ":" .. crawl.generation .. ":" .. index
 end
