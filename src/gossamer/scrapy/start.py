@@ -150,7 +150,8 @@ class Inbox:
     ) -> None:
         """Create an inbox; `run` does the work.
 
-        `filter_batches` returns what is to be added. `on_added` gets the result, the batches, and the frontier's data
+        `filter_batches` returns the batches without requests that need not be added, such as those that an earlier
+        system has seen. `on_added` gets the result, the batches, and the frontier's data
         epoch before they were sent (a number that changes when the frontier may have lost confirmed data). `on_refused`
         gets the number of requests that a stopped crawl refused.
         """
@@ -292,6 +293,7 @@ class StartClaims:
             self._done.append(name)
 
     def _on_item_end(self, response: object = None) -> None:
+        """Note that the pipelines are through with an item."""
         # Only items of `start()` have no response. Scrapy may finish them in any order, so they are done together.
         if response is None and self._items_under_way:
             self._items_under_way -= 1
@@ -332,4 +334,5 @@ class StartClaims:
         self._done = [name for name in self._done if name in self._held]
 
     async def _call(self, call: Callable[[], Awaitable[list[ClaimResult]]]) -> list[ClaimResult]:
+        """Make a call to the frontier, and repeat it during an outage."""
         return await self._retrier.call_frontier(call)
