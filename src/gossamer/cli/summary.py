@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -21,31 +21,55 @@ from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.extraction import RULE
+from gossamer.model.info import SpiderCounts
 from gossamer.model.request import DropReason
-from gossamer.telemetry.tally import RuleCount, Tally
+from gossamer.policy.reasons import explain
+from gossamer.telemetry.tally import HostCount, RuleCount, Tally
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
 
 _PLAIN_SECONDS = 10.0
 """Interval of progress lines where standard error is not a terminal. May be changed freely: shorter fills logs."""
 _RATE_SECONDS = 10.0
 """Time over which the rates of pages and bytes are measured. May be changed freely: shorter shows them less steady."""
+_ESTIMATE_SECONDS = 3.0
+"""Time over which a rate must be known for an estimate of what is left. May be changed, but must stay below the time
+above."""
+_FETCHING_LINES = 3
+"""URLs in progress that the terminal shows. May be changed; a worker reports few (`worker/worker.py`)."""
+
+
+class _Sample(NamedTuple):
+    """Counts at one update."""
+
+    time: float
+    """Monotonic seconds."""
+    pages: int
+    bytes: int
+    done: int
+    """Requests of the whole crawl that have ended, and all that it has had."""
+    added: int
 
 
 class Display:
     """Context manager that shows progress and sentences on standard error."""
 
-    def __init__(self, title: str, *, quiet: bool = False, console: "Console | None" = None) -> None:
-        """`console`: the terminal to use; None: standard error, if it is a terminal."""
+    def __init__(
+        self, title: str, *, quiet: bool = False, max_pages: int | None = None, console: "Console | None" = None
+    ) -> None:
+        """`max_pages`: limit of pages of the crawl. `console`: the terminal to use; None: standard error, if it is a
+        terminal."""
         self._title = without_passwords(title)
         self._quiet = quiet
+        self._max_pages = max_pages
         self._console = console
         self._live: Live | None = None
-        self._samples: deque[tuple[float, int, int]] = deque()
-        """(monotonic seconds, pages, bytes) at each of the latest updates, oldest first."""
+        self._samples: deque[_Sample] = deque()
+        """Counts at each of the latest updates, oldest first."""
         self._printed_at = float("-inf")
 
     def __enter__(self) -> Self:
@@ -53,8 +77,8 @@ class Display:
             from rich.console import Console
             from rich.live import Live
 
-            console = self._console or Console(stderr=True, highlight=False)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._console = self._console or Console(stderr=True, highlight=False)
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -77,49 +101,79 @@ class Display:
     def update(self, snapshot: Snapshot) -> None:
         """Show progress, if it is time to. After an error of the terminal, write no more to it."""
         now = time.monotonic()
-        tally = snapshot.tally
-        self._samples.append((now, tally.pages, tally.bytes))
-        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
+        tally, total = snapshot.tally, snapshot.info.total() if snapshot.info else SpiderCounts()
+        self._samples.append(_Sample(now, tally.pages, tally.bytes, total.done, total.added))
+        while len(self._samples) > 2 and now - self._samples[0].time > _RATE_SECONDS:
             self._samples.popleft()
         if self._live:
-            from rich.text import Text
-
             try:
-                self._live.update(Text("\n".join(self._lines(snapshot))), refresh=True)
+                self._live.update(self._text(snapshot), refresh=True)
             except OSError:
                 self._live, self._quiet = None, True
         elif not self._quiet and now - self._printed_at >= _PLAIN_SECONDS:
             if self._printed_at > float("-inf"):  # not at the first update: nothing has been fetched yet
-                terminal.print_stderr(" | ".join(line.strip() for line in self._lines(snapshot)[1:]))
+                terminal.print_stderr(" | ".join(line.strip() for line in self._lines(snapshot)))
             self._printed_at = now
 
     def _rates(self) -> tuple[float, float]:
         """Return pages and bytes per second."""
-        (first, pages, size), (last, pages_now, size_now) = self._samples[0], self._samples[-1]
-        seconds = last - first
-        return ((pages_now - pages) / seconds, (size_now - size) / seconds) if seconds > 0 else (0.0, 0.0)
+        first, last = self._samples[0], self._samples[-1]
+        seconds = last.time - first.time
+        return ((last.pages - first.pages) / seconds, (last.bytes - first.bytes) / seconds) if seconds else (0.0, 0.0)
+
+    def _time_left(self, total: SpiderCounts) -> str:
+        """Return the time that the queue needs at the rate of the last seconds; empty: not known. While new URLs are
+        found, it is a lower bound."""
+        first, last = self._samples[0], self._samples[-1]
+        left = total.queued + total.later + total.leased
+        if self._max_pages is not None:
+            left = min(left, max(0, self._max_pages - total.fetched))
+        done, seconds = last.done - first.done, last.time - first.time
+        if not left or done <= 0 or seconds < _ESTIMATE_SECONDS:
+            return ""
+        is_growing = last.added > first.added
+        time_left = round(left * seconds / done)
+        words = duration_text(time_left) if time_left >= 60 else f"{time_left} s"
+        return f"{'at least' if is_growing else 'about'} {words} left"
+
+    def _text(self, snapshot: Snapshot) -> "Text":
+        """Return the progress for a terminal, no line longer than it is wide."""
+        from rich.text import Text
+
+        assert self._console is not None
+        width = self._console.width
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(cut(self._title, width), "bold")
+        for line in self._lines(snapshot):
+            text.append(f"\n{line}")
+        text.append("\n  ")
+        for name, count, style in response_classes(snapshot.tally):
+            text.append(f"{name} {count:,}   ", style if count else "dim")
+        for line in fetching_lines(snapshot.tally, width):
+            text.append(f"\n{line}", "dim")
+        return text
 
     def _lines(self, snapshot: Snapshot) -> list[str]:
-        """Return the progress: the title, then a few lines of numbers."""
+        """Return the progress as a few lines of numbers."""
         tally, info = snapshot.tally, snapshot.info
         pages_rate, bytes_rate = self._rates()
         lines = [
-            self._title,
             f"  {counted(tally.pages, 'page')}   {pages_rate:,.1f}/s   {bytes_text(tally.bytes)}   "
             f"{bytes_text(bytes_rate)}/s   {duration_text(snapshot.seconds)}   {tally.in_flight:,} in flight",
         ]
         if info is not None:
             total = info.total()
-            later = (
-                f" ({total.later:,} of them {'waits' if total.later == 1 else 'wait'} for a retry)"
-                if total.later
-                else ""
-            )
+            later = f", {total.later:,} for a retry" if total.later else ""
             # `domains` counts only those with queued requests; it is 0 while all that is left waits for a retry.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.
             whole = max(total.fetched, tally.pages)
-            lines.append(f"  {total.queued + total.later:,} queued{domains}{later}   {counted(whole, 'page')} in all")
+            left = self._time_left(total)
+            lines.append(
+                f"  {total.queued + total.later:,} queued{domains}{later}"
+                + (f"; {left}" if left else "")
+                + (f"   {counted(whole, 'page')} in all" if whole > tally.pages else "")
+            )
         failures = reason_counts(tally.failed)
         if failures or tally.retries:
             why = f" ({reason_counts(tally.retried)})" if tally.retried else ""
@@ -127,6 +181,36 @@ class Display:
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
         return lines
+
+
+def response_classes(tally: Tally) -> list[tuple[str, int, str]]:
+    """Return the number of responses of each class of status codes, and of requests that failed without one, with a
+    style for numbers above 0."""
+    counts = dict.fromkeys("2345", 0)
+    for status, count in tally.answers.items():
+        kind = str(status)[0]
+        counts[kind] = counts.get(kind, 0) + count
+    styles = {"2": "green", "4": "yellow", "5": "red"}
+    rows = [(f"{kind}xx", count, styles.get(kind, "")) for kind, count in counts.items()]
+    return [*rows, ("failed", tally.failed_unanswered, "red")]
+
+
+def fetching_lines(tally: Tally, width: int) -> list[str]:
+    """Return the URLs that are being fetched now, and for how long, in lines of this width."""
+    lines: list[str] = []
+    for url, seconds in list(tally.fetching.items())[:_FETCHING_LINES]:
+        since = f" ({duration_text(seconds)})" if seconds >= 1 else ""
+        label = "     " if lines else "  now"
+        lines.append(f"{label} {cut(without_passwords(url), width - len(label) - 1 - len(since))}{since}")
+    return lines
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that is not longer than this; a long one without its middle."""
+    if len(text) <= width:
+        return text
+    end = max(0, width - 1) // 3
+    return f"{text[: max(0, width - 1 - end)]}…{text[len(text) - end :]}"
 
 
 def waiting_text(tally: Tally) -> str:
@@ -194,6 +278,7 @@ class Summary(CrawlResult):
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
         total = self.info.total() if self.info else None
+        examples = self.tally.examples
         values: dict[str, Any] = {
             "crawl_id": self.crawl_id,
             "state": self._state(),
@@ -210,6 +295,21 @@ class Summary(CrawlResult):
             "without_text": self.tally.no_content,
             "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
+            "status_codes": {str(status): count for status, count in sorted(self.tally.answers.items())},
+            "slowest_hosts": [
+                {"host": name, "responses": count.responses, "seconds": round(count.mean_seconds, 3)}
+                for name, count in slowest_hosts(self.tally)
+            ],
+            "failing_hosts": [{"host": name, "failed": count.failed} for name, count in failing_hosts(self.tally)],
+            "errors": [
+                {
+                    "reason": reason,
+                    "text": explain(reason).title,
+                    "count": count,
+                    "example": examples.get(reason),
+                }
+                for reason, count in sorted((total.failed if total else self.tally.failed).items(), key=_by_count)
+            ],
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
@@ -238,12 +338,15 @@ class Summary(CrawlResult):
                 f"  {counted(tally.pages, 'page')}, {bytes_text(tally.bytes)}, in {duration_text(self.seconds)} "
                 f"({rate:,.1f} pages/s)" + (f"; {counted(tally.items, 'item')}" if tally.items else "")
             )
+            lines += response_lines(tally)
         if self.info is not None:
             total = self.info.total()
             if total.fetched != tally.pages:
                 lines.append(f"  in all: {counted(total.fetched, 'page')}")
             if total.failed:
                 lines.append(f"  failed: {reason_counts(total.failed)}")
+                lines += [f"    {line}" for line in error_lines(total.failed, tally.examples)]
+                lines += failing_lines(tally)
             if total.dropped:
                 lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
             if total.links_dropped:
@@ -287,6 +390,65 @@ class Summary(CrawlResult):
         if not self.interrupted:
             return f"The crawl {self.crawl_id} ended; its state is unknown."
         return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
+
+
+_LINES_SHOWN = 3
+"""Hosts, and errors in words, that the summary names of each kind. May be changed freely."""
+
+
+def _by_count(row: tuple[str, int]) -> tuple[int, str]:
+    """Return the key that sorts reasons by their counts, the most frequent first."""
+    return -row[1], row[0]
+
+
+def slowest_hosts(tally: Tally) -> list[tuple[str, HostCount]]:
+    """Return the hosts that answered, the slowest first."""
+    rows = [(name, count) for name, count in tally.hosts.items() if count.responses]
+    return sorted(rows, key=lambda row: -row[1].mean_seconds)
+
+
+def failing_hosts(tally: Tally) -> list[tuple[str, HostCount]]:
+    """Return the hosts on which requests failed, those with most failures first."""
+    rows = [(name, count) for name, count in tally.hosts.items() if count.failed]
+    return sorted(rows, key=lambda row: -row[1].failed)
+
+
+def response_lines(tally: Tally) -> list[str]:
+    """Return the responses by status code, and the slowest hosts if there are several."""
+    responses = sum(tally.answers.values())
+    if not responses:
+        return []
+    codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.answers.items()))
+    lines = [f"  status codes: {codes}; {short_time(tally.answer_seconds / responses)} on average"]
+    hosts = slowest_hosts(tally)
+    if len(hosts) > 1:
+        slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_LINES_SHOWN])
+        lines.append(f"  slowest hosts: {slowest}")
+    return lines
+
+
+def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
+    """Return the commonest errors in words, each with its count, an example where one is known, and advice."""
+    lines = []
+    for reason, count in sorted(failed.items(), key=_by_count)[:_LINES_SHOWN]:
+        title, advice = explain(reason)
+        example = f", for example {without_passwords(examples[reason])}" if reason in examples else ""
+        lines.append(f"{title}: {count:,}{example}" + (f" ({advice})" if advice else ""))
+    return lines
+
+
+def failing_lines(tally: Tally) -> list[str]:
+    """Return the hosts on which most requests failed, if there are several hosts."""
+    hosts = failing_hosts(tally)
+    if not hosts or len(tally.hosts) == 1:
+        return []
+    named = ", ".join(f"{name} {count.failed:,}" for name, count in hosts[:_LINES_SHOWN])
+    return [f"    most on: {named}"]
+
+
+def short_time(seconds: float) -> str:
+    """Return the time of a response for a person: `45 ms`, `2.1 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration_text(seconds)
 
 
 _FIELDS_NAMED = 10

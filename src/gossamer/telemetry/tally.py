@@ -89,6 +89,8 @@ class Tally(msgspec.Struct):
     """One URL for each reason in `failed`."""
     answers: dict[int, int] = msgspec.field(default_factory=dict)
     """Responses by status code. Redirects and responses that are retried count, too; those of robots.txt do not."""
+    answer_seconds: float = 0.0
+    """Time of those responses together, each from the request to the decoded body."""
     hosts: dict[str, HostCount] = msgspec.field(default_factory=dict)
     """The slowest hosts, and those on which most requests failed."""
     items: int = 0
@@ -138,6 +140,11 @@ class Tally(msgspec.Struct):
         self.retried[reason] = self.retried.get(reason, 0) + 1
 
     @property
+    def failed_unanswered(self) -> int:
+        """Requests that failed for good without a response with an error status."""
+        return sum(count for reason, count in self.failed.items() if not reason.startswith("http_"))
+
+    @property
     def retries(self) -> int:
         """Requests put back for another attempt, whatever the reason."""
         return sum(self.retried.values())
@@ -161,6 +168,7 @@ class Tally(msgspec.Struct):
             retried=_added(self.retried, other.retried),
             examples=other.examples | self.examples,
             answers=_added(self.answers, other.answers),
+            answer_seconds=self.answer_seconds + other.answer_seconds,
             hosts=leading(
                 {
                     name: self.hosts.get(name, _NO_HOST).plus(other.hosts.get(name, _NO_HOST))
@@ -223,6 +231,7 @@ class WorkerCounts:
         """Count a response of this host. Called for every page, so it makes no object for a known host."""
         answers = self.tally.answers
         answers[status] = answers.get(status, 0) + 1
+        self.tally.answer_seconds += seconds
         count = self._hosts.get(host) or self._added(host)
         count.responses += 1
         count.seconds += seconds

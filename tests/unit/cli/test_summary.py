@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gossamer.cli.summary import Summary
+from gossamer.cli.summary import Summary, error_lines, failing_lines
 from gossamer.cli.terminal import without_passwords
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.tally import HostCount, Tally, WorkerCounts
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,46 @@ def test_a_worker_is_no_crawl_that_was_interrupted() -> None:
 def test_a_crawl_that_was_finished_before_says_where_its_pages_are() -> None:
     said = Summary("one", None, Tally(), 0.0, ("pages.jsonl",), already_finished=True)
     assert "pages are in pages.jsonl" in said.as_text()
+
+
+def test_responses_errors_and_hosts_are_told_in_words() -> None:
+    tally = Tally(pages=90)
+    counts = WorkerCounts(tally)
+    for name, seconds in (("fast.test", 0.02), ("slow.test", 2.5)):
+        for _ in range(45):
+            counts.answer(name, 200, seconds)
+    for number in range(3):
+        counts.answer("fast.test", 404, 0.02)
+        counts.fail("fast.test", "http_404", f"http://fast.test/{number}")
+    counts.fail("gone.test", "tls", "https://gone.test/")
+    counts.show()
+    lines = Summary("one", None, tally, 10.0, ("pages.jsonl",)).as_text().splitlines()
+    assert lines[2:4] == [
+        "  status codes: 200 90, 404 3; 1.2 s on average",
+        "  slowest hosts: slow.test 2.5 s, fast.test 20 ms",
+    ]
+    assert error_lines(tally.failed, tally.examples) == [
+        "404 Not Found: 3, for example http://fast.test/0",
+        "The secure connection could not be established: 1, for example https://gone.test/ (The certificate may have "
+        "expired. --ca-file names a certificate of your own, --insecure accepts any.)",
+    ]
+    assert failing_lines(tally) == ["    most on: fast.test 3, gone.test 1"]
+
+
+def test_the_same_is_in_the_json() -> None:
+    tally = Tally(answers={200: 2, 404: 1}, failed={"http_404": 1}, examples={"http_404": "http://a.test/x"})
+    tally.hosts = {"a.test": HostCount(3, 0.3, 1)}
+    told = json.loads(Summary("one", None, tally, 1.0, ()).as_json())
+    assert told["status_codes"] == {"200": 2, "404": 1}
+    assert told["slowest_hosts"] == [{"host": "a.test", "responses": 3, "seconds": 0.1}]
+    assert told["failing_hosts"] == [{"host": "a.test", "failed": 1}]
+    assert told["errors"] == [{"reason": "http_404", "text": "404 Not Found", "count": 1, "example": "http://a.test/x"}]
+
+
+def test_one_host_is_not_compared_with_itself() -> None:
+    counts = WorkerCounts(Tally(pages=1))
+    counts.answer("a.test", 200, 0.1)
+    counts.fail("a.test", "http_404", "http://a.test/")
+    counts.show()
+    assert "slowest hosts" not in Summary("one", None, counts.tally, 1.0, ()).as_text()
+    assert failing_lines(counts.tally) == []

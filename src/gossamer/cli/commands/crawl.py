@@ -156,7 +156,9 @@ async def run_crawl(
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
-        Display(f"Crawling {plan.seeds[0]}{more} as {name}", quiet=quiet) as display,
+        Display(
+            f"Crawling {plan.seeds[0]}{more} as {name}", quiet=quiet, max_pages=settings.crawl.max_pages
+        ) as display,
         Interruption(None, display.say) as interruption,
     ):
         interruption.message_before_work = "nothing was fetched; the same command starts again"
