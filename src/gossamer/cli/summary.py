@@ -438,9 +438,9 @@ def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
 
 
 def failing_lines(tally: Tally) -> list[str]:
-    """Return the hosts on which most requests failed, if there are several hosts."""
+    """Return the hosts on which most requests failed, if there are several hosts and more failures than examples."""
     hosts = failing_hosts(tally)
-    if not hosts or len(tally.hosts) == 1:
+    if len(tally.hosts) == 1 or sum(count.failed for _, count in hosts) <= _LINES_SHOWN:
         return []
     named = ", ".join(f"{name} {count.failed:,}" for name, count in hosts[:_LINES_SHOWN])
     return [f"    most on: {named}"]
