@@ -30,11 +30,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code: 0 done, 1 nothing was achieved, 2 bad input or another error of
-    Gossamer's own, 130 interrupted. An error is shown in one line.
-
-    A command may have further codes; its help lists them.
-    """
+    """Run a command and return its exit code (docs/reference/exit-codes.md). An error is shown in one line."""
     from gossamer.errors import GossamerError, Interrupted
     from gossamer.telemetry import logs
 
@@ -58,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         return terminal.INTERRUPTED_EXIT_CODE
     except GossamerError as error:
         terminal.say(str(error))
-        return 2
+        return error.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
 

@@ -14,6 +14,8 @@ from typing import ClassVar
 class GossamerError(Exception):
     """Gossamer cannot continue."""
 
+    exit_code: ClassVar[int] = 2
+    """Exit code of a command that ends with this error. Scripts test for it (docs/reference/exit-codes.md): fixed."""
     only_detail: ClassVar[bool] = False
     """True: the details are the whole message, because they name the value and what to do."""
 
@@ -92,6 +94,8 @@ class FrontierUnavailable(FrontierError):
     The caller cannot know whether the call was carried out, and may repeat it.
     """
 
+    exit_code = 4
+
 
 class FrontierForgot(FrontierUnavailable):
     """The frontier may have lost data that it confirmed before a connection was lost."""
@@ -128,6 +132,8 @@ class ServerMissing(GossamerError):
 class ServerFailed(FrontierUnavailable):
     """The frontier's own server did not start."""
 
+    exit_code = 2
+
 
 class PoliciesChanged(FrontierError):
     """The domain policies were changed in the meantime; load them again and repeat the edit."""
@@ -145,6 +151,8 @@ class BusUnavailable(BusError):
 
     The caller cannot know whether the call was carried out, and may repeat it.
     """
+
+    exit_code = 4
 
 
 class BusFull(BusError):

@@ -11,6 +11,7 @@ crawl id, so that it does not resume its crawl.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -51,8 +52,23 @@ from gossamer.setting_groups import (
 from gossamer.setting_groups import field_of as _setting
 
 CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
-DEFAULT_USER_AGENT = f"gossamer/{__version__} (+https://pypi.org/project/gossamer-crawl/)"
+DEFAULT_USER_AGENT = f"gossamer/{__version__}"
 """Fixed: the word before the slash, which sites name in robots.txt."""
+
+
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+_PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
+"""An address without parentheses, which would end that part of the User-Agent header."""
+
+
+def contact_address(value: Any) -> Any:
+    """Return the value of `fetch.contact`. Raises BadInput for what is neither a URL nor an e-mail address."""
+    if not isinstance(value, str) or not value:
+        return value
+    address = value.strip().removeprefix("mailto:")
+    if _EMAIL.fullmatch(address) or _PAGE.fullmatch(address):
+        return address
+    raise BadInput(f"cannot use {value!r:.100}. Write a URL or an e-mail address: https://example.org/bot")
 
 
 class CrawlSettings(SettingGroup):
@@ -198,6 +214,12 @@ class FetchSettings(SettingGroup):
     user_agent: str = _setting(
         DEFAULT_USER_AGENT, "User-Agent header, and the name that selects the rules of robots.txt"
     )
+    contact: str = _setting(
+        "",
+        "URL or e-mail address at which sites reach you, for example https://example.org/bot. It is added to the "
+        "User-Agent header. Empty: none",
+        prepare=contact_address,
+    )
     timeout: _Seconds = _setting(120.0, "Seconds for a complete request and response")
     connect_timeout: _Seconds = _setting(10.0, "Seconds to connect, including TLS")
     first_byte_timeout: _Seconds = _setting(30.0, "Seconds from the end of the request to the first byte of a response")
@@ -238,6 +260,13 @@ class FetchSettings(SettingGroup):
         "Bytes of bodies that one process holds at once: those that are being received, and large pages that are not "
         "written yet (up to half of it)",
     )
+
+    @property
+    def full_user_agent(self) -> str:
+        """The User-Agent header: the user agent, with the contact if there is one."""
+        if not self.contact:
+            return self.user_agent
+        return f"{self.user_agent} (+{self.contact if '://' in self.contact else f'mailto:{self.contact}'})"
 
 
 class RecordsSettings(SettingGroup):

@@ -21,8 +21,11 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a rate": (["crawl", SEED, "--rate", "fast"], "HITS/SECONDS"),
     "no hits": (["crawl", SEED, "--rate", "0/1"], "HITS/SECONDS|at least 1 hit"),
     "a regex": (["crawl", SEED, "--allow", "("], "expression '('"),
-    "a scope": (["crawl", SEED, "--scope", "galaxy"], "crawl.scope"),
-    "a depth": (["crawl", SEED, "--depth", "-1"], "crawl.depth"),
+    "a scope": (["crawl", SEED, "--scope", "galaxy"], "--scope: cannot use 'galaxy'. Write domain, host, path or any."),
+    "a depth": (
+        ["crawl", SEED, "--depth", "-1"],
+        "--depth: cannot use '-1'. Write a whole number from 0 to 1,000,000.",
+    ),
     "a time": (["crawl", SEED, "--expires", "yesterday"], "90m, 12h, 3d"),
     "a time that has passed": (["crawl", SEED, "--expires", "2001-01-01"], "has passed"),
     "attrs": (["crawl", SEED, "--attrs", "[1]"], "JSON object"),
@@ -40,7 +43,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a domain": (["crawl", SEED, "--allow-domain", "http://x/"], "not a domain"),
     "an extension": (["crawl", SEED, "--deny-extension", "/"], "file extension"),
     "a frontier's address": (["crawl", "http://example.invalid/", "--frontier", "http://x"], "redis://"),
-    "too much at once": (["crawl", SEED, "--processes", "0"], "worker.processes"),
+    "too much at once": (["crawl", SEED, "--processes", "0"], "--processes: cannot use"),
     "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "socks5://"),
     "a proxy without a host": (["crawl", SEED, "--proxy", "http://"], "with a host"),
     "authorities that are not there": (["crawl", SEED, "--ca-file", "/nope"], "/nope has no certificates"),
@@ -54,9 +57,9 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a long integer in attrs": (["crawl", SEED, "--attrs", '{"a": 123456789012345678901234567890}'], "64 bits"),
     "attrs nested too deep": (["crawl", SEED, "--attrs", '{"a":' * 2000 + "1" + "}" * 2000], "100 levels"),
     "no number in attrs": (["crawl", SEED, "--attrs", '{"a": NaN}'], "JSON has no nan"),
-    "too many pages": (["crawl", SEED, "--max-pages", "9" * 20], "crawl.max_pages"),
-    "too many retries": (["crawl", SEED, "--retries", "9" * 20], "fetch.retries"),
-    "no end of patience": (["crawl", SEED, "--timeout", "inf"], "fetch.timeout"),
+    "too many pages": (["crawl", SEED, "--max-pages", "9" * 20], "--max-pages: cannot use"),
+    "too many retries": (["crawl", SEED, "--retries", "9" * 20], "--retries: cannot use"),
+    "no end of patience": (["crawl", SEED, "--timeout", "inf"], "--timeout: cannot use"),
     "the client's own header": (["crawl", SEED, "--header", "Host: x"], "by the client itself"),
     "an encoding of one's own": (["crawl", SEED, "--header", "Accept-Encoding: x"], "by the client itself"),
     "an empty crawl id": (["crawl", SEED, "--crawl-id", ""], "1 to 40 characters"),
@@ -121,7 +124,7 @@ def test_an_unknown_option_exits_with_2(tmp_path: Path) -> None:
 
 def test_a_frontier_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     result = gossamer("crawl", SEED, "--allow-private", "--frontier", f"unix://{tmp_path}/none.sock", cwd=tmp_path)
-    assert result.returncode == 2
+    assert result.returncode == 4
     assert "frontier" in result.stderr
     assert result.stderr.count("\n") == 1
 
@@ -140,3 +143,22 @@ def test_a_dead_host_ends_with_a_record(tmp_path: Path, url: str, flags: tuple[s
     assert json.loads(ended.stdout)["failed"] == {reason: 1}
     [record] = list(read_records(tmp_path / "pages.jsonl"))
     assert (record.success, record.reason) == (False, reason)
+
+
+def test_a_faulty_seed_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "seeds.txt").write_text(
+        "https://a.test/\n\n# a comment\nht!tp://b.test\nhttps://c.test/\nmailto:d@e.test\n"
+    )
+    result = gossamer("crawl", "--seeds", "seeds.txt", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--seeds: seeds.txt, line 4: " in result.stderr
+    assert "'ht!tp://b.test'" in result.stderr
+    assert "1 more line is faulty." in result.stderr
+
+
+@pytest.mark.parametrize("contact", ["me", "ftp://a.test/", "https://a.test/)(", "a@b", "me@example.org\nX: y"])
+def test_a_contact_must_be_a_url_or_an_address(contact: str, tmp_path: Path) -> None:
+    result = gossamer("crawl", SEED, "--contact", contact, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith("gossamer: --contact: cannot use ")
+    assert not (tmp_path / ".gossamer").exists()

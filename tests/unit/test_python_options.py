@@ -12,7 +12,7 @@ from gossamer.cli.commands.crawl import crawl
 from gossamer.cli.commands.fetch import fetch
 from gossamer.crawling.options import CrawlOptions, RequestOptions, in_python_words
 
-ONLY_FOR_A_TERMINAL = {"json", "quiet", "items", "pages"}
+ONLY_FOR_A_TERMINAL = {"json", "quiet", "verbose", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}
 OF_LINKS = {"scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow"}
 """Options of `gossamer fetch` that only say which links a crawl would follow."""

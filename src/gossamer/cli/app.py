@@ -121,7 +121,7 @@ _TEXTS = (str, str | None, list[str], list[str] | None)
 def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], is_text: bool, context: Any, value: Any) -> Any:
     """Return the value of a parameter, as `convert` of Typer does. `is_text`: its type is one of _TEXTS."""
     is_absent = value is None or value == ()
-    if (is_absent and parameter.required) or not (is_absent or is_text or isinstance(value, bool)):
+    if (is_absent and parameter.required) or not (is_absent or is_text or isinstance(value, bool | int)):
         return convert(context, value)
     if isinstance(value, tuple):
         value = list(value) or None

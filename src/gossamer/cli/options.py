@@ -19,6 +19,7 @@ from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import Destination
 from gossamer.settings import Settings, load, setting
+from gossamer.telemetry import logs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs
 
 # Titles of the panels in `--help`, each a group of options.
@@ -198,6 +199,7 @@ OPTIONS = {
     "insecure": SettingOption("crawl.insecure", ("--insecure",), bool, REQUESTS),
     "ca_file": SettingOption("fetch.ca_file", ("--ca-file",), str, REQUESTS, "FILE"),
     "user_agent": SettingOption("fetch.user_agent", ("--user-agent",), str, REQUESTS, "TEXT"),
+    "contact": SettingOption("fetch.contact", ("--contact",), str, REQUESTS, "URL|E-MAIL"),
     "header": SettingOption("crawl.header", ("--header",), list[str], REQUESTS, "NAME:VALUE", headers),
     "cookie": SettingOption("crawl.cookie", ("--cookie",), str, REQUESTS, "TEXT"),
     "secret_header": SettingOption("crawl.secret_header", ("--secret-header",), list[str], REQUESTS, "NAME", tuple),
@@ -234,6 +236,24 @@ _CONFIG = inspect.Parameter(
 )
 
 
+_VERBOSE = inspect.Parameter(
+    "verbose",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=typer.Option(
+        0,
+        "--verbose",
+        "-v",
+        count=True,
+        help="Log to standard error what happens. Twice (-vv): everything, for looking for a fault.",
+        show_default=False,
+        rich_help_panel=DISPLAY,
+    ),
+    annotation=int,
+)
+_VERBOSE_LEVELS = ("", "info", "debug")
+"""Log level by the number of -v. Empty: that of the settings."""
+
+
 def _records_parameter(name: str) -> inspect.Parameter:
     """Return --items or --pages as a parameter of a command."""
     option = typer.Option(
@@ -248,12 +268,12 @@ def _records_parameter(name: str) -> inspect.Parameter:
 
 
 def takes(*names: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds options from `OPTIONS`, and --config, to a command.
+    """Return a decorator that adds options from `OPTIONS`, --config and --verbose to a command.
 
     The command gets their values as `**options` and passes them to `load_settings`. In its help they stand between its
     positional and its keyword-only parameters.
     """
-    added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG]
+    added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG, _VERBOSE]
     if "output" in names or "also_output" in names:
         place = next(index for index, one in enumerate(added) if one.name.endswith("output")) + 1
         added[place:place] = [_records_parameter(name) for name in ("items", "pages")]
@@ -279,8 +299,13 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
         if options.get(name):
             raise BadInput(f"--{name} belongs to the -o before it. Write, for example, -o {name}.csv --{name}.")
     values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name in OPTIONS}
+    if options["verbose"]:
+        values["log_level"] = _VERBOSE_LEVELS[min(options["verbose"], len(_VERBOSE_LEVELS) - 1)]
     names = {option.setting: option.flags[-1] for name, option in OPTIONS.items() if name in options}
-    return load(values, config=options["config"], names=names)
+    settings = load(values, config=options["config"], names=names)
+    if options["verbose"]:
+        logs.set_up(settings.log_level, style=settings.log_format)
+    return settings
 
 
 # Parameters that several commands have, but that set no setting.

@@ -37,6 +37,8 @@ class RequestOptions(TypedDict, total=False):
     """PEM file of certificates to trust in addition to the system's."""
     user_agent: str
     """User-Agent header, and the name that selects the rules of robots.txt."""
+    contact: str
+    """URL or e-mail address at which sites reach you. It is added to the User-Agent header."""
     header: Mapping[str, str] | Texts
     """Further request headers: `{"Accept-Language": "de"}`."""
     cookie: str
@@ -215,6 +217,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "insecure": ("crawl.insecure", None),
     "ca_file": ("fetch.ca_file", os.fspath),
     "user_agent": ("fetch.user_agent", None),
+    "contact": ("fetch.contact", None),
     "header": ("crawl.header", _headers),
     "cookie": ("crawl.cookie", None),
     "secret_header": ("crawl.secret_header", _texts),

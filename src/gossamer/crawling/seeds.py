@@ -8,13 +8,14 @@ of the URLs, which is that of the sources; and a host that is not checked here i
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadInput, BadUrl, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.resolve import Resolver
-from gossamer.policy.urls import canonical, host, redirect_target
+from gossamer.policy.urls import canonical, from_user_input, host, redirect_target
 from gossamer.settings import Settings
 from gossamer.wiring.worker import make_clients
 from gossamer.worker.attempt import MAX_HOPS
@@ -51,13 +52,27 @@ def _read_seeds(source: str) -> bytes:
 
 
 def _lines(content: bytes, source: str) -> list[str]:
-    """Return the URLs of a list, one per line; empty lines and those that begin with # are skipped."""
+    """Return the canonical URLs of a list, one per line; empty lines and those that begin with # are skipped.
+
+    Raises BadInput for the first line that is no URL, and tells how many others there are.
+    """
     if len(content) > _MAX_SEED_BYTES:
         raise BadInput(
             f"--seeds: {source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls."
         )
-    lines = content.decode("utf-8-sig", "replace").splitlines()
-    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    urls: list[str] = []
+    faults: list[str] = []
+    for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            try:
+                urls.append(from_user_input(text))
+            except BadUrl as error:
+                faults.append(f"{source}, line {number}: {error}")
+    if faults:
+        others = len(faults) - 1
+        more = f" {others:,} more {'line is' if others == 1 else 'lines are'} faulty." if others else ""
+        raise BadInput(f"--seeds: {faults[0].rstrip('.')}.{more}")
     if not urls:
         raise BadInput(f"--seeds: {source} holds no URL. Write one URL per line.")
     return urls
@@ -68,7 +83,7 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
     clients = make_clients(settings, resolver, body_bytes=_MAX_SEED_BYTES)
     url = canonical(source)
     private_host = host(url) if settings.crawl.allow_private else ""
-    headers = (("User-Agent", settings.fetch.user_agent), ("Accept", "text/plain,*/*;q=0.5"))
+    headers = (("User-Agent", settings.fetch.full_user_agent), ("Accept", "text/plain,*/*;q=0.5"))
     try:
         for _ in range(MAX_HOPS + 1):
             fetched = await clients.fetch(
@@ -99,6 +114,20 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
         )
         raise BadInput(f"--seeds: {source} cannot be fetched: {reason}")
     return fetched.body
+
+
+_NOT_PUBLIC = ("localhost", "test", "example", "invalid", "local", "internal")
+"""Top levels of names that are not on the public internet. May be extended."""
+
+
+def has_public_host(settings: Settings, seeds: Sequence[str], private_hosts: Sequence[str]) -> bool:
+    """Return whether some of the first seeds seem to be on the public internet, whose owners may want to reach the
+    person who crawls. `private_hosts`: those that are not."""
+    for name in dict.fromkeys(map(host, seeds[:_NAMES_CHECKED])):
+        is_local = name in private_hosts or name.rpartition(".")[2] in _NOT_PUBLIC
+        if not is_local and not any(fnmatchcase(name, pattern) for pattern in settings.fetch.resolve):
+            return True
+    return False
 
 
 _NAMES_CHECKED = 1000

@@ -134,7 +134,7 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
         secret=0,
         memory=SharedMemory(SeenCache(limit=1)),
         options=ContextOptions(
-            user_agent=settings.fetch.user_agent,
+            user_agent=settings.fetch.full_user_agent,
             proxy=settings.fetch.proxy,
             include_links=False,
             redact=settings.records.secrets == "redact",
@@ -194,7 +194,7 @@ async def _verdict(request: FetchRequest, settings: Settings, robots: RobotsServ
     """Return whether robots.txt allows the request, and the rule that decided."""
     if settings.crawl.ignore_robots:
         return RobotsDecision(True, "not fetched")
-    answer = await robots.check(request.url, user_agent=settings.fetch.user_agent, template=request, explain=True)
+    answer = await robots.check(request.url, user_agent=settings.fetch.full_user_agent, template=request, explain=True)
     if isinstance(answer, RobotsUnavailable):
         return RobotsDecision(False, f"robots.txt could not be fetched ({answer.reason}); a crawl would wait")
     return RobotsDecision(answer.allowed, answer.rule, answer.crawl_delay)

@@ -59,7 +59,7 @@ def has_trafilatura() -> bool:
 def require_trafilatura() -> None:
     """Raise BadInput if the library that extracts text is not installed."""
     if not has_trafilatura():
-        raise BadInput("text and Markdown need more than the core; pip install 'gossamer-crawl[text]'")
+        raise BadInput("text and Markdown need trafilatura: pip install 'gossamer-crawl[text]'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,13 +55,13 @@ class RemoteFile:
         fsspec = _fsspec()
         if fsspec is None:
             raise BadInput(
-                f"the output {self.display_url} needs more than the core; pip install gossamer-crawl[{extra}]"
+                f"the output {self.display_url} needs more than the core: pip install 'gossamer-crawl[{extra}]'"
             )
         try:
             fsspec.get_filesystem_class(self.protocol)
         except ImportError as exc:
             raise BadInput(
-                f"the output {self.display_url} needs a driver ({exc}); pip install gossamer-crawl[{extra}]"
+                f"the output {self.display_url} needs a driver ({exc}): pip install 'gossamer-crawl[{extra}]'"
             ) from exc
         except ValueError as exc:
             raise BadInput(f"the output {self.display_url} has an unknown protocol") from exc
@@ -107,7 +107,7 @@ def connected(url: str) -> Iterator[tuple[Any, str]]:
     `SinkError`."""
     fsspec = _fsspec()
     if fsspec is None:
-        raise SinkError(f"{hide_password(url)} needs more than the core; pip install gossamer-crawl[fsspec]")
+        raise SinkError(f"{hide_password(url)} needs more than the core: pip install 'gossamer-crawl[fsspec]'")
     try:
         yield fsspec.core.url_to_fs(url, skip_instance_cache=True)
     except SinkError:

@@ -211,7 +211,7 @@ change: a process that does not find them in an existing file adds the same spoo
 def require_parquet() -> None:
     """Raise `BadInput` if the library is not installed."""
     if find_spec("pyarrow") is None:
-        raise BadInput("Parquet needs more than the core; pip install gossamer-crawl[parquet]")
+        raise BadInput("Parquet needs pyarrow: pip install 'gossamer-crawl[parquet]'")
 
 
 def check_parquet(path: Path) -> None:

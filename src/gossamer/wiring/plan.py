@@ -78,7 +78,7 @@ def address_service(settings: Settings) -> AddressService:
     """Return the service that reports this machine's public address. Raises BadInput."""
     fetch = settings.fetch
     return AddressService(
-        fetch.egress_url, pattern=fetch.egress_pattern, user_agent=fetch.user_agent, proxy=fetch.proxy
+        fetch.egress_url, pattern=fetch.egress_pattern, user_agent=fetch.full_user_agent, proxy=fetch.proxy
     )
 
 
@@ -151,7 +151,7 @@ def _check_text(name: str, value: object) -> None:
 
 def _check_headers(settings: Settings) -> None:
     crawl = settings.crawl
-    check_headers((("User-Agent", settings.fetch.user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
+    check_headers((("User-Agent", settings.fetch.full_user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
     check_headers(tuple((name, "") for name in crawl.secret_header))
 
 
@@ -401,7 +401,7 @@ def _terms(
         deny_regex=crawl.deny or None,
         deny_extensions=crawl.deny_extension,
         expires=parse_expires(crawl.expires, now=now) if crawl.expires else 0.0,
-        useragent=fetch.user_agent,
+        useragent=fetch.full_user_agent,
         cookie=crawl.cookie or None,
         headers=crawl.header or None,
         secret_headers=tuple(sorted({name.lower() for name in crawl.secret_header})),

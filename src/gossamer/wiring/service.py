@@ -89,9 +89,7 @@ def open_bus(
     try:
         from gossamer.bus.kafka import KafkaBus  # an extra that need not be installed
     except ImportError as exc:
-        raise BadInput(
-            "a Kafka bus needs a library that is not installed. Install it: pip install gossamer-crawl[kafka]"
-        ) from exc
+        raise BadInput("a Kafka bus needs confluent-kafka: pip install 'gossamer-crawl[kafka]'") from exc
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
     return KafkaBus(

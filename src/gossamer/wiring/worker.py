@@ -181,7 +181,7 @@ class _WorkerParts:
         self._run = run
         self._say = say
         self._context_options = ContextOptions(
-            user_agent=settings.fetch.user_agent,
+            user_agent=settings.fetch.full_user_agent,
             proxy=settings.fetch.proxy,
             include_links=bus is not None,
             redact=settings.records.secrets == "redact",

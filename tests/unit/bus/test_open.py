@@ -19,4 +19,4 @@ except BadInput as error:
 
 def test_a_kafka_bus_without_its_library_says_what_to_install() -> None:
     told = subprocess.run([sys.executable, "-c", _WITHOUT_THE_LIBRARY], capture_output=True, text=True, check=True)
-    assert "pip install gossamer-crawl[kafka]" in told.stdout
+    assert "pip install 'gossamer-crawl[kafka]'" in told.stdout

@@ -55,6 +55,7 @@ def test_every_dependency_is_imported() -> None:
     """But for those that another one loads: they are listed here with their reason."""
     loaded_by_others = {
         "fastapi-swagger": "the page under /docs",
+        "gossamer-crawl": "the extra `all` names the others",
         "s3fs": "fsspec loads it for s3://",
         "lxml-html-clean": "jusText, which trafilatura loads, needs it; some versions of pip do not see that",
         "pyarrow": "loaded by its name in sinks/spool.py",
@@ -87,3 +88,16 @@ def test_no_link_of_the_readme_is_relative_on_the_package_index() -> None:
         targets = re.findall(r"\]\(([^)]+)\)", _built(repository)["readme"]["text"])
         assert not [target for target in targets if not target.startswith(("https://", "http://", "#"))]
     assert any(target.startswith("https://example.org/gossamer/blob/main/docs/") for target in targets)
+
+
+def test_the_extra_all_has_all_others() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    [collected] = extras["all"]
+    named = re.fullmatch(r"gossamer-crawl\[([\w,]+)\]", collected)
+    assert named is not None
+    assert set(named[1].split(",")) == extras.keys() - {"all"}
+
+
+def test_the_page_about_installing_names_every_extra() -> None:
+    page = (ROOT / "docs" / "howto" / "install.md").read_text()
+    assert [extra for extra in PROJECT["project"]["optional-dependencies"] if f"`{extra}`" not in page] == []

@@ -19,22 +19,24 @@ from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling import engine
+from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
-from gossamer.settings import Settings, load
+from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
+from gossamer.wiring.plan import Plan
 from gossamer.wiring.worker import table_options
 
 
 @options.takes(
-    "depth", "max_pages", "domain_max_pages", "scope", "query_order", "allow_domain", "allow", "deny", "deny_extension",
-    "sitemaps", "follow_nofollow", "spider", "priority", "expires", "rate", "domain_concurrency", "concurrency",
-    "processes", "extract", "field", "each", "text", "markdown", "chunk", "text_in", "output", "csv_guard", "links",
-    "report", "attrs", "resolve", "allow_private", "ignore_robots", "robots_patience", "insecure", "ca_file",
-    "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy", "egress", "timeout", "retries",
-    "frontier", "data_dir",
+    "depth", "max_pages", "domain_max_pages", "scope", "query_order", "allow_domain", "allow", "deny",
+    "deny_extension", "sitemaps", "follow_nofollow", "spider", "priority", "expires", "rate", "domain_concurrency",
+    "concurrency", "processes", "extract", "field", "each", "text", "markdown", "chunk", "text_in", "output",
+    "csv_guard", "links", "report", "attrs", "resolve", "allow_private", "ignore_robots", "robots_patience",
+    "insecure", "ca_file", "user_agent", "contact", "header", "cookie", "secret_header", "headers_for", "proxy",
+    "egress", "timeout", "retries", "frontier", "data_dir",
 )  # fmt: skip
 def crawl(
     urls: Annotated[
@@ -78,7 +80,7 @@ def crawl(
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
     Exit code: 0 finished; 1 no page could be fetched, an output could not be finished, or records are missing from it;
-    2 bad input; 3 the frontier lost its data; 130 interrupted.
+    2 bad input; 3 the frontier lost its data; 4 the frontier could not be reached; 130 interrupted.
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
@@ -153,6 +155,7 @@ async def run_crawl(
     Interrupted when the command was interrupted before anything was fetched."""
     check_writable(settings)
     plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
+    _recommend_contact(settings, plan, quiet=quiet)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
@@ -173,6 +176,15 @@ async def run_crawl(
     elif summary.interrupted and not summary.finished and not summary.lost:
         summary.notes.append(f"Resume with: {resume_command()}")
     return summary
+
+
+def _recommend_contact(settings: Settings, plan: Plan, *, quiet: bool) -> None:
+    """Recommend --contact, in one line, for a crawl of public sites under Gossamer's own name alone."""
+    fetch = settings.fetch
+    if quiet or fetch.contact or fetch.user_agent != DEFAULT_USER_AGENT:
+        return
+    if has_public_host(settings, plan.seeds, plan.terms.private_hosts):
+        terminal.say("Let the sites reach you: --contact with a URL or an e-mail address adds it to the User-Agent.")
 
 
 def check_writable(settings: Settings) -> None:

@@ -36,7 +36,7 @@ _FILES = (".html", ".htm", ".xhtml")
 
 @options.takes(
     "extract", "field", "each", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file", "user_agent",
-    "header", "cookie", "secret_header", "headers_for", "proxy", "timeout",
+    "contact", "header", "cookie", "secret_header", "headers_for", "proxy", "timeout",
 )  # fmt: skip
 def extract(
     page: Annotated[str, typer.Argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],

@@ -29,8 +29,8 @@ _LINKS_SHOWN = 25
 
 @options.takes(
     "scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow", "resolve", "allow_private",
-    "ignore_robots", "insecure", "ca_file", "user_agent", "header", "cookie", "secret_header", "headers_for", "proxy",
-    "timeout",
+    "ignore_robots", "insecure", "ca_file", "user_agent", "contact", "header", "cookie", "secret_header",
+    "headers_for", "proxy", "timeout",
 )  # fmt: skip
 def fetch(
     url: Annotated[str, typer.Argument(metavar="URL", help="The page to fetch.", show_default=False)],

@@ -84,8 +84,8 @@ def _cluster_flags(settings: Settings) -> str:
 
 
 @options.takes(
-    "host", "port", "processes", "concurrency", "bus", "prefix", "also_output", "resolve", "allow_network", "frontier",
-    "data_dir", "log_level", "log_format",
+    "host", "port", "processes", "concurrency", "bus", "prefix", "also_output", "csv_guard", "contact", "resolve",
+    "allow_network", "frontier", "data_dir", "log_level", "log_format",
 )  # fmt: skip
 def up(
     *,
@@ -116,7 +116,7 @@ def up(
 
 
 @options.takes(
-    "host", "port", "bus", "prefix", "allow_network", "frontier", "data_dir", "log_level", "log_format"
+    "host", "port", "bus", "prefix", "allow_network", "frontier", "data_dir", "log_level", "log_format",
 )  # fmt: skip
 def serve(**given: Any) -> None:
     """Run the services and the REST API without workers; start those with `gossamer worker` on any machine.

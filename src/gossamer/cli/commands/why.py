@@ -214,7 +214,7 @@ async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
-    agent = terms.useragent or settings.fetch.user_agent
+    agent = terms.useragent or settings.fetch.full_user_agent
     template = FetchRequest(
         url,
         proxy=terms.proxy,

@@ -59,8 +59,8 @@ Spiders = Annotated[
 
 
 @options.takes(
-    "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "resolve", "allow_network", "ca_file", "egress",
-    "frontier", "data_dir",
+    "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "contact", "resolve", "allow_network",
+    "ca_file", "egress", "frontier", "data_dir",
 )  # fmt: skip
 def worker(
     pool: Pool = SHARED_POOL,
