@@ -207,6 +207,7 @@ def _allowed_methods(path: str) -> set[str]:
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
+    """Return the response for a parameter of the query or path that is not valid: the problem names it."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     parameter = str(first["loc"][-1])

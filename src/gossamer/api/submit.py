@@ -110,11 +110,13 @@ class SubmissionCounter:
                     await self._flush()
 
     async def _flush_later(self) -> None:
+        """Add the collected counts to the statistics a little later, together."""
         while self._counts:  # also those that came while the earlier ones were being added
             await asyncio.sleep(_FLUSH_SECONDS)
             await self._flush()
 
     async def _flush(self) -> None:
+        """Add the collected counts to the statistics now."""
         counts, self._counts = self._counts, Counter()
         with contextlib.suppress(FrontierError):  # a repeated call might count twice, so lost counts stay lost
             await self._context.counters.add(stats.INTAKE, counts)

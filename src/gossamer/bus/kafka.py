@@ -57,6 +57,7 @@ class PendingPublish:
             self._loop.call_soon_threadsafe(self._resolve)
 
     def _resolve(self) -> None:
+        """Set the future when all messages are done, unless its caller was cancelled. Runs in the event loop."""
         if self.future.done():
             return
         if self._error is None:
@@ -155,6 +156,7 @@ class KafkaBus:
         await pending.future
 
     def _check_sizes(self, topic: str, values: Sequence[bytes]) -> None:
+        """Raise MessageTooLarge for the first message that is too large."""
         for value in values:
             if len(value) > self.max_message_bytes:
                 raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self.max_message_bytes:,}")
@@ -224,6 +226,8 @@ class KafkaBus:
         return True
 
     async def _with_admin(self, call: Callable[[Any], T]) -> T:
+        """Return the result of a blocking call with the admin client, made in a thread. Raises BusError."""
+
         def run() -> T:
             if self._admin is None:
                 self._admin = AdminClient(self._common)

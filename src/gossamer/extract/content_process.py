@@ -183,6 +183,7 @@ class _MemoryWatch:
         return _resident_bytes() - self._base > self._limit // _LEFT_BEHIND_PART
 
     def _watch(self) -> None:
+        """Check the memory again and again while a page is worked on. Runs in a thread."""
         while True:
             self._is_working.wait()
             time.sleep(_WATCH_SECONDS)

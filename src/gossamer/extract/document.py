@@ -139,6 +139,7 @@ class _Walk:
             self.reopened += self._formatting
 
     def _pop(self) -> None:
+        """Close the innermost open element."""
         name = self.open.pop()
         self._formatting -= name in _FORMATTING
         self._foreign -= name in _FOREIGN
@@ -292,6 +293,7 @@ def element_text(element: Any) -> str:
 
 
 def _add_texts(element: Any, pieces: list[str]) -> None:
+    """Append the texts of an element and its children, with a blank around elements that break a line."""
     # Recursive: lxml's parser lets elements nest 255 levels deep at most.
     tag = element.tag
     if not isinstance(tag, str) or tag in _SILENT:

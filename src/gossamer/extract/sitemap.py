@@ -179,6 +179,7 @@ class _Reader:
     # Callbacks of expat. `name`: of an element, with its XML prefix.
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin an element: remember a `url` or `sitemap`, and read the text of a `loc` in it."""
         prefix, _, local = name.rpartition(":")
         if local in ("url", "sitemap"):
             self._parent = name
@@ -188,6 +189,7 @@ class _Reader:
         self._text_length = 0
 
     def _end(self, name: str) -> None:
+        """End an element: take the URL of a `loc`, or leave its parent."""
         if self._inside_loc and self._parent:
             is_page = self._parent.endswith("url")
             self._entry("".join(self._text), self.found.urls if is_page else self.found.sitemaps)
@@ -196,6 +198,7 @@ class _Reader:
             self._parent = ""
 
     def _characters(self, text: str) -> None:
+        """Collect a piece of the text of a `loc`, up to the longest text that can be a URL."""
         if self._inside_loc and self._text_length <= _MAX_TEXT_LENGTH:
             self._text.append(text)
             self._text_length += len(text)

@@ -77,6 +77,7 @@ class TimeoutWatch:
             self._timer = None
 
     def _tick(self) -> None:
+        """Check all connections, and start the timer again if any are left to watch."""
         self._timer = None
         now = time.monotonic()
         for connection in list(self.busy):

@@ -358,6 +358,7 @@ class ConnectionPlanner:
         return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES], proxy, request.proxy, target_ip)
 
     async def _resolve_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
+        """Return the proxy's addresses. `guard`: they must be on the public internet."""
         try:
             # The operator's own proxy (`guard` is False) may be anywhere.
             return await self._resolver.addresses(proxy.host, proxy.port, allow_private=not guard)
@@ -377,6 +378,7 @@ class ConnectionPlanner:
         return ips[0] if not proxy.resolves_names or ips[0] == origin.host else ""
 
     def _parse(self, url: str) -> Proxy:
+        """Return the proxy of a URL, from the cache if possible. Raises BadInput."""
         proxy = self._proxies.get(url)
         if proxy is None:
             proxy = parse_proxy(url)

@@ -152,6 +152,7 @@ judged. Characters may be added; none may be removed."""
 
 
 def _refusal_ipv4(address: IPv4Address) -> str | None:
+    """Return why an IPv4 address is refused; None: it is public."""
     for network, reason in _REFUSED_IPV4:
         if address in network:
             return reason

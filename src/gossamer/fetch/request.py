@@ -173,6 +173,7 @@ def _encode(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, bool]:
 
 
 def _bytes(value: str) -> bytes:
+    """Return a header's value as it is sent."""
     # A value beyond Latin-1 is sent as UTF-8, as servers would read it.
     try:
         return value.encode("latin-1")
@@ -181,6 +182,7 @@ def _bytes(value: str) -> bytes:
 
 
 def _cache(memory: dict[Key, Value], key: Key, value: Value) -> None:
+    """Remember a value. A full memory is emptied before."""
     if len(memory) >= _MAX_CACHED:
         memory.clear()
     memory[key] = value

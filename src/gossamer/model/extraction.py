@@ -200,6 +200,7 @@ class _RuleReader:
 
     @staticmethod
     def _name(name: str, path: Path, level: int) -> str:
+        """Return the name of a field. Raises BadExtraction if it cannot be one."""
         if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
             raise BadExtraction(f"a name must have 1 to {MAX_NAME_LENGTH} printable characters", (*path, name[:100]))
         if level == 1 and name == PAGE_URL:
@@ -344,6 +345,7 @@ def _type(text: str, path: Path) -> tuple[FieldType, str]:
 
 
 def _mapping(value: object, path: Path, *, or_text: bool = False) -> Mapping[str, Any]:
+    """Return an object. `or_text`: a text is possible here, too, which the message says."""
     if not isinstance(value, Mapping):
         raise BadExtraction("must be an object" + (" or a text" if or_text else ""), path)
     for key in value:
@@ -353,6 +355,7 @@ def _mapping(value: object, path: Path, *, or_text: bool = False) -> Mapping[str
 
 
 def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> None:
+    """Check that an object has known keys only."""
     for key in given:
         if key not in known:
             similar = difflib.get_close_matches(key[:MAX_NAME_LENGTH], known, n=1)
@@ -361,6 +364,7 @@ def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], path: Path) ->
 
 
 def _text(value: object, path: Path, *, longest: int = MAX_TEXT_LENGTH, may_be_empty: bool = False) -> str:
+    """Return a text of at most `longest` characters."""
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
         raise BadExtraction("must be a text" + ("" if may_be_empty else ", which is not empty"), path)
     if len(value) > longest:
@@ -369,10 +373,12 @@ def _text(value: object, path: Path, *, longest: int = MAX_TEXT_LENGTH, may_be_e
 
 
 def _optional_text(given: Mapping[str, Any], key: str, path: Path) -> str | None:
+    """Return the text under a key. None: the object does not have it."""
     return _text(given[key], (*path, key)) if given.get(key) is not None else None
 
 
 def _flag(given: Mapping[str, Any], key: str, path: Path) -> bool:
+    """Return the boolean under a key; False if the object does not have it."""
     value = given.get(key, False)
     if not isinstance(value, bool):
         raise BadExtraction("must be true or false", (*path, key))

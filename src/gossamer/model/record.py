@@ -149,6 +149,7 @@ def destination_fields(value: Any) -> Any:
 
 
 def _fields(value: Any) -> Any:
+    """Return one destination as a dictionary with `path` and `records`. Anything else is returned unchanged."""
     if _is_path(value):
         return {"path": str(value)}
     if isinstance(value, dict) and not value.keys() <= {"path", "records"}:

@@ -92,6 +92,7 @@ class LinkFinder:
         self._store.database.execute("CREATE INDEX links_target ON links(target)")
 
     def _flush(self) -> None:
+        """Write the collected titles and links into the store."""
         self._store.insert("INSERT INTO titles VALUES(?, ?)", self._titles)
         self._store.insert("INSERT INTO links VALUES(?, ?, ?)", self._links)
         self._titles.clear()

@@ -113,6 +113,7 @@ def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, 
 
 
 def _write_csv(path: Path, table: tables.Table, rows: Any) -> None:
+    """Write a table with its head as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([column.name for column in table.columns])

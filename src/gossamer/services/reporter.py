@@ -95,6 +95,7 @@ class ServiceReporter:
             self._metrics.processes.labels(role).set(sum(map(len, nodes.values())))
 
     async def _dump(self) -> None:
+        """Write all statistics into the log, under Scrapy Cluster's titles."""
         for group, title in ((stats.INTAKE, "Kafka Monitor"), (stats.ACTIONS, "Redis Monitor")):
             log.info("%s Stats Dump", title, extra=_flat_counts(await self._counters.read(group)))
         log.info("Crawler Stats Dump", extra=_flat_crawler(await stats.body(self._frontier, self._counters, "spider")))
@@ -216,6 +217,7 @@ class OutboundPublisher:
         await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
 
     async def _bury(self, letters: Sequence[dict[str, Any]]) -> None:
+        """Publish messages on the topic of dead letters."""
         values = [await self._encoded(letter) for letter in letters]
         if values:
             await self._bus.publish(self._topics.dead_letter, values)

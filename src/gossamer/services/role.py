@@ -140,6 +140,7 @@ class PerShardRunner:
         return more
 
     def _report(self) -> None:
+        """Report the shards that cannot be reached, or that all can be again."""
         trouble = f"{self._name}.shards"
         if self._unavailable:
             reason = str(next(iter(self._unavailable.values()))).rstrip(".")

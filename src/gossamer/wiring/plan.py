@@ -150,6 +150,7 @@ def _check_text(name: str, value: object) -> None:
 
 
 def _check_headers(settings: Settings) -> None:
+    """Raise BadInput for a header of the settings that cannot be sent."""
     crawl = settings.crawl
     check_headers((("User-Agent", settings.fetch.full_user_agent), ("Cookie", crawl.cookie), *crawl.header.items()))
     check_headers(tuple((name, "") for name in crawl.secret_header))

@@ -412,6 +412,7 @@ class LeaseDecoder:
         return run
 
     def _decode_terms(self, token: bytes, blob: bytes) -> Terms:
+        """Return the terms that are packed in these bytes: the same object for the same bytes of a crawl."""
         key = (token, blob)
         terms = self._terms.get(key)
         if terms is None:

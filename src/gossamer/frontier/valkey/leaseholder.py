@@ -117,6 +117,7 @@ class ValkeyLeaseholder:
         await ready.wait()
 
     async def _listen(self, ready: asyncio.Event) -> None:
+        """Hear the announcements of new requests, until cancelled. Sets `ready` when the first can be heard."""
         channel = self._commands.keys[0].wake_channel(self._pool)
         async for message in self._commands.shards.subscribe(channel, ready):
             if message is None:  # a gap: any shard may have announced requests
@@ -278,10 +279,13 @@ class ValkeyLeaseholder:
                 return
 
     async def _try_finish(self, token: str) -> None:
+        """Finish a crawl's run in the background, if nothing of it is left to do."""
         step = partial(try_finish, self._commands, token, retention_ms=self._retention_ms)
         await self._background.run(token, step)
 
     async def _rebalance_budget(self, session: ShardSession, token: str) -> None:
+        """Ask in the background for a share of a crawl's page budget, for a shard that has used up its own."""
+
         async def step() -> None:
             if await rebalance_budget(self._commands, token, session.shard, retention_ms=self._retention_ms):
                 session.starving.pop(token, None)

@@ -5,8 +5,7 @@ goes from shard to shard; its cursor is "<shard>:<position on that shard>". A ru
 characters that stand for a crawl; a pool is a group of workers with requests of their own.
 
 Safe to change: the numbers below, and what the functions compute from what is stored. Fixed: the names and positions of
-stored fields, which keys.py and the scripts define. A cursor lives only from one page to the next, so its form may
-change, too.
+stored fields, which keys.py and the scripts define. A cursor is used for one next page only, so its form may change.
 """
 
 import asyncio
@@ -38,8 +37,7 @@ _LEAST_CRAWLS_READ = 100
 _ENTRIES_LOOKED_AT = 100_000
 """Entries of each queue, and retries, that are searched for one URL. `Frontier.find_url` names the number, too."""
 _KEYS_SAMPLED = 128
-"""Random keys that the search for the largest crawl looks at. A large crawl has one key for every few hundred URLs that
-it saw, and for every domain where some wait."""
+"""Random keys by which the largest crawl is found: a crawl has more keys, the more URLs it saw and has waiting."""
 _CRAWLS_MEASURED = 3
 """Crawls with the most keys in the sample whose size is read."""
 _BYTES_SEEN, _BYTES_WAITING = 10, 100

@@ -225,6 +225,7 @@ class RequestSubmitter:
     # --- alone --------------------------------------------------------------------------------------------------------
 
     async def _submit_alone(self, chunk: _Chunk, index: int) -> None:
+        """Submit one submission of a chunk in calls of its own. A refusal becomes its answer."""
         try:
             chunk.answers[index] = await self._submit_one(chunk.submissions[index])
         except (CrawlRefused, BadInput) as exc:

@@ -190,12 +190,14 @@ class ClusterEntryEncoder(EntryEncoder):
         return replace(entry, priority=priority, depth=min(depth, MAX_DEPTH))
 
     def _own_fingerprint(self, request: Request, url: str) -> int:
-        # Gossamer's own workers (the fast lane) that run a spider of this name do not know the project's fingerprinter.
+        """Override of EntryEncoder: the common fingerprint where Gossamer's own workers run a spider of this name."""
+        # They do not know the project's fingerprinter. The fast lane is all of Gossamer's own workers.
         if Lane.FAST in self._frontier.spiders.lanes(self._spider.name):
             return self._common_fingerprint(self._spider.name, request, url)
         return super()._own_fingerprint(request, url)
 
     def _common_fingerprint(self, spider: str, request: Request, url: str) -> int:
+        """Override of EntryEncoder: the fingerprint also follows the parent's terms."""
         parent = CURRENT_LEASE.get()
         # Whether URLs that differ only in the order of their query parameters are one page.
         query_order = QueryOrder.SIGNIFICANT if parent is None else parent.lease.terms.query_order

@@ -430,6 +430,7 @@ def _with_methods(further: dict[str, Any], spider: Spider | None) -> dict[str, A
 
 
 def _check_url(url: str) -> None:
+    """Raise BadMessage for a URL that cannot be crawled."""
     try:
         canonical(url)
     except BadInput as fault:

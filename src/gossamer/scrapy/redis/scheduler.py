@@ -87,12 +87,14 @@ class ProcessPresence:
         return int(count), bool(flushed)
 
     async def _renew(self) -> None:
+        """Renew the registration until cancelled."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             with contextlib.suppress(FrontierUnavailable):
                 await self._register(flush=False)
 
     async def _leave(self) -> None:
+        """Unregister the process."""
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -224,10 +226,12 @@ class PushedRequests:
         return await self._retrier.call_frontier(ask)
 
     async def _give_back(self, taken: list[TakenMessage]) -> None:
+        """Put messages back into their key, for another process or a later run."""
         if taken:
             await self._retrier.call_frontier(lambda: self._key.give_back(taken))
 
     async def _bury(self, message: TakenMessage, reason: str) -> None:
+        """Move a message that cannot be read to the dead letters, with the reason."""
         log.error("A request of %s goes to %s: %s", self._key.key, self._key.dead, reason)
         self._stats.inc_value("gossamer/pushed_requests/dead")
         await self._retrier.call_frontier(lambda: self._key.bury(message, reason))
@@ -318,6 +322,7 @@ class Scheduler(BaseScheduler):
         return super()._is_idle() and self._pushed.is_empty
 
     async def _filter_batches(self, batches: list[Batch]) -> list[Batch]:
+        """Leave out the requests that scrapy-redis has seen, and count them."""
         if self._legacy is None:
             return batches
         unseen, dropped = await self._legacy.filter_unseen(batches)

@@ -48,6 +48,7 @@ def _refuse_debug(value: Any) -> str:
 
 
 def _refuse_filter(value: Any) -> str:
+    """Accept scrapy-redis's dupefilter and Scrapy's, by class or dotted path."""
     path = value if isinstance(value, str) else f"{value.__module__}.{value.__qualname__}"
     if path in (OURS + "dupefilter.RFPDupeFilter", "scrapy.dupefilters.RFPDupeFilter"):
         return ""

@@ -193,9 +193,11 @@ class RedisMixin:
         self._feeding = asyncio.ensure_future(self._feeder.run())
 
     def _make_requests(self, data: bytes) -> Any:
+        """Return the requests that the spider makes of a pushed message. Some spiders take it as text."""
         return self.make_request_from_data(data.decode(self.redis_encoding or "utf-8") if self._as_text else data)
 
     async def _stop_feeding(self) -> None:
+        """End the task that reads the start key."""
         if self._feeding is not None:
             self._feeding.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -104,6 +104,7 @@ class RedisStatsCollector(StatsCollector):
         self._others["min", key] = self._stats[key]
 
     def _begin(self) -> None:
+        """Start merging. The scheduler, which is open by now, knows the run's generation."""
         if not self._persist:
             self._generation = getattr(EngineAdapter(self.crawler.engine).scheduler, "generation", 0)
         self._task = asyncio.ensure_future(self._merge_regularly())
