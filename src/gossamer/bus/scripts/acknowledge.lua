@@ -15,11 +15,13 @@ for first = 4, #ARGV, IDS_AT_ONCE do
   acknowledged = acknowledged + redis.call("XACK", stream, group, unpack(ARGV, first, last))
 end
 
+-- Returns the two numbers of a message's id: milliseconds, and the position within them.
 local function parse_id(id)
   local ms, number = string.match(id, "(%d+)-(%d+)")
   return { tonumber(ms), tonumber(number) }
 end
 
+-- Whether one parsed id is older than another.
 local function is_before(a, b)
   return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
 end

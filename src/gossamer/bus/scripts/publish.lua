@@ -74,6 +74,7 @@ local function shrink()
   return deleted
 end
 
+-- Returns a reply of names and values in turn as a table by name.
 local function pairs_to_table(row)
   local fields = {}
   for at = 1, #row, 2 do

@@ -26,6 +26,7 @@ for _, group in ipairs(redis.call("HKEYS", BASE .. "backlog")) do
 end
 table.sort(pools)
 
+-- Returns how many requests of the spider wait on a domain. Of very many queues only the first MOST_QUEUES count.
 local function count_requests(group, domain)
   local total = 0
   for _, member in ipairs(redis.call("ZRANGE", agenda_key(group, domain), 0, MOST_QUEUES - 1)) do

@@ -16,6 +16,7 @@ if generation > 0 then
   redis.call("HSET", key, "gossamer/generation", ARGV[2])
 end
 
+-- Whether a number is written with a point or an exponent.
 local function is_fraction(text)
   return string.find(text, "[.eE]") ~= nil
 end

@@ -23,6 +23,7 @@ local function group_parts(group)
   return parts
 end
 
+-- Returns the token and the priority in a member of an agenda.
 local function read_member(member)
   return string.sub(member, 1, 16), tonumber(string.sub(member, 18)) -- a token has 16 characters
 end
@@ -71,6 +72,7 @@ local function has_requested_rates()
   return requested_rates
 end
 
+-- Returns a text that is equal for equal requested rates; "" for a crawl that asked for none.
 local function rate_name(crawl)
   local rate = crawl.requested_rate
   return rate and table.concat({ rate[1], rate[2], tostring(rate[3]) }, " ") or ""

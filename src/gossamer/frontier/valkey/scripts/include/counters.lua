@@ -44,6 +44,8 @@ local function write_new_crawl(crawl, counts)
   crawl.new = false
 end
 
+-- Writes all gathered changes: first the sums of a crawl's requests added (A) and done (Z) become changes like the
+-- others, then each hash gets its changes.
 local function write_counters()
   for token, crawl in pairs(crawls) do
     if crawl and crawl.added ~= crawl.added_before then

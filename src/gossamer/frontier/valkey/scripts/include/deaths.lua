@@ -6,6 +6,7 @@
 -- larger.
 local MOST_COUNTED_DEATHS = 3
 
+-- Whether a worker was declared dead lately and has not called again since.
 local function is_dead(worker)
   return redis.call("ZSCORE", BASE .. "deaths", worker) and true or false
 end

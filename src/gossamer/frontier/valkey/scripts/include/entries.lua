@@ -7,6 +7,7 @@
 -- the entry is leased: `is_registered` removes a worker that calls again from `deaths`, however long after.
 local SUSPECT = 8
 
+-- Returns the number of an entry's terms, the last three bytes of its header.
 local function terms_number_of(entry)
   local a, b, c = string.byte(entry, 5, 7)
   return a * 65536 + b * 256 + c

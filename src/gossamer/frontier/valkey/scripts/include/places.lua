@@ -14,10 +14,12 @@ local function band_of(priority)
   return 5
 end
 
+-- Returns the key of a ready set.
 local function ready_key(group, band, egress)
   return BASE .. "r:" .. group .. "|" .. band .. (egress and ("|" .. egress) or "")
 end
 
+-- Returns the key of a domain's agenda: its queues in the order in which they are served.
 local function agenda_key(group, domain)
   return BASE .. "a:" .. group .. "|" .. domain
 end
@@ -27,6 +29,7 @@ end
 local OFF, PER_EGRESS = 1, 2
 local PLACES = PER_EGRESS + BANDS
 
+-- Returns the key of a place, by its number.
 local function place_key(group, place)
   if place == OFF then
     return BASE .. "off:" .. group

@@ -6,6 +6,7 @@
 -- include shares
 -- include ready
 
+-- Returns the key of a queue.
 local function queue_key(token, spider, domain, priority)
   return BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority
 end
@@ -21,6 +22,7 @@ local function next_turn()
   return turn
 end
 
+-- Returns the score of a queue on its agenda: a higher priority comes first, then an earlier turn.
 local function agenda_score(priority, at_turn)
   return string.format("%.0f", -priority * TURNS + at_turn)
 end

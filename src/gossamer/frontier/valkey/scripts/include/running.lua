@@ -1,6 +1,7 @@
 -- Lists of an application's running crawls, on the crawls' home shard: of each spider that something was submitted for,
 -- and ("") of all of them.
 
+-- Returns the key of one of these lists. It is stored: fixed.
 local function running_key(appid, spider)
   return BASE .. "running:" .. spider .. "|" .. appid
 end

@@ -19,6 +19,7 @@ local function shares_of(token)
   return mine
 end
 
+-- Returns a share from its stored row; without one, an empty share.
 local function new_share(token, domain, packed)
   return { token = token, domain = domain, row = packed and cmsgpack.unpack(packed) or { 0, 0 } }
 end

@@ -13,6 +13,7 @@ local function unpack_terms(packed)
   return terms
 end
 
+-- Returns the terms with this number, in the form of unpack_terms; without limits where the crawl is gone.
 local function terms_of(token, number)
   local known = terms_by_number[token]
   if not known then

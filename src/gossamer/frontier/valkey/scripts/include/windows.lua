@@ -19,6 +19,7 @@ local LINGER = 2000
 local SLOTS = 128
 local records, changed = {}, {} -- by scope
 
+-- Returns a stored record; for none, one without hits and requests.
 local function unpack_record(packed)
   return packed and { cmsgpack.unpack(packed) } or { 0, 0, 1, "", 0 }
 end
@@ -28,6 +29,7 @@ local function last_hit(record)
   return #record >= HITS and record[#record - 1] or nil
 end
 
+-- Returns the record of a scope, read where it was not yet.
 local function record_of(scope)
   local record = records[scope]
   if not record then

@@ -5,6 +5,7 @@
 -- Each include that gathers writes adds the function that makes them.
 local writers = {}
 
+-- Makes all gathered writes. Every script that gathers any calls it before it returns.
 local function write_all()
   for _, write in ipairs(writers) do
     write()
