@@ -6,7 +6,7 @@
 -- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
 -- Must hold: a request leaves the list and enters its queue in one call, or a kill would lose it; and it counts as done
 -- no longer, or the run would be finished before it is fetched.
--- KEYS  1 prefix of the shard's keys
+-- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
 --       6 single: 1 where there is one shard  7 crawl (msgpack)  8 limits (msgpack) and terms (opaque)
 --       9 version at which the home shard confirmed the run just now, else 0

@@ -10,13 +10,14 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
---       delay ms (of failed and dropped: -1 was not sent; 1 is kept for retry_failed.lua; -2 both; else 0), new tail or
---       "", number of drop counts, and for each of those: reason, count
+--       delay ms, new tail or "", number of drop counts, and for each of those: reason, count. Where the outcome is
+--       failed or dropped, the delay is a code: -1: the request was not sent, 1: it is kept for retry_failed.lua,
+--       -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
 --         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle, idle-until,
---         l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
+--         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle,
+--         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
 --         z:{token}
@@ -109,7 +110,8 @@ local function settle(lease, at)
   local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
-  local unused = (outcome == "returned" or delay < 0) and hopped == "" -- nothing used its hit
+  -- Whether nothing used its hit. `hopped`: fingerprint of the target if the page redirected, else "".
+  local unused = (outcome == "returned" or delay < 0) and hopped == ""
   if unused then
     local policy = policy_of(domain)
     refund(scope, policy, budgets_of(policy, crawl or nil, domain), start)

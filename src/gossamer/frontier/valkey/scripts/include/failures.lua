@@ -1,8 +1,10 @@
 -- Failed requests that a crawl keeps, because they got no answer: the same command retries them. They are a list,
--- failed:{token}, oldest first. (Token: 16 characters that stand for a crawl.)
--- May be changed: MOST_BYTES and LIFE. Larger ones keep more of a crawl with very many failures, in the server's memory.
--- Must hold: a row of the list is { counter, priority, spider, domain, entry }, which retry_failed.lua reads; counter is
--- the one that counts the request as failed. The counters k, K and v change together with the list.
+-- failed:{token}, oldest first. (Token: 16 characters that stand for a crawl.) Three counters of the crawl belong to
+-- it: k, the number of its rows; K, their bytes; v, the number of requests for which there was no room.
+-- May be changed: MOST_BYTES and LIFE. Larger ones keep more of a crawl with very many failures, and need more memory.
+-- Must hold: a row of the list is { counter, priority, spider, domain, entry }, which retry_failed.lua reads (counter:
+-- the field of c:{token} that counts the request as failed; entry: the packed request); the counters change together
+-- with the list.
 -- include counters
 
 local MOST_BYTES = 33554432 -- of a crawl on this shard: about 200,000 requests
