@@ -210,19 +210,21 @@ class _ShardSession:
     async def _send_heartbeat(self) -> float:
         """Send one heartbeat. Return the seconds until another worker will count as dead; 0 or less: one does now."""
         loop = asyncio.get_running_loop()
-        sent_at = loop.time()
+        self._judge.on_call(loop.time())
         try:
             seconds_left = await self._holder.heartbeat(self._shard)
         except FrontierUnavailable:
             self._judge.on_failure()
             raise
-        self._judge.on_reply(sent_at=sent_at, now=loop.time())
+        self._judge.on_reply(loop.time())
         return seconds_left
 
     async def _reclaim(self) -> None:
         """Run the shard's maintenance once."""
-        may_declare_dead = self._judge.may_declare_dead(asyncio.get_running_loop().time())
-        if await self._frontier.maintain(declare_dead=may_declare_dead, shard=self._shard):
+        loop = asyncio.get_running_loop()
+        if await self._frontier.maintain(
+            may_declare_dead=lambda: self._judge.may_declare_dead(loop.time()), shard=self._shard
+        ):
             self._on_reclaimed()
 
 

@@ -14,7 +14,7 @@ frontier/valkey and may change with them. Values of the enumerations may change 
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Protocol
@@ -338,15 +338,16 @@ class Frontier(Protocol):
         """Return the same frontier over connections of its own, for the event loop of another thread. The caller closes
         it. It connects when it is first used, also where some shards do not answer."""
 
-    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
+    async def maintain(self, *, may_declare_dead: Callable[[], bool] | None = None, shard: int | None = None) -> int:
         """Run the periodic maintenance of a shard (None: of all): reclaim leases of dead workers, finish idle crawls,
         resume interrupted operations, delete what is past its retention. Any process may call it at any time.
 
         Returns the number of reclaimed requests. Steps that also concern a shard that does not answer are left for
         later.
 
-        `declare_dead`: declare workers dead that have sent no heartbeat for too long. A process that has just started,
-        or was itself cut off from the frontier a moment ago, passes False (see `LivenessJudge`)."""
+        `may_declare_dead` is asked immediately before workers without a recent heartbeat are declared dead: False if
+        this process has just started, or was itself cut off from the frontier a moment ago (see `LivenessJudge`). None:
+        they may be."""
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Return a crawl's state and counters, at the same cost for any size. None: no such crawl, or past its

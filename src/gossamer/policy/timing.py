@@ -185,13 +185,21 @@ HEARTBEATS_BEFORE_DEATH = 3
 between heartbeats is computed from this. May be raised, which costs calls to the frontier; with less than 3, the pauses
 of the heartbeat thread (commit/worker_session.py) would be longer than that time allows."""
 
+_STALL_SHARE = 1 / 4
+"""Share of `dead_after_seconds` after which a call without a reply counts as an outage. May be lower, which delays the
+detection of deaths on slow connections. Must stay below 1 - 2 * (longest interval between two heartbeats, as a share;
+0.37 today): an outage may begin that interval after another worker's last heartbeat, and this process's next call may
+be sent that interval after its beginning. A higher share takes the other worker for dead when the outage ends."""
+
 
 class LivenessJudge:
     """Tracks one process's connection to a shard of the frontier, to decide whether missed heartbeats count as deaths.
 
     While the frontier is unreachable, no worker can send heartbeats. After an outage every worker therefore gets
     `dead_after_seconds` before its silence counts as a death. A new process does not know whether there has just been
-    an outage, so it declares no worker dead until `dead_after_seconds` after the first reply that it gets.
+    an outage, so it declares no worker dead until `dead_after_seconds` after the first reply that it gets. An outage
+    may also delay calls without breaking a connection: a call without a reply for _STALL_SHARE of the time counts as
+    one.
     """
 
     def __init__(self, dead_after_seconds: float) -> None:
@@ -199,25 +207,33 @@ class LivenessJudge:
         self._dead_after_seconds = dead_after_seconds
         self._disconnected = True
         self._trusted_from = float("-inf")
+        self._sent_at: float | None = None
+        """When the call that has no reply yet was sent."""
+
+    def on_call(self, now: float) -> None:
+        """Record that a call is sent now. Only for calls that the server answers at once, and one at a time."""
+        self._sent_at = now
 
     def on_failure(self) -> None:
         """Record that a call to the frontier failed."""
         self._disconnected = True
+        self._sent_at = None
 
-    def on_reply(self, *, now: float, sent_at: float | None = None) -> None:
-        """Record a reply.
-
-        `sent_at`: time at which the call was sent, given only for calls that the server answers at once. If the reply
-        took longer than the interval between two heartbeats, it counts as the end of an outage.
-        """
-        interval = self._dead_after_seconds / HEARTBEATS_BEFORE_DEATH
-        if self._disconnected or (sent_at is not None and now - sent_at > interval):
+    def on_reply(self, now: float) -> None:
+        """Record a reply. If it took too long, it counts as the end of an outage."""
+        if self._disconnected or self._is_stalled(now):
             self._disconnected = False
             self._trusted_from = now + self._dead_after_seconds
+        self._sent_at = None
 
     def may_declare_dead(self, now: float) -> bool:
-        """Return whether workers without a recent heartbeat may be declared dead."""
-        return not self._disconnected and now >= self._trusted_from
+        """Return whether workers without a recent heartbeat may be declared dead. To be asked immediately before they
+        are: an answer from before a wait may be outdated."""
+        return not self._disconnected and now >= self._trusted_from and not self._is_stalled(now)
+
+    def _is_stalled(self, now: float) -> bool:
+        """Return whether the call without a reply was sent too long ago."""
+        return self._sent_at is not None and now - self._sent_at > self._dead_after_seconds * _STALL_SHARE
 
 
 _CLOCK_SET_SECONDS = 1.0

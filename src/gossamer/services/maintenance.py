@@ -115,9 +115,11 @@ class Finisher:
         await self._shards.close()
 
 
-_REAPER_ROUNDS_PER_LIFETIME = 2
-"""Rounds of the reaper in the time after which a worker counts as dead. May be changed: more find dead workers earlier,
-and each round is one call per shard."""
+_REAPER_ROUNDS_PER_LIFETIME = 4
+"""Rounds of the reaper in the time after which a worker counts as dead. May be raised: more find dead workers earlier,
+and each round is a few calls per shard. Must be at least 4: during an outage that is long enough to make a living
+worker appear dead (about 0.63 of that time), a round must begin so early that its first call takes longer than
+_HUNG_SHARE of frontier/valkey/maintenance.py; then no worker is declared dead."""
 _BLOB_PURGE_SECONDS = 3600.0
 """Time between two deletions of old blobs (long bodies and messages, kept beside the bus). May be changed freely: blobs
 are kept by the day, so a shorter time deletes them hardly earlier; a longer one needs more disk."""
@@ -168,11 +170,13 @@ class Reaper:
         outage none is declared dead until each could."""
         judge = self._judges[shard]
         try:
-            await self._frontier.maintain(declare_dead=judge.may_declare_dead(time.monotonic()), shard=shard)
+            await self._frontier.maintain(
+                may_declare_dead=lambda: judge.may_declare_dead(time.monotonic()), shard=shard
+            )
         except FrontierUnavailable:
             judge.on_failure()
             raise
-        judge.on_reply(now=time.monotonic())
+        judge.on_reply(time.monotonic())
         return False
 
     async def close(self) -> None:

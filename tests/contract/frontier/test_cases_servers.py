@@ -98,7 +98,7 @@ async def test_who_was_cut_off_itself_takes_nobody_for_dead(stage: Stage) -> Non
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=1)
     clock.now += 60
-    assert await frontier.maintain(declare_dead=False) == 0
+    assert await frontier.maintain(may_declare_dead=lambda: False) == 0
     await seat.heartbeat()
     assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [SettleResult.SETTLED]
     await seat.close()

@@ -154,7 +154,7 @@ async def runs_that_were_forgotten(steps: Steps) -> None:
     assert await other.lease(limit=5) == []  # it waits for a page of the budget
     for seconds in (0, 86400 + 5):
         steps.clock.now += seconds
-        await steps.frontier.maintain(declare_dead=False)
+        await steps.frontier.maintain(may_declare_dead=lambda: False)
     await holder.close()
     await other.close()
 

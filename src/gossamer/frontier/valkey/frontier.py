@@ -258,8 +258,8 @@ class ValkeyFrontier:
             clock=self._clock,
         )
 
-    async def maintain(self, *, declare_dead: bool = True, shard: int | None = None) -> int:
-        return await self._maintenance.maintain(declare_dead=declare_dead, shard=shard)
+    async def maintain(self, *, may_declare_dead: Callable[[], bool] | None = None, shard: int | None = None) -> int:
+        return await self._maintenance.maintain(may_declare_dead=may_declare_dead, shard=shard)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ workers may have been delayed with it, and their pages would be fetched twice.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gossamer.frontier.valkey.commands import ScriptCommands
@@ -70,11 +70,13 @@ class ShardMaintenance:
         self._shard_times: dict[int, tuple[float, float]] = {}
         """By shard, two clocks read at its last reply: the shard's time (ms) and this process's monotonic time (s)."""
 
-    async def maintain(self, *, declare_dead: bool, shard: int | None) -> int:
+    async def maintain(self, *, may_declare_dead: Callable[[], bool] | None, shard: int | None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
-        return sum(await asyncio.gather(*(self._maintain_shard(one, declare_dead=declare_dead) for one in shards)))
+        return sum(
+            await asyncio.gather(*(self._maintain_shard(one, may_declare_dead=may_declare_dead) for one in shards))
+        )
 
-    async def _maintain_shard(self, shard: int, *, declare_dead: bool) -> int:
+    async def _maintain_shard(self, shard: int, *, may_declare_dead: Callable[[], bool] | None) -> int:
         """Maintain one shard; returns the number of reclaimed leases."""
         call = self._commands.call
         sent_at = time.monotonic()
@@ -82,7 +84,7 @@ class ShardMaintenance:
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
         hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_SHARE
         await self._identity.compare(shard, shard_id)  # first: the shard may have lost its data
-        reclaimed = 0 if hung else await self._reclaim(shard, declare_dead=declare_dead)
+        reclaimed = 0 if hung else await self._reclaim(shard, may_declare_dead=may_declare_dead)
         await self._resume(shard, pending)
         while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
             pass
@@ -90,10 +92,11 @@ class ShardMaintenance:
             pass
         return reclaimed
 
-    async def _reclaim(self, shard: int, *, declare_dead: bool) -> int:
+    async def _reclaim(self, shard: int, *, may_declare_dead: Callable[[], bool] | None) -> int:
         """Reclaim the leases of dead workers, and return their number."""
         total, more = 0, True
-        latest = self._latest_arrival(shard) if declare_dead else _NO_DEATHS
+        allowed = may_declare_dead is None or may_declare_dead()
+        latest = self._latest_arrival(shard) if allowed else _NO_DEATHS
         while more:
             count, more, shard_time, *idle = await self._commands.call(
                 shard, "reclaim",
