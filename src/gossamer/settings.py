@@ -171,6 +171,19 @@ class CrawlSettings(SettingGroup):
         splits=False,
     )
     each: str = _setting("", "CSS selector of one item, for the fields of field. Empty: one item for each page")
+    assets: tuple[str, ...] = _setting(
+        (),
+        "Also fetch files of these kinds that pages embed or link: images, css, js, fonts, video, audio, pdf, "
+        "documents, or all. They may be on any host",
+    )
+    assets_to: str = _setting(
+        "",
+        "Folder for the assets: a file for each content, and manifest.jsonl with a line for each URL. Empty: the WARC "
+        "outputs; without any, the folder assets",
+    )
+    max_assets: _Count | None = _setting(
+        None, "Queue at most this many assets. They do not count in max_pages. Unset: no limit"
+    )
     allow_private: bool = _setting(
         False,
         "Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay "
@@ -253,6 +266,9 @@ class FetchSettings(SettingGroup):
     ca_file: str = _setting("", "PEM file of certificates to trust in addition to the system's")
     max_body: _Bytes = _setting(
         5 * 1024 * 1024, "Largest body in bytes, decompressed. A longer one is cut and marked truncated"
+    )
+    max_asset: _Bytes = _setting(
+        20 * 1024 * 1024, "Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large"
     )
     max_header: _MessageBytes = _setting(64 * 1024, "Largest header of a response in bytes")
     bodies_in_flight: _Bytes = _setting(

@@ -11,8 +11,8 @@ import pytest
 
 from gossamer.errors import SinkError, SinkFull
 from gossamer.sinks.base import Fanout
+from gossamer.sinks.jsonl import StdoutSink
 from gossamer.sinks.open import open_sinks
-from gossamer.sinks.stdout import StdoutSink
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_killed import WRITER, ids_in
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from gossamer.model.messages.schemas import EVENTS, schema
+from gossamer.model.messages.reader import EVENTS, schema
 
 
 def check_outgoing(message: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.model.messages.schemas import schema
+from gossamer.model.messages.reader import schema
 from gossamer.settings import CrawlSettings, FetchSettings, load, rows
 
 

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gossamer.model.messages import schemas
+from gossamer.model.messages import reader
 from gossamer.model.messages.reader import MAX_MESSAGE_BYTES, MAX_NESTING
 
 _GROUPS = (
     (
         "Requests",
-        schemas.REQUESTS,
+        reader.REQUESTS,
         "Send requests to `<prefix>.incoming` (or to `/feed`). Programs for Scrapy Cluster 1.0 may send crawls to "
         "`<prefix>.incoming_urls` and actions to `<prefix>.inbound_actions`; both topics accept every request. The "
         "fields of a request decide its kind: it is the first one below whose schema it satisfies. A field that is "
@@ -20,7 +20,7 @@ _GROUPS = (
     ),
     (
         "Answers",
-        schemas.ANSWERS,
+        reader.ANSWERS,
         "Answers go to `<prefix>.outbound_firehose` and to `<prefix>.outbound_<appid>`. An answer may be sent more "
         "than once, with the same `uuid`. A rejection goes to `<prefix>.outbound_<appid>` only if that topic exists, "
         "because an earlier answer or a consumer created it. Actions from `<prefix>.inbound_actions` are answered in "
@@ -28,18 +28,18 @@ _GROUPS = (
     ),
     (
         "Events",
-        schemas.EVENTS,
+        reader.EVENTS,
         "Events go to the same topics, after the last page of their crawl. An event is sent at least once; "
         "repetitions have the same `event_id`.",
     ),
     (
         "Results",
-        schemas.RESULTS,
+        reader.RESULTS,
         "Results go to `<prefix>.crawled_firehose` and to `<prefix>.crawled_<appid>`. A result is sent at least once; "
         "repetitions have the same `request_id`.",
     ),
     ("Dead letters", ("dead_letter",), "Rejected requests are kept in `<prefix>.dead_letter`."),
-    ("REST", schemas.REST, "Messages that only the REST service uses."),
+    ("REST", reader.REST, "Messages that only the REST service uses."),
 )
 
 _KINDS = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "object": "object"}
@@ -64,7 +64,7 @@ def messages_page() -> str:
     for title, names, about in _GROUPS:
         lines += [f"## {title}", "", about, ""]
         for name in names:
-            lines += _message(name, schemas.schema(name))
+            lines += _message(name, reader.schema(name))
     lines += _PLUGINS
     return "\n".join(lines).rstrip() + "\n"
 
@@ -142,6 +142,8 @@ def _type(part: dict[str, Any]) -> str:
     if part["type"] == "array":
         each = ", without duplicates" if part.get("uniqueItems") else ""
         most = f", at most {part['maxItems']}" if "maxItems" in part else ""
+        if "enum" in part["items"]:
+            return f"list of {_type(part['items']).removeprefix('one of ')}{each}{most}"
         return f"list of {_KINDS[part['items']['type']]}s{each}{most}"
     return _KINDS[part["type"]] + _range(part)
 

@@ -35,7 +35,7 @@ from gossamer.api.problems import (
 )
 from gossamer.api.submit import SubmissionCounter
 from gossamer.errors import GossamerError
-from gossamer.model.messages.schemas import REQUESTS, schema
+from gossamer.model.messages.reader import REQUESTS, schema
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.api")

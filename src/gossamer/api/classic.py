@@ -21,7 +21,7 @@ from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
-from gossamer.model.messages.schemas import schema
+from gossamer.model.messages.reader import schema
 
 # Scrapy Cluster's own messages; clients compare them.
 _NOT_JSON = "The payload must be valid JSON."

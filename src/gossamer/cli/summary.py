@@ -21,7 +21,7 @@ from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.extraction import RULE
-from gossamer.model.info import SpiderCounts
+from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.policy.reasons import explain
 from gossamer.telemetry.tally import HostCount, RuleCount, Tally
@@ -121,13 +121,13 @@ class Display:
         seconds = last.time - first.time
         return ((last.pages - first.pages) / seconds, (last.bytes - first.bytes) / seconds) if seconds else (0.0, 0.0)
 
-    def _time_left(self, total: SpiderCounts) -> str:
+    def _time_left(self, info: CrawlInfo) -> str:
         """Return the time that the queue needs at the rate of the last seconds; empty: not known. While new URLs are
         found, it is a lower bound."""
-        first, last = self._samples[0], self._samples[-1]
+        first, last, total, assets = self._samples[0], self._samples[-1], info.total(), info.assets
         left = total.queued + total.later + total.leased
         if self._max_pages is not None:
-            left = min(left, max(0, self._max_pages - total.fetched))
+            left = min(left, max(0, self._max_pages - info.pages.fetched) + assets.added - assets.done)
         done, seconds = last.done - first.done, last.time - first.time
         if not left or done <= 0 or seconds < _ESTIMATE_SECONDS:
             return ""
@@ -167,8 +167,8 @@ class Display:
             # `domains` counts only those with queued requests; it is 0 while all that is left waits for a retry.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.
-            whole = max(total.fetched, tally.pages)
-            left = self._time_left(total)
+            whole = max(info.pages.fetched, tally.pages)
+            left = self._time_left(info)
             lines.append(
                 f"  {total.queued + total.later:,} queued{domains}{later}"
                 + (f"; {left}" if left else "")
@@ -272,12 +272,13 @@ class Summary(CrawlResult):
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
             return terminal.INTERRUPTED_EXIT_CODE
-        fetched = self.info.total().fetched if self.info else self.tally.pages
+        fetched = self.info.pages.fetched if self.info else self.tally.pages
         return 0 if fetched and not self.unwritten and not self.missing_records else 1
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
-        total = self.info.total() if self.info else None
+        total = self.info.pages if self.info else None
+        assets = self.info.assets if self.info else None
         examples = self.tally.examples
         values: dict[str, Any] = {
             "crawl_id": self.crawl_id,
@@ -292,6 +293,10 @@ class Summary(CrawlResult):
             "queued": total.queued + total.later if total else None,  # `later`: those that wait for a retry
             "retries": self.tally.retries,
             "items": self.tally.items,
+            "assets": self.tally.assets,
+            "assets_in_all": assets.fetched if assets else None,
+            "assets_failed": assets.failed if assets else {},
+            "assets_dropped": assets.dropped if assets else {},
             "without_text": self.tally.no_content,
             "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
@@ -340,7 +345,7 @@ class Summary(CrawlResult):
             )
             lines += response_lines(tally)
         if self.info is not None:
-            total = self.info.total()
+            total = self.info.pages
             if total.fetched != tally.pages:
                 lines.append(f"  in all: {counted(total.fetched, 'page')}")
             if total.failed:
@@ -351,7 +356,9 @@ class Summary(CrawlResult):
                 lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
             if total.links_dropped:
                 lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
+            lines += asset_lines(self.info.assets, tally)
             if not self.finished:
+                total = self.info.total()
                 lines.append(f"  still queued: {total.queued + total.later:,}")
         if not self.unwritten:
             written = [path for path in self.outputs if path != "-"]
@@ -449,6 +456,13 @@ def failing_lines(tally: Tally) -> list[str]:
 def short_time(seconds: float) -> str:
     """Return the time of a response for a person: `45 ms`, `2.1 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration_text(seconds)
+
+
+def asset_lines(assets: SpiderCounts, tally: Tally) -> list[str]:
+    """Return lines about the assets, the files that pages embed or link: those of the whole crawl."""
+    faults = reason_counts(assets.failed | assets.dropped)
+    lines = [f"  assets: {max(assets.fetched, tally.assets):,} fetched"] if assets.added or tally.assets else []
+    return [*lines, f"  assets not fetched: {faults}"] if faults else lines
 
 
 _FIELDS_NAMED = 10

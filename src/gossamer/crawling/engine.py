@@ -27,7 +27,7 @@ from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, kind_of
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_settings, make_plan
+from gossamer.wiring.plan import Plan, check_assets, check_settings, make_plan
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
@@ -97,6 +97,7 @@ async def prepare(
     check_settings(settings)
     if settings.crawl.output:
         check_outputs(settings.crawl.output, tables=table_options(settings))
+    check_assets(settings)
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
     check_report(settings)
     resolver = make_resolver(settings)
@@ -210,7 +211,7 @@ class _Crawling:
     def _can_retry(self, before: CrawlInfo) -> bool:
         """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
         most = self.plan.crawl.max_pages
-        is_full = most is not None and before.total().fetched >= most
+        is_full = most is not None and before.pages.fetched >= most
         return before.state is CrawlState.FINISHED and before.kept_failed > 0 and not is_full
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:

@@ -119,6 +119,15 @@ class CrawlOptions(RequestOptions, total=False):
     """Split the content by headings into items of at most this number of characters."""
     text_in: Literal["records", "items", "both"]
     """Place of the content: `page.content` and the records, `page.items`, or both. Unset: records; items for chunks."""
+    assets: Texts
+    """Kinds of files that pages embed or link, to be fetched, too: images, css, js, fonts, video, audio, pdf,
+    documents, or all."""
+    assets_to: PathLike
+    """Folder for these files, with a manifest. Unset: the WARC outputs."""
+    max_assets: int
+    """Largest number of these files."""
+    assets_max_bytes: int
+    """Largest size of one of these files."""
     attrs: Mapping[str, Any]
     """JSON object that is copied to every record of the crawl."""
     egress: str
@@ -253,6 +262,10 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "markdown": ("crawl.markdown", None),
     "chunk": ("crawl.chunk", None),
     "text_in": ("crawl.text_in", None),
+    "assets": ("crawl.assets", _texts),
+    "assets_to": ("crawl.assets_to", os.fspath),
+    "max_assets": ("crawl.max_assets", None),
+    "assets_max_bytes": ("fetch.max_asset", None),
     "attrs": ("crawl.attrs", dict),
     "egress": ("egress", None),
     "retries": ("fetch.retries", None),

@@ -36,10 +36,11 @@ from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
 from gossamer.extract.page import Page
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import PageRecord
 from gossamer.settings import Settings, load
 from gossamer.valkey.datadir import delete_data_dir
-from gossamer.wiring.plan import make_plan
+from gossamer.wiring.plan import asset_folder, check_assets, make_plan
 
 log = logging.getLogger("gossamer")
 
@@ -126,6 +127,8 @@ class Result:
     """Number of URLs of the whole crawl that were not fetched, by reason: `robots`, `budget`."""
     items: int
     """Number of items that this program extracted."""
+    assets: int
+    """Number of assets (images, PDFs and other files) that this program fetched."""
     bytes: int
     """Bytes that this program received."""
     seconds: float
@@ -298,7 +301,9 @@ class Crawler:
                 _delete_leftovers()
 
     def _wants(self, record: PageRecord) -> bool:
-        """Return whether the loop gets a page. Called in the thread of the crawl, for each page."""
+        """Return whether the loop gets a page. Called in the thread of the crawl, for each page and asset."""
+        if record.spiderid == ASSET_SPIDER:
+            return False
         if not record.success and not self._first_failure:
             why = record.exception or f"{record.status_code} {record.status_msg}".strip() or record.reason
             self._first_failure = f"{record.url}: {why}"
@@ -323,7 +328,7 @@ class Crawler:
                 raise AlreadyFinished(
                     f"{result.crawl_id}. Its pages were read or written before; fresh=True crawls again."
                 )
-            fetched = result.info.total().fetched if result.info else result.tally.pages
+            fetched = result.info.pages.fetched if result.info else result.tally.pages
             if not fetched and not self._failures and not result.interrupted:
                 raise NothingFetched(self._first_failure or ", ".join((*result.tally.dropped, *result.notes)))
 
@@ -393,11 +398,17 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     """
     values = settings_of(options)
     values.setdefault("crawl.output", ())
-    temporary = "data_dir" not in values and not values["crawl.output"]
+    values.setdefault("crawl.assets", ())
+    has_output = values["crawl.output"] or values.get("crawl.assets_to")
+    temporary = "data_dir" not in values and not has_output
     if temporary:
         # Made when the crawl starts, and not here: a crawl that never does leaves nothing.
         values["data_dir"] = Path(tempfile.gettempdir()) / f"{_TEMPORARY}{os.urandom(8).hex()}"
-    return load(values, config=_config(options), names=names_of(options)), temporary
+    settings = load(values, config=_config(options), names=names_of(options))
+    check_assets(settings)
+    if asset_folder(settings) and not settings.crawl.assets_to:
+        raise BadInput('assets: name the folder for them, for example assets_to="assets", or a WARC output.')
+    return settings, temporary
 
 
 def _config(options: Mapping[str, Any]) -> Path | None:
@@ -415,7 +426,7 @@ def _page(entry: Entry) -> Page:
 
 
 def _result(found: CrawlResult) -> Result:
-    total = found.info.total() if found.info else None
+    total = found.info.pages if found.info else None
     return Result(
         crawl_id=found.crawl_id,
         finished=found.finished,
@@ -424,6 +435,7 @@ def _result(found: CrawlResult) -> Result:
         failed=dict(total.failed if total else found.tally.failed),
         dropped=dict(total.dropped if total else found.tally.dropped),
         items=found.tally.items,
+        assets=found.tally.assets,
         bytes=found.tally.bytes,
         seconds=found.seconds,
         outputs=found.outputs,

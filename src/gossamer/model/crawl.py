@@ -176,6 +176,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Main content of pages that records or items are to have. None: none."""
     extract: Extraction | None = None
     """Rules by which workers take items from pages. Scrapy spiders ignore them. None: none."""
+    assets: tuple[str, ...] = ()
+    """Kinds of assets to fetch (`model/assets.py`): files that pages embed or link. Scrapy spiders ignore them."""
+    max_assets: int | None = None
+    """Largest number of assets of the crawl that are queued on one shard. More are dropped and counted. None: no
+    limit."""
 
 
 class CrawlState(StrEnum):

@@ -6,8 +6,10 @@ Nothing here is stored. The API and `--json` output choose their own field names
 their readers in Python, and added freely. The sum in SpiderCounts is a promise that the frontier's tests check.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState
 
 
@@ -72,23 +74,37 @@ class CrawlInfo:
         times = self.expires.values()
         return max(times) if times and all(times) else 0.0
 
+    @property
+    def assets(self) -> SpiderCounts:
+        """Counts of the assets, the files that pages embed or link."""
+        return self.spiders.get(ASSET_SPIDER, SpiderCounts())
+
+    @property
+    def pages(self) -> SpiderCounts:
+        """Counts of all spiders together, without assets."""
+        return _sum([part for name, part in self.spiders.items() if name != ASSET_SPIDER])
+
     def total(self) -> SpiderCounts:
-        """Return the counts of all spiders together."""
-        whole = SpiderCounts()
-        for part in self.spiders.values():
-            whole.added += part.added
-            whole.queued += part.queued
-            whole.later += part.later
-            whole.leased += part.leased
-            whole.fetched += part.fetched
-            for mine, theirs in (
-                (whole.failed, part.failed),
-                (whole.dropped, part.dropped),
-                (whole.links_dropped, part.links_dropped),
-            ):
-                for reason, count in theirs.items():
-                    mine[reason] = mine.get(reason, 0) + count
-        return whole
+        """Return the counts of all spiders together, and of the assets."""
+        return _sum(self.spiders.values())
+
+
+def _sum(parts: Iterable[SpiderCounts]) -> SpiderCounts:
+    whole = SpiderCounts()
+    for part in parts:
+        whole.added += part.added
+        whole.queued += part.queued
+        whole.later += part.later
+        whole.leased += part.leased
+        whole.fetched += part.fetched
+        for mine, theirs in (
+            (whole.failed, part.failed),
+            (whole.dropped, part.dropped),
+            (whole.links_dropped, part.links_dropped),
+        ):
+            for reason, count in theirs.items():
+                mine[reason] = mine.get(reason, 0) + count
+    return whole
 
 
 @dataclass(slots=True)

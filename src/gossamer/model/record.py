@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gossamer.model.assets import Asset
 from gossamer.model.content import PageContent
 
 
@@ -120,6 +121,9 @@ class Output(msgspec.Struct, kw_only=True):
     record: PageRecord | ItemRecord
     body: bytes = b""
     wires: tuple[WireExchange, ...] = ()
+    asset: Asset | None = None
+    """The record is about an asset, a file that a page embeds or links, and its own `body` is empty. None: it is
+    not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.crawl import Run, Terms
 
 
@@ -218,6 +219,8 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     """True: read the response as a sitemap."""
     scrapy: bytes | None = None
     """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
+    asset: Asset | None = None
+    """The request fetches an asset, a file that a page embeds or links, under the name ASSET_SPIDER. None: a page."""
 
 
 SCRAPY_DEFAULTS: dict[str, Any] = {
@@ -264,6 +267,11 @@ def unpack(data: bytes | None) -> Payload:
 _FORBIDDEN = frozenset("|,\n")
 """Separators of names in the frontier's keys and fields, and of lines in its lists. None may be allowed: two names
 could then lead to the same key."""
+
+
+def spider_name_error(name: str) -> str:
+    """Return the reason why a spider may not have this name; empty if it may."""
+    return f"the name {ASSET_SPIDER} is taken by Gossamer itself" if name == ASSET_SPIDER else name_error(name)
 
 
 def name_error(name: str) -> str:

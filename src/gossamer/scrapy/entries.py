@@ -30,9 +30,9 @@ from gossamer.model.request import (
     SCRAPY_DEFAULTS,
     Batch,
     Payload,
-    name_error,
     pack,
     payload_size_error,
+    spider_name_error,
 )
 from gossamer.model.values import ITEM, decode, encode, extended, to_packable
 from gossamer.policy.scrapy_urls import clean_form, digest
@@ -133,7 +133,7 @@ class EntryEncoder:
         if target is None or target == self._spider.name:
             return RequestKey(self._spider.name, url, self._own_fingerprint(request, url))
         spider = str(target)
-        if fault := name_error(spider):
+        if fault := spider_name_error(spider):
             raise Unstorable(fault)
         return RequestKey(spider, url, self._common_fingerprint(spider, request, url))
 

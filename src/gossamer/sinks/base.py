@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from gossamer.errors import OutputClosed, SinkError, SinkFull
-from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.model.record import Output
 
 
 class Sink(Protocol):
@@ -111,15 +111,15 @@ def _most_severe(failures: Sequence[BaseException]) -> BaseException:
 
 
 class RecordFilter:
-    """Sink that passes only pages, or only items, to another sink."""
+    """Sink that passes only some outputs to another sink."""
 
-    def __init__(self, sink: Sink, kind: type[PageRecord] | type[ItemRecord]) -> None:
+    def __init__(self, sink: Sink, wants: Callable[[Output], bool]) -> None:
         self.sink = sink
         self.wants_wire = sink.wants_wire
-        self._kind = kind
+        self._wants = wants
 
     async def write(self, outputs: Sequence[Output]) -> None:
-        await self.sink.write([output for output in outputs if isinstance(output.record, self._kind)])
+        await self.sink.write([output for output in outputs if self._wants(output)])
 
     async def close(self) -> None:
         await self.sink.close()

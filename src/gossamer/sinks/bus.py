@@ -133,12 +133,14 @@ class BusSink:
         return encode_value(self._in_wire_version({**fields, "record_address": whole_address}))
 
     def _message(self, output: Output) -> Any:
-        """Return the whole message of an output, before it is encoded. The record already has the body as text."""
+        """Return the whole message of an output, before it is encoded. The record already has the body as text, except
+        for that of an asset (a file that a page embeds or links)."""
         record = _as_scrapy_cluster(output.record)
-        if not self._wire_1_0 and not self._base64:
+        as_base64 = self._base64 or output.asset is not None
+        if not self._wire_1_0 and not as_base64:
             return record
         fields = msgspec.structs.asdict(record)
-        if self._base64 and isinstance(record, PageRecord):
+        if as_base64 and isinstance(record, PageRecord):
             fields |= {"body": base64.b64encode(output.body).decode(), "body_encoding": "base64"}
         return self._in_wire_version(fields)
 

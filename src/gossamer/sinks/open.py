@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.sinks.append import FileSink, Ledger, OnMissing
+from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import RecordFilter, Sink
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
-from gossamer.sinks.jsonl import json_units
+from gossamer.sinks.jsonl import StdoutSink, json_units
 from gossamer.sinks.remote import RemoteFile
 from gossamer.sinks.spool import (
     Build,
@@ -31,7 +32,6 @@ from gossamer.sinks.spool import (
     finish_remote,
     require_parquet,
 )
-from gossamer.sinks.stdout import StdoutSink
 from gossamer.sinks.tables import (
     PAGE_COLUMNS,
     CsvRows,
@@ -185,6 +185,12 @@ def open_sinks(
     return [_filtered(_open_sink(output, spool_dir, run, on_missing, tables), output) for output in opened]
 
 
+def open_asset_folder(folder: str, *, spool_dir: Path, run: str, on_missing: OnMissing | None) -> AssetFolder:
+    """Return a sink for assets, the files that pages embed or link. The arguments are as for `open_sinks`."""
+    ledger = _ledger(_folder(manifest_of(folder), spool_dir), run) if on_missing is not None else None
+    return AssetFolder(Path(folder), ledger=ledger, on_missing=on_missing)
+
+
 def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> None:
     """Delete the ledgers (see `open_sinks`) of a finished run, which will not be resumed."""
     for path in map(str, outputs):
@@ -194,7 +200,8 @@ def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> No
 def _filtered(sink: Sink, output: _Opened) -> Sink:
     if output.kind == "all":
         return sink
-    return RecordFilter(sink, PageRecord if output.kind == "pages" else ItemRecord)
+    kind = PageRecord if output.kind == "pages" else ItemRecord
+    return RecordFilter(sink, lambda output: isinstance(output.record, kind))
 
 
 def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing | None, tables: TableOptions) -> Sink:

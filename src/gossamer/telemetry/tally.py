@@ -100,8 +100,12 @@ class Tally(msgspec.Struct):
     number of crawls."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
+    assets: int = 0
+    """Assets, files that pages embed or link, that are settled as fetched. They are not among the pages."""
+    assets_failed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Assets that failed for good or were dropped, by reason."""
     bytes: int = 0
-    """Bytes of pages as received, before decoding."""
+    """Bytes of pages and assets as received, before decoding."""
     in_flight: int = 0
     """Requests being fetched now."""
     fetching: dict[str, float] = msgspec.field(default_factory=dict)
@@ -138,6 +142,10 @@ class Tally(msgspec.Struct):
     def retry(self, reason: str) -> None:
         """Count a request that was put back for another attempt."""
         self.retried[reason] = self.retried.get(reason, 0) + 1
+
+    def fail_asset(self, reason: str) -> None:
+        """Count an asset that failed for good or was dropped."""
+        self.assets_failed[reason] = self.assets_failed.get(reason, 0) + 1
 
     @property
     def failed_unanswered(self) -> int:
@@ -181,6 +189,8 @@ class Tally(msgspec.Struct):
                 name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))
                 for name in self.rules | other.rules
             },
+            assets=self.assets + other.assets,
+            assets_failed=_added(self.assets_failed, other.assets_failed),
             bytes=self.bytes + other.bytes,
             in_flight=self.in_flight + other.in_flight,
             fetching=self.fetching | other.fetching,

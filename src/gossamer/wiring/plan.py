@@ -24,6 +24,7 @@ from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
 from gossamer.fetch.request import check_headers
+from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Crawl, CrawlId, QueryOrder, Rate, Terms
 from gossamer.model.extraction import Extraction
@@ -41,6 +42,7 @@ from gossamer.policy.urls import (
 )
 from gossamer.service_settings import CENTURY_SECONDS
 from gossamer.settings import DEFAULT_USER_AGENT, Settings
+from gossamer.sinks.assets import check_folder
 from gossamer.sinks.open import TABLES
 from gossamer.wiring.extraction import load_extraction
 from gossamer.worker.context import scope_of
@@ -53,7 +55,7 @@ common JSON readers fail."""
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 """Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers."""
-_PATHS = {"output", "ca_file", "extract"}
+_PATHS = {"output", "ca_file", "extract", "assets_to"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""
 
@@ -326,6 +328,7 @@ def derived_id(
         *([["content", content]] if (content := _content_identity(settings)) else []),
         # As text, because the order of fields counts.
         *([{"extract": msgspec.json.encode(extraction).decode()}] if extraction is not None else []),
+        *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -356,6 +359,31 @@ def content_options(settings: Settings) -> ContentOptions | None:
         wants_items = [output.records == "items" or _is_table(output) for output in crawl.output]
         place = "items" if wants_items and all(wants_items) else "both" if any(wants_items) else "records"
     return content_options_for(text=crawl.text, markdown=crawl.markdown, chunk=crawl.chunk, text_in=place)
+
+
+def asset_folder(settings: Settings) -> str:
+    """Return the folder for assets, the files that pages embed or link. Empty: they go nowhere, or into WARC files."""
+    crawl = settings.crawl
+    if crawl.assets_to or not crawl.assets or any(path.lower().endswith(_ARCHIVES) for path in crawl.output_paths):
+        return crawl.assets_to
+    return _DEFAULT_ASSET_FOLDER
+
+
+_ARCHIVES = (".warc", ".warc.gz")
+_DEFAULT_ASSET_FOLDER = "assets"
+"""Documented: must not change."""
+
+
+def check_assets(settings: Settings) -> None:
+    """Check the options for assets. Raises BadInput."""
+    crawl = settings.crawl
+    kinds = read_kinds(crawl.assets)
+    for name, value in (("--assets-to", crawl.assets_to), ("--max-assets", crawl.max_assets)):
+        if value and not kinds:
+            raise BadInput(f"{name}: no assets are asked for. Add, for example, --assets images,pdf.")
+    folder = asset_folder(settings)
+    if folder:
+        check_folder(folder)
 
 
 def _is_table(output: Destination) -> bool:
@@ -419,6 +447,8 @@ def _terms(
         query_order=QueryOrder(crawl.query_order),
         content=content_options(settings),
         extract=extraction,
+        assets=read_kinds(crawl.assets),
+        max_assets=crawl.max_assets,
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

@@ -32,20 +32,23 @@ from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.model.extraction import PAGE_URL, field_names
+from gossamer.model.record import Output
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
+from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import Fanout, ReaderFirst, RecordFilter, Sink
 from gossamer.sinks.bus import BusSink
-from gossamer.sinks.open import delete_ledgers, open_sinks
+from gossamer.sinks.open import delete_ledgers, open_asset_folder, open_sinks
 from gossamer.sinks.tables import TableOptions
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.extraction import load_extraction
-from gossamer.wiring.plan import address_service, check_settings, content_options
+from gossamer.wiring.plan import address_service, asset_folder, check_settings, content_options
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
@@ -150,7 +153,9 @@ async def open_worker(
     try:
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
-            _leaseholder(settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=spiders) as holder,
+            _leaseholder(
+                settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER)
+            ) as holder,
             _statistics_reported(settings, frontier, parts.tally, spiders),
         ):
             worker = parts.worker(holder)
@@ -229,6 +234,7 @@ class _WorkerParts:
                 keep_wire=self._sink.wants_wire,
                 retries=settings.fetch.retries,
                 retry_base_seconds=settings.fetch.retry_base,
+                asset_bytes=settings.fetch.max_asset,
             ),
             budget=self._budget,
         )
@@ -433,8 +439,10 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
     for sink in _open_outputs(settings, run, found.__setitem__):
         # Closing a file compares it with its count. Other outputs notice no losses, and closing them would build or
         # upload them; without a write they hold nothing that must be released.
-        inner = sink.sink if isinstance(sink, RecordFilter) else sink
-        if isinstance(inner, FileSink):
+        inner = sink
+        while isinstance(inner, RecordFilter):
+            inner = inner.sink
+        if isinstance(inner, FileSink | AssetFolder):
             await sink.close()
     return found
 
@@ -442,7 +450,10 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
 def forget_written(settings: Settings, run: Run) -> None:
     """Delete the counts of what this run wrote to the outputs. Call it when the run is finished: `missing_records` and
     resumed commands compare the outputs with these counts."""
-    delete_ledgers(settings.crawl.output, spool_dir=_spool_dir(settings), run=_run_name(run))
+    outputs = [*settings.crawl.output_paths]
+    if folder := asset_folder(settings):
+        outputs.append(manifest_of(folder))
+    delete_ledgers(outputs, spool_dir=_spool_dir(settings), run=_run_name(run))
 
 
 def missing_sentence(path: str, records: int) -> str:
@@ -453,13 +464,19 @@ def missing_sentence(path: str, records: int) -> str:
 def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
     """Return the outputs of the settings. `run` None: what vanishes from them is noticed only within this process."""
     name = _run_name(run) if run is not None else ""
-    return open_sinks(
-        settings.crawl.output,
-        spool_dir=_spool_dir(settings),
-        run=name,
-        on_missing=on_missing,
-        tables=table_options(settings),
+    spool_dir = _spool_dir(settings)
+    sinks = open_sinks(
+        settings.crawl.output, spool_dir=spool_dir, run=name, on_missing=on_missing, tables=table_options(settings)
     )
+    if run is None or settings.crawl.assets:  # else there are no assets, and each output takes everything
+        sinks = [sink if sink.wants_wire else RecordFilter(sink, _is_no_asset) for sink in sinks]
+    if folder := asset_folder(settings):
+        sinks.append(open_asset_folder(folder, spool_dir=spool_dir, run=name, on_missing=on_missing))
+    return sinks
+
+
+def _is_no_asset(output: Output) -> bool:
+    return output.asset is None
 
 
 def _run_name(run: Run) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import OWNED
+from gossamer.model.assets import Asset
 from gossamer.model.record import WireExchange
 from gossamer.model.request import Lease, Payload, pack, unpack
 from gossamer.policy.secrets import REDACTED
-from gossamer.policy.urls import host
+from gossamer.policy.urls import host, origin
 from gossamer.worker.context import Context
 
 MAX_HOPS = 10
@@ -73,6 +74,15 @@ def _reaches(domain: str, here: str, there: str) -> bool:
     return all(name == domain or name.endswith(f".{domain}") for name in (here, there))
 
 
+def asset_headers(asset: Asset, url: str) -> dict[str, str]:
+    """Return the headers of a request for an asset: a Referer as browsers send it, because some sites refuse images and
+    films without one (policy strict-origin-when-cross-origin)."""
+    referrer = asset.referrer
+    if referrer.startswith("https:") and url.startswith("http:"):
+        return {"Accept": "*/*"}
+    return {"Accept": "*/*", "Referer": referrer if origin(referrer) == origin(url) else f"{origin(referrer)}/"}
+
+
 class Attempt:
     """One attempt at the request of a lease. `url` is requested next; `chain` lists the redirects that led to it."""
 
@@ -105,7 +115,7 @@ class Attempt:
         self.url = payload.location or lease.url
         self.method = payload.method
         self.body = payload.body
-        self.extra_headers = payload.headers
+        self.extra_headers = payload.headers if payload.asset is None else asset_headers(payload.asset, self.url)
         self.chain: list[tuple[str, int]] = list(payload.chain)
         """URL and status of each redirect."""
         self.cookies: dict[str, str] = dict(payload.cookies or {})
@@ -185,6 +195,7 @@ class Attempt:
                 request_id=self.request_id if moved else self.payload.request_id,
                 attrs=self.payload.attrs,
                 sitemap=self.payload.sitemap,
+                asset=self.payload.asset,
             )
         )
         assert packed is not None  # a payload with a location is never empty

@@ -17,6 +17,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
@@ -207,6 +208,9 @@ class Context:
         self._href_namespace = (*self._namespace, spider_name, self._scope_name)
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
         memory.scope(self._scope_name, terms)  # raises for an invalid regex
+        self.asset_kinds = frozenset(terms.assets)
+        """Kinds of assets to fetch. Empty: none."""
+        self.asset_seed = spider_seed(secret, ASSET_SPIDER)
         self.extracts = terms.extract is not None
         """True: items are taken from pages by rules."""
         self._rules_name = rules_name(terms)
@@ -225,7 +229,22 @@ class Context:
     @property
     def scope(self) -> LinkScope:
         """Filters of discovered links and redirect targets."""
+        if self.spider_name == ASSET_SPIDER:
+            return self.asset_scope
         return self._memory.scope(self._scope_name, self.terms)
+
+    @property
+    def asset_scope(self) -> LinkScope:
+        """Filters of assets and of their redirect targets: they may be on any host, and have any ending."""
+        terms = msgspec.structs.replace(
+            self.terms,
+            allowed_domains=None,
+            allowed_hosts=None,
+            allowed_prefixes=None,
+            allow_regex=None,
+            deny_extensions=(),
+        )
+        return self._memory.scope(b"assets" + self._scope_name, terms)
 
     @property
     def rules(self) -> "CompiledExtraction | None":
@@ -264,6 +283,16 @@ class Context:
     def unseen_positions(self, links: Links) -> list[int]:
         """Return the positions of the links that may be new to the frontier."""
         return self._seen.unseen_positions(self._namespace, links.fingerprints)
+
+    def unseen_assets(self, fingerprints: Collection[int]) -> list[int]:
+        """Return the positions of the fingerprints of assets that may be new to the frontier."""
+        return self._seen.unseen_positions(self._namespace, fingerprints)
+
+    def confirm_assets(self, fingerprints: Collection[int], rejected: Collection[int], *, since: int) -> None:
+        """Record that the frontier has these assets, except for the rejected fingerprints. `since`: as for
+        `confirm`."""
+        kept = [value for value in fingerprints if value not in rejected] if rejected else fingerprints
+        self._seen.remember(self._namespace, kept, since=since)
 
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
         """Record that the frontier has these links, except for the rejected fingerprints.

@@ -1,30 +1,38 @@
-"""Adds to a page's result what a crawl extracts from pages: items by its rules, and the main content.
+"""Adds to a page's result what a crawl takes from pages: items by its rules, the main content, and assets to fetch.
 
 Processes of a pool extract main content (`extract/content_pool.py`), because a page may take seconds. A page keeps its
 lease, the worker's claim on its request, until its content is there; so the page is committed with it, and a worker
 that dies loses nothing. Safe to change: what is counted, the share of the slots, and the delays. Fixed: the page's own
 record stays the first output, whatever the rules find; the words of `PageRecord.extract_error`, which are in records;
 and in a pool of workers that many crawls share, pages that wait for their content never take all slots of the worker,
-or one crawl would stop the others.
+or one crawl would stop the others. An asset is a file that a page embeds or links, and a request of its own; the words
+of its reasons (`wrong_type`, `too_large`) are in records, so they are fixed, too.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gossamer.commit.outlinks import FinishedLease
+from gossamer.commit.outlinks import FinishedLease, LinksAddedCallback
+from gossamer.extract.assets import find_assets, find_css_assets
 from gossamer.extract.content_pool import ContentPool
 from gossamer.extract.content_process import ContentReply
 from gossamer.extract.document import HtmlDocument
+from gossamer.extract.encoding import decode
+from gossamer.fetch.exchange import FetchResponse, first_header
+from gossamer.model.assets import ASSET_SPIDER, Asset, kind_of_response
 from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.extraction import rule_label
 from gossamer.model.record import Output, PageRecord
+from gossamer.model.request import Batch, Outcome, Payload, Settlement, pack
+from gossamer.policy.urls import fingerprint, host, registered_domain
 from gossamer.telemetry.tally import RuleCount, Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.records import item_record
+from gossamer.worker.records import PageText, item_record, page_record
 
 if TYPE_CHECKING:
     from gossamer.extract.fields import CompiledExtraction, PageItems
@@ -149,3 +157,94 @@ class PageContents:
         """End the processes."""
         if self._pool is not None:
             await self._pool.close()
+
+
+# --- assets -----------------------------------------------------------------------------------------------------------
+
+_MAX_LEVEL = 4
+"""Number of steps from a page to an asset: 1 for what it names itself, 2 for what its style sheets name, and so on. May
+be changed; a limit is needed, because a style sheet may import another one without end."""
+_MAX_REFERRER_CHARACTERS = 2048
+"""Longest referrer that is kept with an asset. May be changed: the frontier has it once for each asset that waits."""
+_WRONG_TYPE, _TOO_LARGE = "wrong_type", "too_large"
+
+
+def add_assets(attempt: Attempt, document: HtmlDocument, encoding: str, finished: FinishedLease) -> None:
+    """Add the assets of a page to the requests that its result leads to. Those that the frontier is known to have are
+    left out."""
+    found = find_assets(document, attempt.url, attempt.context.asset_kinds, encoding=encoding)
+    _add_requests(attempt, found, finished, level=1)
+
+
+def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> FinishedLease:
+    """Return the result of a request for an asset; the caller sets its size. A style sheet leads to further assets."""
+    asset = attempt.payload.asset
+    assert asset is not None
+    content_type = first_header(fetched.headers, "content-type") or ""
+    kinds = attempt.context.asset_kinds
+    kind = kind_of_response(asset.kind, content_type, attempt.url)
+    reason = _WRONG_TYPE if kind not in kinds else _TOO_LARGE if fetched.truncated else ""
+    # The body is not in the record: outputs that take assets write its bytes.
+    record = page_record(attempt, fetched, PageText("", "", content_type), now=time.time(), failure=reason)
+    output = Output(
+        record=record,
+        body=fetched.body,
+        wires=tuple(attempt.wires),
+        asset=Asset(kind=kind or asset.kind, referrer=asset.referrer, level=asset.level),
+    )
+    outcome = Outcome.FAILED if reason else Outcome.FETCHED
+    finished = FinishedLease(Settlement(attempt.lease, outcome, reason), [output])
+    if reason:
+        tally.fail_asset(reason)
+    else:
+        tally.assets += 1
+    tally.status(attempt.lease.spider, fetched.status)
+    if kind == "css" and not reason and asset.level < _MAX_LEVEL:
+        css, _, _ = decode(fetched.body, content_type)
+        _add_requests(attempt, find_css_assets(css, attempt.url, kinds), finished, level=asset.level + 1)
+    return finished
+
+
+def _add_requests(attempt: Attempt, found: Mapping[str, str], finished: FinishedLease, *, level: int) -> None:
+    """Add requests for these assets (URL and kind) to a result, in batches of one domain."""
+    context, lease = attempt.context, attempt.lease
+    scope = context.asset_scope
+    urls = [url for url in found if scope.reason(url) is None]
+    fingerprints = [fingerprint(url, seed=context.asset_seed) for url in urls]
+    referrer = attempt.url[:_MAX_REFERRER_CHARACTERS]
+    packed: dict[str, bytes | None] = {}
+    batches: dict[str, Batch] = {}
+    payloads: dict[str, list[bytes | None]] = {}
+    sent: list[int] = []
+    for at in context.unseen_assets(fingerprints):
+        url, kind = urls[at], found[urls[at]]
+        if kind not in packed:
+            packed[kind] = pack(Payload(asset=Asset(kind=kind, referrer=referrer, level=level)))
+        domain = registered_domain(host(url))
+        batch = batches.get(domain)
+        if batch is None:
+            payloads[domain] = []
+            # The page's own priority, so that its assets do not wait for all pages that it links to.
+            batch = batches[domain] = Batch(
+                ASSET_SPIDER, domain, lease.priority, lease.depth + 1, payloads=payloads[domain]
+            )
+        batch.urls.append(url)
+        batch.fingerprints.append(fingerprints[at])
+        payloads[domain].append(packed[kind])
+        sent.append(fingerprints[at])
+    if sent:
+        finished.batches = [*finished.batches, *batches.values()]
+        finished.on_links_added = _confirm_callback(context, sent, finished.on_links_added)
+
+
+def _confirm_callback(context: Context, sent: list[int], before: LinksAddedCallback | None) -> LinksAddedCallback:
+    """Return a callback that remembers assets once the frontier has them, after it has called `before`. The data epoch
+    must be read now, before they are sent."""
+    since = context.data_epoch
+
+    def confirm(rejected: Collection[int]) -> None:
+        if before:
+            before(rejected)
+        context.confirm_assets(sent, rejected, since=since)
+
+    return confirm

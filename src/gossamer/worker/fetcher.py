@@ -30,6 +30,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
+from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.policy.reasons import fetch_error
@@ -84,6 +85,8 @@ class FetchPolicy:
     """Retries of a request whose terms (the options of its submission) name no number."""
     retry_base_seconds: float
     """Delay before the first retry; it doubles with each further one."""
+    asset_bytes: int
+    """Largest asset, a file that a page embeds or links. A longer one fails."""
 
 
 class Fetcher:
@@ -115,6 +118,7 @@ class Fetcher:
         self._keep_wire = policy.keep_wire
         self._retries = policy.retries
         self._retry_base_seconds = policy.retry_base_seconds
+        self._asset_bytes = policy.asset_bytes
         self._budget = budget
         self._slow_hosts = SlowHosts()
         self._pacing = Pacing()
@@ -132,7 +136,7 @@ class Fetcher:
                 return self._fail(attempt, "worker_died", f"{lease.deaths} workers died with it")
             if lease.blacklisted:
                 return self._drop(attempt, DropReason.BLACKLISTED, "its domain is on the operator's blacklist")
-            if attempt.context.terms.content is not None:
+            if attempt.context.terms.content is not None and attempt.payload.asset is None:
                 return await self._fetch_for_content(attempt)
             return await self._fetch(attempt)
         except FrontierError:
@@ -187,6 +191,8 @@ class Fetcher:
         allowed = self._slow_hosts.allowance(name, now=began)
         latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
         timeout = attempt.context.terms.timeout_seconds
+        if attempt.payload.asset is not None:
+            request = structs.replace(request, body_bytes=self._asset_bytes)
         try:
             fetched = await self._clients.fetch(structs.replace(request, send_by=latest), timeout, wait_for_room=True)
         except NotSentInTime as error:
@@ -411,13 +417,15 @@ class Fetcher:
         return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _fail(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
-        self._counts.fail(host(attempt.url), reason, attempt.lease.url)
+        if attempt.payload.asset is None:
+            self._counts.fail(host(attempt.url), reason, attempt.lease.url)
         self._tally.status(attempt.lease.spider, fetched.status if fetched else 0)
         self._tell_if_seed(attempt, reason, detail)
         return self._finish(attempt, Outcome.FAILED, reason, detail, fetched)
 
     def _drop(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
-        self._tally.drop(reason)
+        if attempt.payload.asset is None:
+            self._tally.drop(reason)
         if reason not in _NOT_TOLD:
             advice = ""
             if reason == DropReason.OFFSITE:
@@ -431,10 +439,12 @@ class Fetcher:
     ) -> FinishedLease:
         """Return the result of a request that failed or was dropped, with its record."""
         reason = str(reason)
+        if attempt.payload.asset is not None:
+            self._tally.fail_asset(reason)
         decoded = self._reader.decode(fetched) if fetched else NO_TEXT
         record = page_record(attempt, fetched, decoded, now=time.time(), failure=reason, exception=detail)
         body = fetched.body if fetched else b""
-        output = Output(record=record, body=body, wires=tuple(attempt.wires))
+        output = Output(record=record, body=body, wires=tuple(attempt.wires), asset=attempt.payload.asset)
         settlement = Settlement(attempt.lease, outcome, reason, unanswered=_is_unanswered(outcome, reason, fetched))
         return FinishedLease(settlement, [output], size=output_size(output))
 
@@ -442,7 +452,8 @@ class Fetcher:
         """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
         log.error("%s %s: %s", logs.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason, lease.url)
-        output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail))
+        asset = Asset(kind="", referrer="") if lease.spider == ASSET_SPIDER else None
+        output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail), asset=asset)
         settlement = Settlement(lease, Outcome.FAILED, reason, unanswered=True)
         return FinishedLease(settlement, [output], size=PAGE_OVERHEAD_BYTES)
 

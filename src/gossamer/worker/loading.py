@@ -24,10 +24,11 @@ from types import ModuleType
 from typing import Any
 
 from gossamer.errors import BadSpider
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId
-from gossamer.model.request import name_error
+from gossamer.model.request import spider_name_error
 from gossamer.worker.parsing import error_text, places_of_error, record_text, shown_path
-from gossamer.worker.spider import Spider
+from gossamer.worker.spider import LinkSpider, Spider
 
 GROUP = "gossamer.spiders"
 """Entry point group of spiders. Fixed: installed spiders name it."""
@@ -195,6 +196,10 @@ _MAX_OBJECTS = 1000
 what the old one remembered. May be raised, at the cost of memory."""
 
 
+_ASSETS = LinkSpider()
+"""Stands for the spider of assets, which are not parsed."""
+
+
 class SpiderSet:
     """Spiders of one worker, with one object for each crawl and name, which handles all pages of that crawl here."""
 
@@ -215,6 +220,8 @@ class SpiderSet:
 
     def get(self, crawl: CrawlId, name: str) -> Spider:
         """Return the spider of this crawl and name. Raises BadSpider as `find_spider` does."""
+        if name == ASSET_SPIDER:
+            return _ASSETS
         spider = self._objects.get((crawl, name))
         if spider is None:
             loaded = self._loaded.get(name)
@@ -416,7 +423,7 @@ def _check_names(path: str, spiders: list[type[Spider]]) -> None:
     for spider in spiders:
         name = spider_name(spider)
         where = f"--spider: {path}, line {_line(spider)}: the spider {spider.__name__}"
-        if not isinstance(name, str) or (why := name_error(name)):
+        if not isinstance(name, str) or (why := spider_name_error(name)):
             raise BadSpider(f"{where}: {why if isinstance(name, str) else f'its name is {name!r}. Write a text.'}")
         if name in seen:
             raise BadSpider(

@@ -32,9 +32,9 @@ from gossamer.model.request import (
     Outcome,
     Payload,
     Settlement,
-    name_error,
     pack,
     payload_size_error,
+    spider_name_error,
 )
 from gossamer.policy.urls import host, join, registered_domain
 from gossamer.telemetry import logs as names
@@ -42,7 +42,7 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.extraction import ITEM_BYTES, PageContents, add_items
+from gossamer.worker.extraction import ITEM_BYTES, PageContents, add_assets, add_items, read_asset
 from gossamer.worker.parsing import BlockWatch, Found, home_of, places_of_error, record_text, run_parse, terminal_text
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
 from gossamer.worker.spider import Follow, Page, Spider
@@ -230,6 +230,10 @@ class PageReader:
 
     async def read(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
         """Return the result of a request whose response is a page."""
+        if attempt.payload.asset is not None:
+            finished = read_asset(attempt, fetched, self._tally)
+            finished.size = output_size(finished.outputs[0]) + batches_size(finished.batches)
+            return finished
         context, lease = attempt.context, attempt.lease
         decoded = self.decode(fetched)
         if is_sitemap(attempt, fetched.body):
@@ -240,7 +244,9 @@ class PageReader:
         document: HtmlDocument | None = None
         # A spider of one's own asks for links when it wants them.
         wants_links = context.include_links or (follows and not custom_parse)
-        if (wants_links or custom_parse or context.extracts) and is_html(decoded.content_type, fetched.body):
+        if (wants_links or custom_parse or context.extracts or context.asset_kinds) and is_html(
+            decoded.content_type, fetched.body
+        ):
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(fetched.body, decoded.encoding)
             if wants_links:
@@ -270,6 +276,10 @@ class PageReader:
         elif links is not None and follows:
             _add_all_links(context, lease, links, finished)
             finished.size += urls_size(links.urls)
+        if context.asset_kinds and document is not None:
+            size = batches_size(finished.batches)
+            add_assets(attempt, document, decoded.encoding, finished)
+            finished.size += batches_size(finished.batches) - size
         if context.extracts:
             add_items(context, document, finished, self._tally)
         self._tally.pages += 1
@@ -433,7 +443,7 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         _count(drops, drop_reason(reason))
         return None
     spider = follow.spider or lease.spider
-    if why := name_error(spider):
+    if why := spider_name_error(spider):
         raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {why}")
     payload = Payload(
         method=follow.method.upper(),

@@ -137,8 +137,9 @@ class RobotsChecker:
         Raises the FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy).
         """
         terms = attempt.context.terms
+        adds_sitemaps = terms.sitemaps and attempt.payload.asset is None  # not those of a host that only has assets
         if not self._robots_policy.applies(terms.ignore_robots):
-            if terms.sitemaps:
+            if adds_sitemaps:
                 await self._add_sitemaps(attempt, template)
             return None
         verdict = await self._retrier.call_frontier(
@@ -155,7 +156,7 @@ class RobotsChecker:
             await self._set_crawl_delay(attempt.url, verdict.crawl_delay)
         if not verdict.allowed:
             return RobotsRefused(verdict.rule, verdict.unreachable)
-        if terms.sitemaps:
+        if adds_sitemaps:
             await self._add_sitemaps(attempt, template)
         return None
 

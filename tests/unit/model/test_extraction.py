@@ -9,7 +9,7 @@ import pytest
 from gossamer.errors import BadExtraction
 from gossamer.model import extraction
 from gossamer.model.extraction import Extraction, FieldType, ItemField, read_extraction, read_short_form
-from gossamer.model.messages.schemas import schema
+from gossamer.model.messages.reader import schema
 
 
 @pytest.mark.parametrize(

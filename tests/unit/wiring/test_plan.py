@@ -47,6 +47,8 @@ def test_a_derived_id_is_the_same_in_every_version(monkeypatch: pytest.MonkeyPat
 
 
 OTHER_CRAWLS: dict[str, Any] = {
+    "assets": ("images",),
+    "max_assets": 7,
     "depth": 2,
     "max_pages": 3,
     "domain_max_pages": 4,
@@ -74,9 +76,10 @@ OTHER_CRAWLS: dict[str, Any] = {
 """What is asked of the pages: another value makes another crawl."""
 OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
 """The same for a crawl with Markdown; without it they are refused."""
-WITH: dict[str, dict[str, Any]] = {"each": {"crawl__field": ("title=h2",)}}
+WITH: dict[str, dict[str, Any]] = {"each": {"crawl__field": ("title=h2",)}, "max_assets": {"crawl__assets": ("pdf",)}}
 """Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {
+    "assets_to": "x",
     "output": ("x.jsonl",),
     "report": "x.html",
     "csv_guard": True,

@@ -31,7 +31,7 @@ class SlowClients:
 async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> None:
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
-    nothing.retry_base_seconds, nothing.tally = 0.0, None
+    nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, None
     fetcher = Fetcher(
         nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
     )  # fmt: skip
@@ -41,6 +41,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
         attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start))
         attempt.lease = SimpleNamespace(spacing_seconds=SPACING)
         attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None))
+        attempt.payload = SimpleNamespace(asset=None)
         try:
             await fetcher._send(attempt, FetchRequest(attempt.url))
         except NotSentInTime:

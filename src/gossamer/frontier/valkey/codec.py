@@ -81,8 +81,10 @@ class PackedTerms:
 def pack_terms(terms: Terms) -> PackedTerms:
     """Return terms as scripts take them. Equal terms must give equal bytes."""
     blob = _pack(terms)
-    limits = _pack((terms.expires * 1000 or 0, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)))
-    return PackedTerms(hashlib.blake2b(blob, digest_size=8).hexdigest().encode(), limits + blob)
+    limits = [terms.expires * 1000 or 0, _limit(terms.domain_max_pages), _limit(terms.domain_max_pending)]
+    if terms.max_assets is not None:  # left out where there is none, so that most terms stay short
+        limits.append(terms.max_assets)
+    return PackedTerms(hashlib.blake2b(blob, digest_size=8).hexdigest().encode(), _pack(limits) + blob)
 
 
 def _limit(value: int | None) -> int | bool:

@@ -24,6 +24,7 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
 from gossamer.telemetry import logs as names
 
@@ -268,6 +269,8 @@ async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: 
     result = StopResult()
     if home is not None:
         ends = [End(letter, spider) for spider, letter in home.parts.items()]
+        if ends:  # the assets of all spiders are one part; with any spider's part it ends
+            ends.append(End(ends[-1].letter, ASSET_SPIDER))
         if home.state is not CrawlState.RUNNING:
             ends.append(End(LETTERS[home.state]))
         stop = int(home.fields.get(b"stop", 0))

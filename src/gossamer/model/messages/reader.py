@@ -1,4 +1,9 @@
-"""Parsing of messages: from bytes to a request, or to one sentence that names the invalid field and the reason.
+"""Schemas of messages, and parsing: from bytes to a request, or to one sentence that names the invalid field and why.
+
+The JSON Schemas (draft 2020-12) of all messages except dead letters are in `schemas/`; their `examples` are valid. The
+reader of requests and the REST service use those of REQUESTS. The generated reference and the tests iterate over all
+the tuples of names, in their order, which may change freely. A new message needs a file and a name here; a message that
+clients send or read must not lose its own.
 
 To add a field to a built-in request, change its schema in `schemas/` and its struct in `requests.py`; a rule that a
 schema cannot express belongs into `built_in_kinds`. A schema's own keyword `x-means` says in words what its pattern or
@@ -12,6 +17,8 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any, TypeVar
 
 import jsonschema_rs
@@ -26,7 +33,43 @@ from gossamer.model.messages.requests import (
     StatsRequest,
     parse_rate,
 )
-from gossamer.model.messages.schemas import schema
+
+REQUESTS = ("crawl", "action", "stats", "domain")
+"""Messages that the bus and `/feed` accept."""
+
+ANSWERS = (
+    "info",
+    "info_app",
+    "info_1_0",
+    "info_app_1_0",
+    "stop",
+    "domain_answer",
+    "stats_answer",
+    "rejected",
+    "duplicate",
+    "blacklisted",
+)
+"""Messages sent in reply to a request."""
+
+EVENTS = ("finished", "expired", "stopped")
+"""Messages about the end of a crawl."""
+
+RESULTS = ("page", "item", "page_1_0")
+"""Messages with the output of a crawl."""
+
+REST = ("poll", "rest_answer", "rest_root")
+"""Bodies that only the REST API has."""
+
+
+@cache
+def schema(name: str) -> dict[str, Any]:
+    """Return the schema of this name. It is shared: copy it before you change it. Raises FileNotFoundError."""
+    text = (resources.files("gossamer.model.messages") / "schemas" / f"{name}.json").read_bytes()
+    found: dict[str, Any] = msgspec.json.decode(text)
+    return found
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from gossamer.errors import RequestRejected
+from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
 from gossamer.model.extraction import Extraction, read_extraction
@@ -67,6 +68,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     text_in: Literal["records", "items", "both"] | None = None
     extract: dict[str, Any] | None = None
     """Extraction rules as they were sent; `rules` reads them."""
+    assets: tuple[str, ...] | None = None
+    max_assets: int | None = None
     ignore_robots: bool = False
     timeout: float | None = None
     retries: int | None = None
@@ -124,6 +127,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             query_order=QueryOrder(self.query_order),
             content=self.content(),
             extract=self.rules(),
+            assets=read_kinds(self.assets or ()),
+            max_assets=self.max_assets,
         )
 
     def content(self) -> ContentOptions | None:

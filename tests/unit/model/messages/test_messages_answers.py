@@ -9,7 +9,7 @@ import pytest
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 from gossamer.model.info import AppInfo
 from gossamer.model.messages import answers
-from gossamer.model.messages.schemas import schema
+from gossamer.model.messages.reader import schema
 from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop
 
 ID = CrawlId("testapp", "abc")

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
+from gossamer.model.messages.reader import REQUESTS, MessageReader, RequestKind, RequestLimits, schema
 from gossamer.model.messages.requests import ActionRequest, CrawlRequest, DomainRequest, StatsRequest
-from gossamer.model.messages.schemas import REQUESTS, schema
 
 CRAWL: dict[str, Any] = {"appid": "testapp", "crawlid": "abc", "url": "http://example.com/"}
 STRUCTS = {"crawl": CrawlRequest, "action": ActionRequest, "stats": StatsRequest, "domain": DomainRequest}

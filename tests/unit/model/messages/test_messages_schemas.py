@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 
 from gossamer.model.crawl import CONCURRENCY_RANGE, HITS_RANGE, SCALE_RANGE, WINDOW_SECONDS_RANGE
-from gossamer.model.messages.schemas import ANSWERS, EVENTS, REQUESTS, REST, RESULTS, schema
+from gossamer.model.messages.reader import ANSWERS, EVENTS, REQUESTS, REST, RESULTS, schema
 from gossamer.model.record import ItemRecord, PageRecord
 
 EVERY = (*REQUESTS, *ANSWERS, *EVENTS, *RESULTS, "dead_letter", *REST)

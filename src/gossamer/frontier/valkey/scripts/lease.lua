@@ -45,8 +45,7 @@
 -- include resting
 -- include check_finished
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local retention = tonumber(ARGV[8])
-local leases_key = BASE .. "l:" .. worker
+local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
 -- Domains that one call looks at, and requests that it drops. Tuning only: the next call goes on.
 local MOST_DOMAINS, MOST_DROPPED = 1000, 2000
@@ -88,7 +87,7 @@ local function show_crawl(token, run, terms_number)
     shown[name] = true
     terms_rows[#terms_rows + 1] = token
     terms_rows[#terms_rows + 1] = terms_number
-    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[4]
+    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[5]
   end
 end
 
@@ -186,7 +185,7 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
   local share = share_of(token, domain)
   for index, entry in ipairs(entries) do
     local limits = terms_of(token, terms_number_of(entry))
-    local most_pages = limits[2]
+    local most_pages = spider ~= ASSETS and limits[2]
     if limits[1] > 0 and wall >= limits[1] then
       count_done(crawl, "D:" .. spider .. ":expired", 1)
       gone = gone + 1
@@ -235,12 +234,11 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
   if policy.drops then
     hits.spacing = -1
   end
-  local allowed = #hits.starts
-  local free = allowed
+  local allowed, free = #hits.starts, #hits.starts
   if free == 0 then
     return give_way(group, domain, priority, scope, crawl, policy, budgets)
   end
-  if crawl.max_pages then
+  if crawl.max_pages and spider ~= ASSETS then
     if crawl.reserved >= crawl.quota then
       starve(crawl, group, domain, priority)
       starved[token] = true
@@ -270,7 +268,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     count_crawl(token, "h:" .. spider, count)
     charge(scope, budgets, hits, count)
     record[IN_FLIGHT] = record[IN_FLIGHT] + count
-    if crawl.max_pages then
+    if crawl.max_pages and spider ~= ASSETS then
       crawl.reserved = crawl.reserved + count
       count_crawl(token, "R", count)
     end
@@ -373,8 +371,10 @@ end
 for band = 1, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
-    lease_from_band(group, ARGV[i], band, nil)
-    lease_from_band(group, ARGV[i], band, egress)
+    if ARGV[i] ~= ASSETS or redis.call("ZSCORE", BASE .. "groups", group) then -- few crawls have assets
+      lease_from_band(group, ARGV[i], band, nil)
+      lease_from_band(group, ARGV[i], band, egress)
+    end
   end
 end
 

@@ -88,7 +88,7 @@ local function put_back(packed, worker)
   end
   reclaimed_crawls[token] = true
   count_crawl(token, "h:" .. spider, -1)
-  return_page(crawl, domain, terms_of(token, terms_number_of(entry)))
+  return_page(crawl, spider, domain, terms_of(token, terms_number_of(entry)))
   local ended = end_reason(crawl, spider)
   if ended then
     count_done(crawl, "D:" .. spider .. ":" .. ended, 1)

@@ -81,12 +81,12 @@ end
 
 -- Counts a page that was fetched against the budgets of its crawl. `limits`: of its terms; the second is the most pages
 -- on one domain.
-local function count_page(crawl, domain, limits)
-  if crawl.max_pages then
+local function count_page(crawl, spider, domain, limits)
+  if crawl.max_pages and spider ~= ASSETS then
     crawl.fetched = crawl.fetched + 1
     count_crawl(crawl.token, "Y", 1)
   end
-  if limits[2] then
+  if limits[2] and spider ~= ASSETS then
     local share = share_of(crawl.token, domain)
     share.row[FETCHED] = share.row[FETCHED] + 1
     share.dirty = true
@@ -132,7 +132,7 @@ local function settle(lease, at)
   end
   if outcome == "fetched" then
     count_done(crawl, "f:" .. spider, 1)
-    count_page(crawl, domain, limits)
+    count_page(crawl, spider, domain, limits)
     return
   end
   if outcome == "failed" or outcome == "dropped" then
@@ -158,7 +158,7 @@ local function settle(lease, at)
       update_domain(crawl.pool .. "|" .. spider, domain)
     end
   end
-  return_page(crawl, domain, limits)
+  return_page(crawl, spider, domain, limits)
 end
 
 local ids, places = {}, {} -- of each settlement: the lease's id, and where its arguments begin

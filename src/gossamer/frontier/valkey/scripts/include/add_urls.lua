@@ -5,6 +5,7 @@
 -- Must hold: a refusal ("closed", "purging") comes before anything is written; a fingerprint is marked and its request
 -- queued in one call, or a client that dies would leave URLs that count as seen and are never fetched; the answer of a
 -- named call is stored in that call, or a repetition would find its own URLs seen.
+-- include assets
 -- include mark_seen
 -- include queues
 -- include terms
@@ -130,8 +131,10 @@ local function add_batch(crawl, addition, answer, at, first_position)
     return urls + 2 * count
   end
   local header -- with the number of the terms, which are kept only once something is queued under them
-  local most_pending = limits[3]
-  local room = most_pending and (most_pending - queued_in(share_of(crawl.token, domain))) or INF
+  local room = limits[3] and (limits[3] - queued_in(share_of(crawl.token, domain))) or INF
+  -- The limit of assets counts those that were added before, and those of this call.
+  room = spider == ASSETS and limits[4] and math.min(room, limits[4] - (redis.call("HGET", crawl.key, "a:" .. ASSETS)
+    or 0) - ((crawl_changes[crawl.token] or {})["a:" .. ASSETS] or 0)) or room
   local entries = {}
   for k = 0, count - 1 do
     local fingerprint = ARGV[urls + 2 * k]

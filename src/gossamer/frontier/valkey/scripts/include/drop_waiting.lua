@@ -1,10 +1,12 @@
 -- Requests that are dropped together, because their crawl or their spider's part of it has ended.
 -- Must hold: the fields are counted and deleted in one step, so that each request is dropped once; and `purge` lists
 -- the crawl, or its queues would stay. The first letters of the fields are stored: p by priority, q queued, l later.
+-- include assets
 -- include counters
 
 -- Counts everything that waits (of one spider, or nil: of all) as dropped for a reason, at once. The queues are
--- unlinked later: by `purge`, or by the lease that meets them. Returns how many requests there were.
+-- unlinked later: by `purge`, or by the lease that meets them. Where the page budget is the reason, assets stay.
+-- Returns how many requests there were.
 local function drop_waiting(crawl, only_spider, reason)
   write_counters()
   local total = 0
@@ -13,7 +15,7 @@ local function drop_waiting(crawl, only_spider, reason)
     local kind, rest = string.match(row[i], "^([pql]):(.*)$")
     if kind then
       local spider = kind == "p" and string.match(rest, "^(.*):[^:]*$") or rest
-      if not only_spider or spider == only_spider then
+      if (not only_spider or spider == only_spider) and not (reason == "budget" and spider == ASSETS) then
         local count = tonumber(row[i + 1])
         redis.call("HDEL", crawl.key, row[i])
         if kind == "q" then

@@ -1,14 +1,16 @@
 -- How crawls, and spiders' parts of them, have ended. The letters are stored, and the words are counted under and read
 -- by clients: fixed.
+-- include assets
 -- include crawls
 
 -- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished. The others end it early: "s"
 -- stopped, "e" expired, "b" its page budget is used up. Requests that come back later are dropped for this reason.
 local END_REASONS = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
--- Why this spider's part of the crawl neither takes nor gives out requests any more; nil while it runs.
+-- Why this spider's part of the crawl neither takes nor gives out requests any more; nil while it runs. A page budget
+-- that is used up does not end the assets.
 local function end_reason(crawl, spider)
-  if crawl.state ~= "r" then
+  if crawl.state ~= "r" and not (crawl.state == "b" and spider == ASSETS) then
     return END_REASONS[crawl.state]
   end
   if crawl.parts then

@@ -1,12 +1,13 @@
 -- Leases (requests that workers hold) that end without a page. Must hold: what a lease reserved is returned once, and
 -- the queues that wait for a page come back in the same call, or they would wait for the next one.
+-- include assets
 -- include starving
 -- include terms
 -- include entries
 
--- Returns what a lease had reserved of the page budgets: its request is not fetched now.
-local function return_page(crawl, domain, limits)
-  if limits[2] then
+-- Returns what a lease had reserved of the page budgets: its request is not fetched now. Assets reserve nothing.
+local function return_page(crawl, spider, domain, limits)
+  if limits[2] and spider ~= ASSETS then
     local share = share_of(crawl.token, domain)
     share.row[RESERVED] = math.max(0, share.row[RESERVED] - 1)
     share.dirty = true
@@ -14,7 +15,7 @@ local function return_page(crawl, domain, limits)
       end_starving(crawl, domain)
     end
   end
-  if crawl.max_pages then
+  if crawl.max_pages and spider ~= ASSETS then
     crawl.reserved = crawl.reserved - 1
     count_crawl(crawl.token, "R", -1)
     end_starving_of_some(crawl, crawl.quota - crawl.reserved)

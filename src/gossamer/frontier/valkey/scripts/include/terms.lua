@@ -6,10 +6,10 @@
 local terms_by_number = {} -- by token, then number
 
 -- Limits come as msgpack, with an opaque blob right behind them. Returns { expires in ms or 0, domain_max_pages,
--- domain_max_pending, blob }.
+-- domain_max_pending, max_assets, blob }. The limit of assets is missing in terms that an older version has stored.
 local function unpack_terms(packed)
   local offset, terms = cmsgpack.unpack_one(packed)
-  terms[4] = offset > 0 and string.sub(packed, offset + 1) or ""
+  terms[5] = offset > 0 and string.sub(packed, offset + 1) or ""
   return terms
 end
 
@@ -24,7 +24,7 @@ local function terms_of(token, number)
   if not terms then
     local crawl = crawl_of(token)
     local packed = number == 1 and crawl and crawl.first_terms or redis.call("HGET", BASE .. "t:" .. token, number)
-    terms = packed and unpack_terms(packed) or { 0, false, false, "" }
+    terms = packed and unpack_terms(packed) or { 0, false, false, false, "" }
     known[number] = terms
   end
   return terms

@@ -1,0 +1,195 @@
+"""Finds the assets of a page or style sheet: URLs of the files that it embeds or links, with their kinds.
+
+`model/assets.py` has the kinds. Safe to change: which elements and attributes are read, and the limits as they say.
+Fixed: no content makes a function raise, and the time grows with the length of the content only.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+
+from selectolax.lexbor import LexborNode
+
+from gossamer.errors import BadUrl
+from gossamer.extract.document import HtmlDocument
+from gossamer.extract.encoding import is_utf8
+from gossamer.extract.links import base_of, with_encoded_query
+from gossamer.model.assets import LINKED_KINDS, kind_of_type, kind_of_url
+from gossamer.policy.urls import BaseUrl
+
+MAX_ASSETS = 10_000
+"""Assets of one page or style sheet that are taken. May be changed: more of them take memory in the frontier."""
+_MAX_CSS_BYTES = 2 * 1024 * 1024
+"""Part of a style sheet, or of all styles of a page, that is read. May be changed: more takes longer."""
+
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.)*+)"|'(?P<{0}single>(?:[^'\\\n]|\\.)*+)')"""
+_CSS_URL = re.compile(
+    rf"""
+    @import\s++{_STRING.format("import_")}
+    | (?P<import>@import\s++)?url\(\s*+(?:{_STRING.format("")}|(?P<bare>[^"'()\s]++))\s*+\)
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+"""A `url(…)`, or the text of an `@import`. With possessive quantifiers, so that no style sheet makes it backtrack."""
+_CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\n|(.))", re.DOTALL)
+
+_SELECTOR = (
+    "img,source,picture,input,link,script,video,audio,track,object,embed,iframe,image,a,area,style,[style],[background]"
+)
+_SRCSET_SPLIT = re.compile(r"[\s,]*([^\s,]\S*[^\s,]|[^\s,])(?:\s+[^,]*)?(?:,|\Z)")
+"""One candidate of a `srcset`: a URL, which may hold commas inside, then a descriptor up to a comma."""
+_ICONS = frozenset(("icon", "apple-touch-icon", "apple-touch-icon-precomposed", "mask-icon", "fluid-icon"))
+_PRELOADED = {
+    "image": "images", "style": "css", "script": "js", "font": "fonts", "video": "video", "audio": "audio",
+    "track": "video",
+}  # fmt: skip
+
+
+class _Found:
+    """Collects the assets of one document, by URL, with the kind of the first place that names it."""
+
+    def __init__(self, base: str, kinds: Collection[str], charset: str | None) -> None:
+        self._join = BaseUrl(base).join
+        self._kinds = kinds
+        self._charset = charset
+        self.assets: dict[str, str] = {}
+
+    def add(self, href: str | None, kind: str) -> None:
+        """Add a reference, if it is of a kind that is wanted. `kind` empty: its ending decides."""
+        if not href or href[0] == "#" or href[:5].lower() == "data:":
+            return
+        if kind and kind not in self._kinds:
+            return
+        if len(self.assets) >= MAX_ASSETS:
+            return
+        try:
+            url = self._join(href if self._charset is None else with_encoded_query(href, self._charset))
+        except BadUrl:
+            return
+        kind = kind or kind_of_url(url)
+        if kind in self._kinds:
+            self.assets.setdefault(url, kind)
+
+    def add_set(self, srcset: str | None, kind: str) -> None:
+        """Add the candidates of a `srcset`."""
+        if srcset and kind in self._kinds:
+            for match in _SRCSET_SPLIT.finditer(srcset):
+                self.add(match[1], kind)
+
+    def add_css(self, css: str | None) -> None:
+        """Add what a piece of CSS names."""
+        if css:
+            for href, is_import in css_references(css[:_MAX_CSS_BYTES]):
+                self.add(href, "css" if is_import else _kind_in_css(href))
+
+
+def find_assets(document: HtmlDocument, page: str, kinds: Collection[str], *, encoding: str | None) -> dict[str, str]:
+    """Return the assets of a page: canonical URLs, each with its kind. `page`: the page's canonical URL. `kinds`: those
+    that are wanted. `encoding`: Python codec of the page. Never raises."""
+    charset = None if encoding is None or is_utf8(encoding) else encoding
+    found: _Found | None = None
+    for tree in document.trees():
+        if found is None:
+            found = _Found(document.base or base_of(tree, page) or page, kinds, charset)
+        for node in tree.css(_SELECTOR):
+            _read_element(node, found)
+    return {} if found is None else found.assets
+
+
+def find_css_assets(css: str, sheet: str, kinds: Collection[str]) -> dict[str, str]:
+    """Return the assets that a style sheet names, as `find_assets` does. `sheet`: its canonical URL. Never raises."""
+    found = _Found(sheet, kinds, None)
+    found.add_css(css)
+    return found.assets
+
+
+def css_references(css: str) -> Iterator[tuple[str, bool]]:
+    """Yield the references of a style sheet as written, without escapes, and whether each is an `@import`."""
+    for match in _CSS_URL.finditer(_COMMENT.sub(" ", css)):
+        imported = match["import_double"] if match["import_double"] is not None else match["import_single"]
+        if imported is not None:
+            yield _unescaped(imported), True
+        else:
+            text = next((match[name] for name in ("double", "single", "bare") if match[name] is not None), "")
+            yield _unescaped(text), match["import"] is not None
+
+
+def _unescaped(text: str) -> str:
+    """Return a CSS string without its escapes."""
+    if "\\" not in text:
+        return text.strip()
+
+    def plain(match: re.Match[str]) -> str:
+        if match[1]:
+            number = int(match[1], 16)
+            return chr(number) if 0 < number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else "\ufffd"
+        return match[2] or ""
+
+    return _CSS_ESCAPE.sub(plain, text).strip()
+
+
+def _kind_in_css(href: str) -> str:
+    """Return the kind of a `url(…)` in CSS: a font or an image."""
+    return "fonts" if kind_of_url(href) == "fonts" else "images"
+
+
+def _read_element(node: LexborNode, found: _Found) -> None:
+    """Add what an element embeds or links."""
+    attributes = node.attributes
+    style = attributes.get("style")
+    if style:
+        found.add_css(style)
+    found.add(attributes.get("background"), "images")
+    get = attributes.get
+    match node.tag:
+        case "a" | "area":
+            href = get("href")
+            if href and kind_of_url(href) in LINKED_KINDS:
+                found.add(href, "")
+        case "img":
+            for name in ("src", "data-src"):
+                found.add(get(name), "images")
+            for name in ("srcset", "data-srcset"):
+                found.add_set(get(name), "images")
+        case "source":
+            parent = node.parent
+            kind = {"video": "video", "audio": "audio"}.get(parent.tag or "" if parent else "", "images")
+            found.add(get("src"), kind)
+            found.add_set(get("srcset"), "images")
+        case "link":
+            _read_link(get("href"), get("rel") or "", get("as") or "", get("imagesrcset"), found)
+        case "script":
+            found.add(get("src"), "js")
+        case "video":
+            found.add(get("src"), "video")
+            found.add(get("poster"), "images")
+        case "audio":
+            found.add(get("src"), "audio")
+        case "track":
+            found.add(get("src"), "video")
+        case "input":
+            if (get("type") or "").lower() == "image":
+                found.add(get("src"), "images")
+        case "object" | "embed" | "iframe":
+            found.add(get("data") or get("src"), kind_of_type(get("type") or ""))
+        case "image":
+            found.add(get("href") or get("xlink:href"), "images")
+        case "style":
+            found.add_css(node.text())
+
+
+def _read_link(href: str | None, rel: str, loaded_as: str, srcset: str | None, found: _Found) -> None:
+    """Add the target of a `link` element."""
+    relations = rel.lower().split()
+    if "stylesheet" in relations:
+        found.add(href, "css")
+    elif not _ICONS.isdisjoint(relations):
+        found.add(href, "images")
+    elif "modulepreload" in relations:
+        found.add(href, "js")
+    elif "preload" in relations or "prefetch" in relations:
+        kind = _PRELOADED.get(loaded_as.lower())
+        if kind:
+            found.add(href, kind)
+            if kind == "images":
+                found.add_set(srcset, kind)

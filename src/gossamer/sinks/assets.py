@@ -1,0 +1,158 @@
+"""A folder of assets, the files that pages embed or link: each content once, and a manifest with a line for each URL.
+
+A file is named by the SHA-256 of its content (`ab/abcd….png`), so equal contents are one file. `manifest.jsonl` says
+which URL has which file. Fixed: the names of files, by which a later crawl finds contents that are there; the fields of
+a line of the manifest, which users read (fields may be added); and that a file gets its name, and its line, only when
+its content is on the disk, because a process may be killed between any two steps. Safe to change: the folder of parts.
+"""
+
+import hashlib
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gossamer.errors import BadInput
+from gossamer.model.assets import file_ending
+from gossamer.model.record import Output, PageRecord
+from gossamer.sinks.append import FileSink, Ledger, OnMissing, flush, flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.framing import FileFormat, PlainLines
+from gossamer.sinks.jsonl import encode_value
+
+MANIFEST = "manifest.jsonl"
+"""Name of the list of assets in their folder. Fixed."""
+_PARTS = ".parts"
+"""Folder of files that are being written."""
+
+
+def manifest_of(folder: str) -> str:
+    """Return the path of the manifest of a folder."""
+    return str(Path(folder) / MANIFEST)
+
+
+class AssetFolder:
+    """Sink that writes the bodies of assets to files, and takes no notice of other outputs. Several processes may write
+    to one folder. Nothing is created before the first asset."""
+
+    wants_wire = False
+
+    def __init__(self, folder: Path, *, ledger: Ledger | None, on_missing: OnMissing | None) -> None:
+        """`ledger` counts the lines of the manifest; None: lost lines are not noticed."""
+        self._files = _Files(folder)
+        manifest = FileFormat(".jsonl", PlainLines, self._files.store)
+        self.manifest = FileSink(folder / MANIFEST, manifest, ledger=ledger, on_missing=on_missing)
+
+    async def write(self, outputs: Sequence[Output]) -> None:
+        await self.manifest.write([output for output in outputs if output.asset is not None])
+
+    async def close(self) -> None:
+        await self.manifest.close()
+
+
+def check_folder(path: str) -> None:
+    """Check that assets can be written to a folder that a user names. Raises BadInput."""
+    if path == "-" or "://" in path:
+        raise BadInput(f"--assets-to: {path} is no folder on this machine. Name one, for example assets.")
+    folder = Path(path).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise BadInput(f"--assets-to: {folder} is a file. Name a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"--assets-to: {folder} may not be written. Name another folder.")
+
+
+class _Files:
+    """Files of a folder, by their content. Blocking; for one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ready = False
+        self._count = 0
+
+    def store(self, outputs: Sequence[Output]) -> list[bytes]:
+        """Write the bodies of these assets, and return their lines of the manifest as one unit. Raises SinkFull and
+        SinkError."""
+        with translate_os_errors(self._folder):
+            return [b"".join(self._line(output) for output in outputs)]
+
+    def _line(self, output: Output) -> bytes:
+        """Return the line of an asset, whose file is on the disk then."""
+        record, asset = output.record, output.asset
+        assert isinstance(record, PageRecord)
+        assert asset is not None
+        file = digest = ""
+        if record.success:
+            digest = hashlib.sha256(output.body).hexdigest()
+            file = self._place(output.body, digest, file_ending(record.content_type, record.response_url))
+        return (
+            encode_value(
+                {
+                    "url": record.url,
+                    "response_url": record.response_url,
+                    "referrer": asset.referrer,
+                    "kind": asset.kind,
+                    "file": file,
+                    "sha256": digest,
+                    "bytes": len(output.body) if file else 0,
+                    "content_type": record.content_type,
+                    "status_code": record.status_code,
+                    "success": record.success,
+                    "reason": record.reason,
+                    "exception": record.exception,
+                    "timestamp": record.timestamp,
+                    "appid": record.appid,
+                    "crawlid": record.crawlid,
+                    "request_id": record.request_id,
+                }
+            )
+            + b"\n"
+        )
+
+    def _place(self, body: bytes, digest: str, ending: str) -> str:
+        """Return the file with this content, relative to the folder; it is written unless it is there, under whatever
+        ending."""
+        self._prepare()
+        group = self._folder / digest[:2]
+        make_folder(group)
+        for entry in os.scandir(group):
+            if entry.name.partition(".")[0] == digest:
+                return f"{group.name}/{entry.name}"
+        self._count += 1
+        part = self._folder / _PARTS / f"{_own_prefix()}{self._count}"
+        with part.open("wb") as stream:
+            stream.write(body)
+            stream.flush()
+            flush(stream.fileno())
+        part.rename(group / f"{digest}{ending}")
+        flush_folder(group)
+        return f"{group.name}/{digest}{ending}"
+
+    def _prepare(self) -> None:
+        """Make the folder of parts, once, and delete the parts that killed processes of this machine have left."""
+        if self._ready:
+            return
+        parts = self._folder / _PARTS
+        make_folder(parts)
+        for entry in os.scandir(parts):
+            host, _, rest = entry.name.rpartition("@")
+            process = rest.partition("-")[0]
+            if host == socket.gethostname() and process.isdecimal() and not _is_alive(int(process)):
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+        self._ready = True
+
+
+def _own_prefix() -> str:
+    return f"{socket.gethostname()}@{os.getpid()}-"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,173 @@
+"""Assets, the files that pages embed or link: fetched beside the pages into a folder or WARC files, each once."""
+
+import hashlib
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html, plain, redirect
+from tests.servers.crawling import command, gossamer
+
+PNG, GIF, CSS, PDF = "image/png", "image/gif", "text/css", "application/pdf"
+
+
+def file(body: bytes, content_type: str) -> Answer:
+    return Answer(headers=(("Content-Type", content_type),), body=body)
+
+
+SITE = {
+    ("shop.test", "/"): html(
+        "<link rel=stylesheet href=/s.css><link rel=icon href=/f.ico><script src=/j.js></script>"
+        "<img src=/a.png srcset='/a.png 1x, //cdn.other:PORT/b.png 2x'><img src=/same.png><img src=/gone.png>"
+        "<img src=/page.png><div style='background: url(/c.gif)'></div><a href=/price.pdf>prices</a>"
+        "<a href=/two>2</a><a href=http://cdn.other:PORT/page>other site</a>"
+    ),
+    ("shop.test", "/two"): html("<img src=/a.png><img src=/big.png><img src=/moved.png><a href=/>home</a>"),
+    ("shop.test", "/s.css"): file(b"@import 't.css'; body { background: url(bg.png) }", CSS),
+    ("shop.test", "/t.css"): file(b"h1 { background: url('deep.png') }", CSS),
+    ("shop.test", "/a.png"): file(b"A" * 20, PNG),
+    ("shop.test", "/same.png"): file(b"A" * 20, PNG),
+    ("shop.test", "/bg.png"): file(b"BG", PNG),
+    ("shop.test", "/deep.png"): file(b"DEEP", PNG),
+    ("shop.test", "/c.gif"): file(b"C", GIF),
+    ("shop.test", "/f.ico"): file(b"ICO", "image/x-icon"),
+    ("shop.test", "/gone.png"): Answer(status=404),
+    ("shop.test", "/page.png"): html("<h1>no image</h1><a href=/never>never</a>"),
+    ("shop.test", "/price.pdf"): file(b"%PDF", PDF),
+    ("shop.test", "/big.png"): file(b"x" * 5000, PNG),
+    ("shop.test", "/moved.png"): redirect("http://cdn.other:PORT/new.png"),
+    ("cdn.other", "/robots.txt"): plain("User-agent: *\nDisallow: /new.png\nSitemap: http://cdn.other:PORT/map.xml\n"),
+    ("cdn.other", "/b.png"): file(b"B", PNG),
+    ("cdn.other", "/new.png"): file(b"new", PNG),
+    ("cdn.other", "/page"): html("a page of another site"),
+}
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1)) as started:
+        for (host, path), answer in SITE.items():
+            started.mount(host, path, with_port(answer, started.port))
+        yield started
+
+
+def with_port(answer: Answer, port: int) -> Answer:
+    """The answer with the port of the web in the place of PORT."""
+    headers = tuple((name, value.replace("PORT", str(port))) for name, value in answer.headers)
+    return msgspec.structs.replace(answer, body=answer.body.replace(b"PORT", str(port).encode()), headers=headers)
+
+
+def crawl(web: FakeWeb, folder: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    return gossamer("crawl", *arguments(web), *flags, cwd=folder)
+
+
+def arguments(web: FakeWeb) -> list[str]:
+    return [f"http://shop.test:{web.port}/", "--resolve", "*:127.0.0.1", "--rate", "10000/1"]
+
+
+def manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """The lines of the manifest by path; each URL must have one line."""
+    lines = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    assert max(Counter(line["url"] for line in lines).values()) == 1
+    return {line["url"].rpartition("/")[2]: line for line in lines}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - {"manifest.jsonl"}
+
+
+def test_a_folder_has_each_content_once_and_a_manifest(web: FakeWeb, tmp_path: Path) -> None:
+    done = crawl(web, tmp_path, "--assets", "images,css,pdf", "--assets-max-bytes", "4000", "-o", "pages.jsonl")
+    assert done.returncode == 0, done.stderr
+    found = manifest(tmp_path / "assets")
+    good = {name for name, line in found.items() if line["success"]}
+    assert good == {"s.css", "t.css", "a.png", "same.png", "bg.png", "deep.png", "c.gif", "f.ico", "price.pdf", "b.png"}
+    assert found["a.png"]["file"] == found["same.png"]["file"]
+    assert files(tmp_path / "assets") == {found[name]["file"] for name in good}
+    for name in good:
+        line = found[name]
+        body = (tmp_path / "assets" / line["file"]).read_bytes()
+        host = "cdn.other" if name == "b.png" else "shop.test"
+        assert body == SITE[host, f"/{name}"].body
+        assert (line["sha256"], line["bytes"]) == (hashlib.sha256(body).hexdigest(), len(body))
+    reasons = {name: line["reason"] for name, line in found.items() if not line["success"]}
+    assert (
+        reasons.items()
+        >= {"gone.png": "http_404", "page.png": "wrong_type", "big.png": "too_large", "moved.png": "robots"}.items()
+    )
+    assert found["deep.png"]["referrer"].endswith("/t.css")
+    assert (found["a.png"]["kind"], found["price.pdf"]["kind"]) == ("images", "pdf")
+    pages = [json.loads(line)["url"] for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
+    assert sorted(url.partition(".test:")[2].partition("/")[2] for url in pages) == ["", "two"]
+    assert "  2 pages" in done.stdout
+    assert not {record.path for record in web.log() if record.host.startswith("cdn")} & {
+        "/page",
+        "/map.xml",
+        "/new.png",
+    }
+    assert "  assets: 10 fetched" in done.stdout
+    assert "http_404 1" in done.stdout
+
+
+def test_assets_do_not_count_as_pages(web: FakeWeb, tmp_path: Path) -> None:
+    done = crawl(web, tmp_path, "--assets", "images", "--max-pages", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["pages"], summary["pages_in_all"], summary["state"]) == (1, 1, "finished")
+    # The assets of the only page are fetched although the budget of pages was used up before.
+    assert summary["assets"] == summary["assets_in_all"] == 5
+    assert {name for name, line in manifest(tmp_path / "assets").items() if line["success"]} == {
+        "a.png", "b.png", "same.png", "c.gif", "f.ico",
+    }  # fmt: skip
+
+
+def test_the_number_of_assets_is_limited(web: FakeWeb, tmp_path: Path) -> None:
+    done = crawl(web, tmp_path, "--assets", "all", "--max-assets", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(manifest(tmp_path / "assets")) == 3
+
+
+def test_an_unknown_kind_is_bad_input(web: FakeWeb, tmp_path: Path) -> None:
+    done = crawl(web, tmp_path, "--assets", "images,pictures")
+    assert done.returncode == 2
+    assert "--assets: there is no kind 'pictures'. Write images, css, js, fonts, video, audio, pdf" in done.stderr
+    assert not (tmp_path / "assets").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--assets-to", "x"], "--assets-to: no assets are asked for"),
+        (["--max-assets", "5"], "--max-assets: no assets are asked for"),
+        (["--assets", "pdf", "--assets-to", "file"], "is a file. Name a folder."),
+        (["--assets", "pdf", "--assets-to", "s3://bucket"], "is no folder on this machine"),
+    ],
+)
+def test_options_that_cannot_be_used_are_bad_input(
+    web: FakeWeb, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    done = crawl(web, tmp_path, *flags)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_killed_crawl_loses_no_asset(web: FakeWeb, tmp_path: Path) -> None:
+    flags = [*arguments(web)[:-2], "--rate", "8/1", "--assets", "all"]
+    with subprocess.Popen(command("crawl", *flags), cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "assets" / "manifest.jsonl").exists():
+            assert process.poll() is None
+        process.kill()
+    done = gossamer("crawl", *flags, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "assets" / "manifest.jsonl").read_text().splitlines()]
+    by_request = {line["request_id"]: line for line in lines}  # at most the last batch stands twice
+    good = [line for line in by_request.values() if line["success"]]
+    assert json.loads(done.stdout)["assets_in_all"] == len(good) == 11
+    assert files(tmp_path / "assets") == {line["file"] for line in good}
