@@ -34,9 +34,12 @@ def _place(status: str, event: str) -> Place:
 
 
 def declared_steps() -> dict[str, set[Step]]:
-    """By script."""
+    """By script. A step that begins at "dropped" begins at what settlements dropped: nothing else is queued again."""
     return {
-        path.stem: {(before, _place(after, event)) for before, after, event in _STEP.findall(path.read_text())}
+        path.stem: {
+            (_place(before, RequestEvent.DROP), _place(after, event))
+            for before, after, event in _STEP.findall(path.read_text())
+        }
         for path in FOLDER.glob("*.lua")
     }
 

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.frontier.base import Leaseholder, Submission
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.keys import home_shard
+from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement
 from gossamer.valkey.client import Script
@@ -28,13 +28,13 @@ class Steps:
         self.stage = stage
         self.frontier = frontier
         self.clock = clock
-        self._names = 0
+        self.names = 0
 
     async def add(self, *spiders: str, terms: Terms = PLAIN, domain: str = "", **options: object) -> Run:
         """A crawl of its own with a request for each spider."""
-        self._names += 1
-        run = await self.frontier.open_crawl(a_crawl(f"c{self._names}", pool=f"p{self._names}", **options))
-        batches = [a_batch(domain or f"d{self._names}.test", [0], spider=spider) for spider in spiders]
+        self.names += 1
+        run = await self.frontier.open_crawl(a_crawl(f"c{self.names}", pool=f"p{self.names}", **options))
+        batches = [a_batch(domain or f"d{self.names}.test", [0], spider=spider) for spider in spiders]
         await self.frontier.add(run, terms, batches, seeds=True)
         return run
 
@@ -56,7 +56,7 @@ class Steps:
 
     def other_batches(self) -> list[Batch]:
         """More for the last crawl."""
-        return [a_batch(f"d{self._names}.test", ["more"], spider=spider) for spider in ("link", "other")]
+        return [a_batch(f"d{self.names}.test", ["more"], spider=spider) for spider in ("link", "other")]
 
     async def forget_home(self, run: Run) -> None:
         """The home shard loses the crawl, as after a failover, so the next run knows nothing of this one."""
@@ -159,9 +159,25 @@ async def runs_that_were_forgotten(steps: Steps) -> None:
     await other.close()
 
 
+async def failures_that_are_retried(steps: Steps) -> None:
+    for outcome in (Outcome.FAILED, Outcome.DROPPED):
+        run = await steps.add("link", "other", keep_failed=True)
+        holder, lease = await steps.lease(run)
+        await holder.settle([Settlement(lease, outcome, "why", unanswered=True)])
+        await holder.close()
+        _, retried = await steps.frontier.retry_failed(run, PLAIN)
+        assert retried == 1
+    run = await steps.one_queued_one_later()
+    shard = shard_of(f"d{steps.names}.test", steps.stage.shards)
+    await steps.forget_home(run)
+    # A client opens the run on this shard, and dies before it adds anything there.
+    await steps.frontier._adder._open(run.crawl, touch=[shard])
+    await steps.frontier.retry_failed(run, PLAIN)
+
+
 SCENARIOS = (
     outcomes, requests_that_are_due_again, limits, page_budgets, ends, deaths, runs_that_were_given_up,
-    runs_that_were_forgotten,
+    runs_that_were_forgotten, failures_that_are_retried,
 )  # fmt: skip
 
 

@@ -271,7 +271,9 @@ class RequestAdder:
             replies = await gather_all(self._retry_on_shard(run, version, terms, shard) for shard in waiting)
             total += sum(count for count, _ in replies)
             waiting = [shard for shard, (_, is_closed) in zip(waiting, replies, strict=True) if is_closed]
-            if waiting:  # the run is being finished, or is over: then the next one begins on all shards
+            if waiting:
+                # The run is being finished: it goes on, and only these shards are asked again. Or it is over: the next
+                # one begins on all shards.
                 before = run
                 run, version = await self._open(run.crawl, touch=shards)
                 waiting = waiting if run.number == before.number else shards
@@ -292,8 +294,10 @@ class RequestAdder:
             self._ended.get((token, run.generation, run.number), ""),
             _RETRIES_A_CALL,
         ]
-        total, kept_at_first = 0, -1
-        while kept_at_first < 0 or total < kept_at_first:  # what fails again meanwhile waits for the next start
+        total = 0
+        # As many as were kept at the first call: what fails again meanwhile waits for the next start.
+        kept_at_first: int | None = None
+        while kept_at_first is None or total < kept_at_first:
             reply = await call_after_purge(
                 self._commands,
                 shard,
@@ -303,7 +307,7 @@ class RequestAdder:
             if reply[0] == b"closed":
                 return total, True
             _, count, left = reply
-            if kept_at_first < 0:
+            if kept_at_first is None:
                 kept_at_first = count + left
             total += count
             if not count:

@@ -54,6 +54,7 @@ end
 -- Returns the entry as a new request: without attempts, without the names of workers that died with it, and with
 -- another identity (8 bytes), or a reader of the records would take the new one for a repetition. What follows the
 -- header: the URL, or of an extended entry the identity, the length of the URL, the URL and what the client packed.
+-- The new entry is an extended one, with the old one's terms and depth.
 local function as_new(entry, salt)
   local _, at = names_in(entry)
   local rest = string.sub(entry, at)
