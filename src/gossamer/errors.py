@@ -163,13 +163,20 @@ class MessageTooLarge(BusError):
     """The message is larger than the bus accepts."""
 
 
+def about_field(field: str, reason: str) -> str:
+    """Return a sentence on a field of a request; an empty field: on the whole request."""
+    if not field:
+        return reason
+    return f"{field} {reason}" if reason.startswith("is missing") else f"{field}: {reason}"
+
+
 class RequestRejected(BadInput):
     """This request is not valid."""
 
     only_detail = False
 
     def __init__(self, reason: str, *, field: str = "") -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
+        super().__init__(about_field(field, reason))
         self.field = field
         """Path of the invalid field, with dots. Empty when the message as a whole is invalid."""
         self.reason = reason

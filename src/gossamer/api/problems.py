@@ -24,6 +24,7 @@ from gossamer.errors import (
     GossamerError,
     PoliciesChanged,
     RequestRejected,
+    about_field,
 )
 
 PROBLEM_TYPE_PREFIX = "urn:gossamer:problem:"
@@ -76,7 +77,7 @@ def bad_request(reason: str, *, where: str = "") -> Problem:
     return Problem(
         400,
         "Invalid request",
-        f"{where}: {reason}" if where else reason,
+        about_field(where, reason),
         errors=({"field": where, "reason": reason},),
     )
 

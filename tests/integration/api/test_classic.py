@@ -62,7 +62,7 @@ async def test_one_uuid_twice_at_once_gets_an_answer_each(service: Service) -> N
         (b'{"url": "\xff"}', "The payload must be valid JSON.", "not UTF-8"),
         (b"[" * 100_000, "The payload must be valid JSON.", "levels deep"),
         (b"[1]", "JSON did not validate against schema.", "must be a JSON object"),
-        (b'{"appid": "shop", "crawlid": "p"}', "JSON did not validate against schema.", "url: is missing"),
+        (b'{"appid": "shop", "crawlid": "p"}', "JSON did not validate against schema.", "url is missing: "),
         (
             b'{"appid": "shop", "crawlid": "p", "url": "a.example", "colour": 1}',
             "JSON did not validate against schema.",

@@ -81,7 +81,7 @@ async def test_a_batch_that_is_too_long_is_refused(shared: Service) -> None:
         (b'{"url": "\xff"}', "not UTF-8", ""),
         (b"[" * 200_000, "levels deep", ""),
         (b'"x"', "must be a JSON object or array", ""),
-        (b'{"appid": "shop", "crawlid": "p"}', "url: is missing", "url"),
+        (b'{"appid": "shop", "crawlid": "p"}', "url is missing: ", "url"),
         (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "colour": 1}', "unknown field", "colour"),
         (b'{"appid": "shop", "crawlid": "p", "url": "http://10.0.0.1/"}', "not on the public internet", "url"),
         (b'{"appid": "shop", "crawlid": "p", "url": "a.example", "allow_regex": ["("]}', "allow_regex", "allow_regex"),

@@ -67,6 +67,10 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     lines = [json.loads(line) for line in pages.splitlines()]
     assert len(lines) == 5
     assert all("body" not in line and line["crawlid"] == "one" for line in lines)
+    folder.run("feed", '{"appid": "app", "url": "http://a.test/"}', code=2)
+    assert (
+        'crawlid is missing: what looks like a crawl request needs it. Write, for example, "crawlid": ' in folder.errors
+    )
     more = folder.run("dump", "demo.crawled_app", "--from-beginning", "--limit", "1", "--just-body", "-c", "me")
     assert more.startswith("<!DOCTYPE html>")
     folder.run("dump", "demo.crawled_app", "--no-body", "--just-body", code=2)
@@ -76,7 +80,8 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
     assert "It accepts no more requests. To crawl again, use another crawlid." in folder.run("stop", "app", "one")
     for command in ("info", "stop"):
-        folder.run(command, "app", "nobody", code=2)
+        assert folder.run(command, "app", "nobody", code=2) == ""
+        assert "there is no crawl app/nobody" in folder.errors
     assert "demo.incoming" in folder.run("dump", "--list")
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
@@ -148,17 +153,23 @@ def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
 def test_statistics_and_the_monitor(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "counted"))
     counted = folder.json("stats", "kafka-monitor", "--json")
+    assert folder.json("stats", "intake", "--json")["nodes"] == counted["nodes"]
     assert counted["total"]["lifetime"] >= 1
     processes = [name for names in counted["nodes"].values() for name in names]
     assert processes
     assert all(re.fullmatch("[0-9a-f]{12}", name) for name in processes)
-    assert "plugins" in folder.run("stats")
+    everything = folder.run("stats")
+    assert "intake plugins" in everything
+    assert "kafka" not in everything
     folder.run("stats", "nonsense", code=2)
     spiders = folder.json("stats", "spider", "--json")["spiders"]
     assert spiders["unique_spider_count"] == spiders["total_spider_count"] == 2  # link and wandering, in one process
     seen = folder.json("monitor", "--json")
     assert len(seen["workers"]) == 1
-    assert "1 worker" in folder.run("monitor", "--once")
+    shown = folder.run("monitor", "--once")
+    assert "1 worker" in shown
+    assert "running / ended" in shown
+    assert re.search(r"app/counted +\S+ .*(for .* s|s ago)", shown)
 
 
 def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:

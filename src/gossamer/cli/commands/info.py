@@ -75,6 +75,8 @@ def info(
     if json:
         print(msgspec.json.encode(answer).decode())
     elif crawlid:
+        if crawl is None:
+            raise BadInput(_no_crawl(appid, crawlid))
         _show_crawl(answer, crawl)
     else:
         _show_app(answer)
@@ -112,16 +114,17 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
         console.print(f"and {max(left, 0):,}{' or more' if more else ''} others")
 
 
-def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo | None) -> None:
-    """Print one crawl. None: the frontier does not know it."""
+def _no_crawl(appid: str, crawlid: str) -> str:
+    """Return the message about a crawl that the frontier does not know."""
+    return (
+        f"there is no crawl {appid}/{crawlid}, or it finished longer ago than the setting retention. "
+        "gossamer info lists the crawls."
+    )
+
+
+def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo) -> None:
+    """Print one crawl."""
     console = Console(highlight=False)
-    if crawl is None:
-        console.print(
-            f"There is no crawl {answer['appid']}/{answer['crawlid']}, or it finished longer ago than the setting "
-            "retention. gossamer info lists the crawls.",
-            markup=False,
-        )
-        return
     total = crawl.total()
     console.print(f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}", markup=False)
     console.print(
@@ -186,10 +189,7 @@ def stop(
 
     dropped = ask(settings, question)
     if dropped is None:
-        raise BadInput(
-            f"there is no crawl {appid}/{crawlid}, or it finished longer ago than the setting retention. "
-            "gossamer info lists the crawls."
-        )
+        raise BadInput(_no_crawl(appid, crawlid))
     if json:
         print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": dropped}).decode())
     else:
@@ -205,11 +205,18 @@ _WINDOWS = {str(window[0]): heading for window, heading in zip(statistics.WINDOW
 control/stats.py, in their order."""
 
 
+_PLAIN_KINDS = {statistics.INTAKE: "intake", statistics.ACTIONS: "actions"}
+"""Words for kinds of statistics that have the names of Scrapy Cluster's parts, which read requests from Kafka and
+answer actions in Redis; here neither needs to be there. May be changed; the names themselves are accepted, too."""
+_KINDS = {_PLAIN_KINDS.get(kind, kind): kind for kind in statistics.KINDS}
+"""Kinds of statistics by the word on the command line."""
+
+
 @options.takes("frontier", "data_dir")
 def stats(
     kind: Annotated[
         str,
-        typer.Argument(metavar=f"[{'|'.join(statistics.KINDS)}]", help="Statistics to show.", show_default=False),
+        typer.Argument(metavar=f"[{'|'.join(_KINDS)}]", help="Statistics to show.", show_default=False),
     ] = "all",
     *,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
@@ -219,8 +226,9 @@ def stats(
 
     gossamer stats crawler
     """
+    kind = _KINDS.get(kind, kind)
     if kind not in statistics.KINDS:
-        raise BadInput(f"there are no statistics {kind!r}. Write one of {', '.join(statistics.KINDS)}.")
+        raise BadInput(f"there are no statistics {kind!r}. Write one of {', '.join(_KINDS)}.")
     settings = options.load_settings(given)
 
     async def question(cluster: ServiceContext) -> dict[str, Any]:
@@ -231,7 +239,7 @@ def stats(
         print(msgspec.json.encode({**body, "stats": kind}).decode())
     else:
         console = Console(highlight=False)
-        for title, rows in _tables(body, ""):
+        for title, rows in _tables({_PLAIN_KINDS.get(name, name): part for name, part in body.items()}, ""):
             console.print(_table(title, rows))
     raise typer.Exit(0)
 

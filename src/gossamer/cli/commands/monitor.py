@@ -187,7 +187,7 @@ def _table(*headings: str) -> Table:
 
 
 def _crawls(snapshot: ClusterSnapshot) -> Table:
-    table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "since")
+    table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "running / ended")
     now = time.time()
     for info in snapshot.crawls[:_CRAWLS_SHOWN]:
         total = info.total()
@@ -198,12 +198,19 @@ def _crawls(snapshot: ClusterSnapshot) -> Table:
             f"{sum(total.failed.values()):,}",
             f"{total.queued + total.later:,}",
             f"{total.leased:,}",
-            duration_text(max(0.0, now - (info.ended or info.started))),
+            _age(info, now),
         )
     left = len(snapshot.crawls) - _CRAWLS_SHOWN
     if left > 0 or snapshot.more_crawls:
         table.add_row(f"and {max(left, 0):,}{' or more' if snapshot.more_crawls else ''} others", *[""] * 6)
     return table
+
+
+def _age(info: CrawlInfo, now: float) -> str:
+    """Return how long a crawl has been running, or how long ago it ended. `now`: epoch seconds."""
+    if info.ended is None:
+        return f"for {duration_text(max(0.0, now - info.started))}"
+    return f"{duration_text(max(0.0, now - info.ended))} ago"
 
 
 def _domains(domains: list[tuple[str, int]]) -> Table:

@@ -320,10 +320,11 @@ def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
     facts = error.kind.as_dict()
     match error.kind.name:
         case "required":
-            article = _article(kind.name)
-            return RequestRejected(
-                f"is missing from what looks like {article} {kind.name} request", field=_join(path, facts["property"])
-            )
+            name = facts["property"]
+            reason = f"is missing: what looks like {_article(kind.name)} {kind.name} request needs it"
+            if not path and (example := _example(kind, name)):
+                reason += f". Write, for example, {example}"
+            return RequestRejected(reason, field=_join(path, name))
         case "additionalProperties":
             return _unknown_field(path, facts["unexpected"][0], kind)
         case "type":
@@ -338,6 +339,14 @@ def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
         case _:
             reason = str(error.message)
     return RequestRejected(reason[:_MAX_REASON], field=path)
+
+
+def _example(kind: RequestKind, name: str) -> str:
+    """Return a field with its value from an example of the schema, as JSON; empty: there is none."""
+    for example in kind.schema.get("examples", ()):
+        if name in example:
+            return f'"{name}": {msgspec.json.encode(example[name]).decode()}'
+    return ""
 
 
 _REASONS = {

@@ -95,7 +95,7 @@ def test_ids_may_be_any_printable_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"url": None}, "url", "is missing from what looks like a crawl request"),
+        ({"url": None}, "url", 'is missing: what looks like a crawl request needs it. Write, for example, "url": "'),
         ({"url": ""}, "url", "must have at least 1 characters"),
         ({"url": 5}, "url", "must be a string"),
         ({"url": "x" * 65537}, "url", "must have at most 65536 characters"),
@@ -153,7 +153,8 @@ def test_a_faulty_crawl_request_is_refused_with_field_and_reason(
     assert fault.field == field
     assert words in fault.reason
     assert "\n" not in fault.reason
-    assert str(fault) == f"This request is not valid: {field}: {fault.reason}"
+    colon = "" if fault.reason.startswith("is missing") else ":"
+    assert str(fault) == f"This request is not valid: {field}{colon} {fault.reason}"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +163,9 @@ def test_a_faulty_crawl_request_is_refused_with_field_and_reason(
         ({}, "", "empty"),
         ({"uuid": None}, "", "empty"),
         ({"foo": 1}, "", "no kind of request has any of these fields; the kinds are crawl, action, stats, domain"),
-        ({"url": "x"}, "appid", "missing from what looks like a crawl request"),
+        ({"url": "x"}, "appid", "missing: what looks like a crawl request needs it"),
         ({"uuid": "1", "appid": "abc", "url": "x"}, "uuid", "unknown field of a crawl request"),
-        ({"appid": "abc", "action": "info"}, "uuid", "missing from what looks like an action request"),
+        ({"appid": "abc", "action": "info"}, "uuid", "missing: what looks like an action request needs it"),
         ({"uuid": "1", "appid": "abc", "spiderid": "link", "action": "stpo"}, "action", "must be one of stop, info"),
         ({"uuid": "1", "appid": "abc", "spiderid": "link", "action": "stop"}, "crawlid", "missing"),
         ({"uuid": "1", "appid": "abc", "stats": "weather"}, "stats", "must be one of kafka-monitor"),
@@ -358,7 +359,7 @@ def test_a_plug_ins_faults_are_told_like_any() -> None:
     assert refusal({"appid": "testapp", "ping": 1, "pong": 1}, reader).reason == (
         "unknown field of a ping request; did you mean ping?"
     )
-    assert refusal({"ping": 1}, reader).reason == "is missing from what looks like a ping request"
+    assert refusal({"ping": 1}, reader).reason == "is missing: what looks like a ping request needs it"
 
 
 def test_the_lower_rank_comes_first() -> None:
