@@ -76,7 +76,8 @@ class CrawlSettings(SettingGroup):
 
     output: tuple[Destination, ...] = _setting(
         (Destination("pages.jsonl"),),
-        "Where to write the pages and items. The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, "
+        "Where to write the pages and items. A crawl from one URL writes HOST.jsonl unless this is set. "
+        "The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, "
         ".json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. An output may also "
         'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
         prepare=destination_fields,

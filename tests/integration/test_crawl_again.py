@@ -1,6 +1,7 @@
 """The same command once more, through the real command: what failed is retried, and a corrected option takes effect."""
 
 import json
+import shutil
 import signal
 import subprocess
 import threading
@@ -10,10 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import gossamer
+from gossamer.errors import AlreadyFinished, NothingFetched
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of, resolving
+from tests.servers.valkey import standalone
 
 FLAGS = (
     "--rate",
@@ -44,6 +51,8 @@ class Site:
                 site.requests[self.path] += 1
                 status, body = site.answers.get(self.path, (404, "nothing here"))
                 self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", body)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body.encode())))
                 self.end_headers()
@@ -75,6 +84,15 @@ def a_site(port: int = 0, **answers: str) -> Iterator[Site]:
         site.server.shutdown()
         site.server.server_close()
         thread.join()
+
+
+@contextmanager
+def redirecting(site: Site, target: str) -> Iterator[None]:
+    """The first page leads to another URL."""
+    before = site.answers["/"]
+    site.answers["/"] = (302, target)
+    yield
+    site.answers["/"] = before
 
 
 def crawl(folder: Path, *arguments: str, code: int = 0) -> tuple[dict[str, object], str]:
@@ -223,3 +241,153 @@ def test_a_resumed_crawl_retries_what_failed_before(tmp_path: Path) -> None:
         assert "retrying 5 failed URLs" in said
         assert (summary["pages_in_all"], summary["failed"]) == (41, {})
         assert max(site.requests.values()) == 2
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+def bodies(path: Path) -> list[str]:
+    return sorted(record.body for record in records_of(path) if isinstance(record, PageRecord))
+
+
+def test_the_default_output_has_the_name_of_the_only_host(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        summary, _ = crawl(tmp_path, site.url)
+        assert summary["outputs"] == ["127.0.0.1.jsonl"]
+        assert len(records_of(tmp_path / "127.0.0.1.jsonl")) == 2
+        summary, _ = crawl(tmp_path, site.url, f"{site.url}/a", "--crawl-id", "two")
+        assert summary["outputs"] == ["pages.jsonl"]
+        summary, _ = crawl(tmp_path, f"http://shop.example:{site.port}/a", "--resolve", "shop.example:127.0.0.1")
+        assert summary["outputs"] == ["shop.example.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.json", "out.csv", "out.sqlite", "out.parquet"])
+def test_fresh_begins_with_an_empty_output(tmp_path: Path, name: str) -> None:
+    with a_site(a="old") as site:
+        flags = (f"{site.url}/a", "-o", name, "-o", "copy.jsonl")
+        crawl(tmp_path, *flags)
+        site.answers["/a"] = (200, "new")
+        crawl(tmp_path, *flags, "--fresh")
+        assert bodies(tmp_path / "copy.jsonl") == ["new"]
+        subprocess.run([*command("export", name, "all.jsonl", "--pages")], cwd=tmp_path, check=True)
+        assert len(records_of(tmp_path / "all.jsonl")) == 1
+        site.answers["/a"] = (200, "newer")
+        crawl(tmp_path, *flags, "--fresh", "--append")
+        assert bodies(tmp_path / "copy.jsonl") == ["new", "newer"]
+
+
+def test_the_records_of_another_crawl_are_refused_unless_appended_to(tmp_path: Path) -> None:
+    with a_site(a="<p>a", b="<p>b") as site:
+        first, _ = crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl")
+        before = (tmp_path / "out.jsonl").read_bytes()
+        for more in ((), ("--fresh",)):
+            _, said = crawl(tmp_path, f"{site.url}/b", "-o", "out.jsonl", *more, code=2)
+            assert f"out.jsonl holds the records of another crawl, {first['crawl_id']}." in said
+            assert "--append" in said
+        assert (tmp_path / "out.jsonl").read_bytes() == before
+        assert site.requests == {"/a": 1}
+        crawl(tmp_path, f"{site.url}/b", "-o", "out.jsonl", "--append")
+        assert len(records_of(tmp_path / "out.jsonl")) == 2
+        # It was let in: it may go on there, but not empty the file. The first one may not empty it, either.
+        site.answers["/b"] = (503, "")
+        for url in (f"{site.url}/a", f"{site.url}/b"):
+            _, said = crawl(tmp_path, url, "-o", "out.jsonl", "--fresh", code=2)
+            assert "holds the records of another crawl" in said
+        assert len(records_of(tmp_path / "out.jsonl")) == 2
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", ""])
+def test_a_table_that_names_no_crawl_is_only_written_to_by_the_crawl_that_made_it(tmp_path: Path, text: str) -> None:
+    table = tmp_path / "items.csv"
+    table.write_text(text)
+    with a_site(a="<h1>a</h1>") as site:
+        flags = (f"{site.url}/a", "--field", "a=h1", "-o", "items.csv")
+        if text:
+            table.write_text("page_url,a\nhttp://elsewhere.example/,x\n")
+            _, said = crawl(tmp_path, *flags, code=2)
+            assert "it does not say which crawl wrote it" in said
+            return
+        crawl(tmp_path, *flags)
+        crawl(tmp_path, *flags, "--fresh")
+        assert table.read_text() == f"page_url,a\n{site.url}/a,a\n"
+
+
+def test_a_corrected_option_that_makes_another_crawl_may_use_the_file_of_the_failed_one(tmp_path: Path) -> None:
+    """--allow-domain is part of a crawl's name. The first try has left nothing but the reason why it failed."""
+    with a_site(a="<p>a") as site:
+        resolve = ("--resolve", "*.example:127.0.0.1")
+        home = f"http://shop.example:{site.port}/"
+        with redirecting(site, f"http://www.other.example:{site.port}/a"):
+            first, _ = crawl(tmp_path, home, *resolve, code=1)
+            assert first["dropped"] == {"offsite": 1}
+            second, _ = crawl(tmp_path, home, *resolve, "--allow-domain", "other.example")
+            assert second["crawl_id"] != first["crawl_id"]
+            assert second["pages"] == 1
+            summary, _ = crawl(tmp_path, home, *resolve, "--allow-domain", "other.example")
+            assert summary["already_finished"] is True
+        assert {record.crawlid for record in records_of(tmp_path / "shop.example.jsonl")} == {second["crawl_id"]}
+
+
+def test_a_crawl_that_the_frontier_has_forgotten_adds_to_its_own_file_and_says_so(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl")
+        shutil.rmtree(tmp_path / ".gossamer")
+        _, said = crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl")
+        assert "out.jsonl has records of an earlier start of this crawl" in said
+        assert len(records_of(tmp_path / "out.jsonl")) == 2
+        shutil.rmtree(tmp_path / ".gossamer")
+        crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl", "--fresh")
+        assert len(records_of(tmp_path / "out.jsonl")) == 1
+
+
+def test_the_report_counts_the_last_record_of_each_url(tmp_path: Path) -> None:
+    """Also where no output has the pages: they are kept for it until nothing is left to retry."""
+    with a_site(a="<p>a", b="<p>b") as site:
+        site.answers["/b"] = (500, "")
+        flags = (site.url, "-o", "all.csv", "--pages", "--report", "report.html")
+        crawl(tmp_path, *flags)
+        assert "500" in (tmp_path / "report.html").read_text()
+        site.answers["/b"] = (200, "<p>b")
+        summary, _ = crawl(tmp_path, *flags)
+        assert (summary["pages"], summary["pages_in_all"]) == (1, 3)
+        page = (tmp_path / "report.html").read_text()
+        assert "500 Internal" not in page
+        assert f"{site.url}/a" in page
+        assert list((tmp_path / ".gossamer" / "report").iterdir()) == []
+
+
+# --- other ways to start it -------------------------------------------------------------------------------------------
+
+
+def test_a_program_retries_what_failed_in_its_crawl(tmp_path: Path) -> None:
+    with a_site() as site:
+        url = site.url
+    options: Any = {"data_dir": tmp_path / "data", "allow_private": True, "ignore_robots": True, "retries": 0}
+    with pytest.raises(NothingFetched):
+        list(gossamer.crawl(url, **options))
+    with a_site(site.port, a="<p>a") as site:
+        assert [page.url for page in gossamer.crawl(url, rate=1000, **options)] == [f"{url}/", f"{url}/a"]
+        with pytest.raises(AlreadyFinished):
+            list(gossamer.crawl(url, rate=1000, **options))
+
+
+def test_two_commands_on_a_shared_frontier_retry_each_url_once(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(60)]
+    with standalone() as server, a_site(**dict.fromkeys(names, "<p>x")) as site:
+        for name in names:
+            site.answers[f"/{name}"] = (503, "")
+        flags = (site.url, "--frontier", server.address)
+        crawl(tmp_path, *flags)
+        for name in names:
+            site.answers[f"/{name}"] = (200, "<p>fine")
+        folders = [tmp_path / "one", tmp_path / "two"]
+        for folder in folders:
+            folder.mkdir()
+        line = [*command("crawl", *flags, *FLAGS), "--rate", "100/1"]
+        running = [subprocess.Popen(line, cwd=folder, stderr=subprocess.DEVNULL) for folder in folders]
+        assert [process.wait(60) for process in running] == [0, 0]
+        summary, _ = crawl(tmp_path, *flags)
+        assert (summary["already_finished"], summary["pages_in_all"], summary["failed"]) == (True, 61, {})
+        written = [record.url for folder in folders for record in records_of(folder / "127.0.0.1.jsonl")]
+        assert sorted(written) == sorted(f"{site.url}/{name}" for name in names)
+        assert {site.requests[f"/{name}"] for name in names} == {2}

@@ -141,7 +141,8 @@ def test_a_dead_host_ends_with_a_record(tmp_path: Path, url: str, flags: tuple[s
     ended = gossamer("crawl", url, *flags, "--retries", "0", "--json", cwd=tmp_path)
     assert ended.returncode == 1
     assert json.loads(ended.stdout)["failed"] == {reason: 1}
-    [record] = list(read_records(tmp_path / "pages.jsonl"))
+    [output] = tmp_path.glob("*.jsonl")
+    [record] = list(read_records(output))
     assert (record.success, record.reason) == (False, reason)
 
 

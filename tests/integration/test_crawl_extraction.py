@@ -137,7 +137,9 @@ def test_a_rule_that_matched_nothing_is_told_with_the_count_of_pages(web: FakeWe
 
 def test_the_rules_are_part_of_the_derived_id(web: FakeWeb, tmp_path: Path) -> None:
     def name(*options: str) -> str:
-        done = gossamer("crawl", *flags(web), *options, "--max-pages", "1", "--json", "--fresh", cwd=tmp_path)
+        done = gossamer(
+            "crawl", *flags(web), *options, "--max-pages", "1", "--json", "--fresh", "--append", cwd=tmp_path
+        )
         return str(json.loads(done.stdout)["crawl_id"])
 
     (tmp_path / "f.yaml").write_text("fields: {title: h1}")

@@ -70,7 +70,7 @@ def test_one_disk_for_everything(tmp_path: Path) -> None:
         said = complaints.read_text().splitlines()
         assert "gossamer: the frontier's server is back" in said
         assert len(said) < 10, "it is not said at every attempt"
-        urls = [record.url for record in records_of(disk / "pages.jsonl")]
+        urls = [record.url for record in records_of(disk / "site0.test.jsonl")]
         assert len(urls) == len(set(urls))
         assert set(urls) == graph(web.site)
 

@@ -82,7 +82,7 @@ def test_a_finished_crawl_says_so_and_begins_anew_only_when_asked(tmp_path: Path
         assert end(begin(web, tmp_path))[0] == 0
         code, summary, _ = end(begin(web, tmp_path, "-o", "other.jsonl"))
         assert (code, summary["already_finished"], summary["pages_in_all"]) == (0, True, 10)
-        assert summary["outputs"] == ["pages.jsonl", "other.jsonl"]  # the other one is made from the first
+        assert summary["outputs"] == ["site0.test.jsonl", "other.jsonl"]  # the other one is made from the first
         assert (tmp_path / "other.jsonl").read_text().count("\n") == 10
         assert max(fetches(web.log()).values()) == 1
         code, summary, _ = end(begin(web, tmp_path, "--fresh"))
@@ -229,7 +229,7 @@ def test_two_commands_share_a_crawl(tmp_path: Path) -> None:
 def test_a_second_command_on_a_data_directory_in_use_is_refused_by_name(tmp_path: Path) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=500)) as web:
         first = begin(web, tmp_path, "--rate", "1/1")
-        until(lambda: lines(tmp_path / "pages.jsonl"), "a page")
+        until(lambda: lines(tmp_path / "site0.test.jsonl"), "a page")
         second = gossamer("crawl", "http://192.0.2.1/", "--allow-private", "-o", "other.jsonl", cwd=tmp_path)
         first.kill()
         first.communicate()

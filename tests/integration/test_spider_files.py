@@ -50,7 +50,7 @@ async def run(web: Server, folder: Path, *flags: str) -> "subprocess.CompletedPr
 
 
 def records(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (folder / "pages.jsonl").read_text().splitlines()
+    lines = (folder / "shop.test.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if record["type"] == kind]
 
 
@@ -154,7 +154,7 @@ async def test_requests_of_a_renamed_spider_are_told_about(web: Server, tmp_path
         process = await asyncio.create_subprocess_exec(*arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
         assert process.stderr is not None
         if awaited is None:
-            await asyncio.to_thread(until_written, tmp_path / "pages.jsonl")
+            await asyncio.to_thread(until_written, tmp_path / "shop.test.jsonl")
         else:
             while awaited not in (line := (await process.stderr.readline()).decode()):
                 assert line, "the command ended"
@@ -236,7 +236,7 @@ async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: 
     """The crawl's name depends on the names of file and class, not on the file's contents or its folder."""
     file = tmp_path / "shop.py"
     file.write_text(TITLES)
-    first = await run(web, tmp_path, "--spider", "shop.py", "--depth", "0", "--crawl-id", "x")
+    first = await run(web, tmp_path, "--spider", "shop.py", "--depth", "0", "--crawl-id", "x", "-o", "x.jsonl")
     assert first.returncode == 0
     names = []
     for content, flag in (
@@ -250,5 +250,5 @@ async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: 
         names.append(json.loads(done.stdout)["crawl_id"])
     assert len(set(names)) == 1
     (tmp_path / "again.py").write_text(TITLES)
-    done = await run(web, tmp_path, "--spider", "again.py", "--json")
+    done = await run(web, tmp_path, "--spider", "again.py", "--json", "--append")
     assert json.loads(done.stdout)["crawl_id"] != names[0]

@@ -44,7 +44,7 @@ def test_a_crawl_without_standard_streams(
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == b""
     assert (b"is finished" in ended.stdout) == (1 not in descriptors)
-    assert {record.url for record in records_of(tmp_path / "pages.jsonl")} == graph(web.site)
+    assert {record.url for record in records_of(tmp_path / "site0.test.jsonl")} == graph(web.site)
 
 
 def test_pages_for_a_standard_output_that_is_closed_are_refused(crawling: list[str], tmp_path: Path) -> None:

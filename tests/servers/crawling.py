@@ -9,6 +9,7 @@ from typing import Any
 
 from gossamer.cli.commands.crawl import run_crawl
 from gossamer.cli.summary import Summary
+from gossamer.crawling.outputs import StartOptions
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.settings import Settings, load
@@ -73,7 +74,7 @@ async def crawl(
 ) -> Crawled:
     """Crawl to the end in this event loop."""
     settings = settings_for(folder, overrides, **changed)
-    summary = await run_crawl(settings, urls, [], crawl_id=crawl_id, fresh=fresh, quiet=True)
+    summary = await run_crawl(settings, urls, [], crawl_id=crawl_id, start=StartOptions(fresh=fresh), quiet=True)
     return Crawled(summary, records_of(folder / "pages.jsonl"))
 
 

@@ -169,7 +169,7 @@ OPTIONS = {
         "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
         help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, .jsonl.gz, "
         ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. "
-        "Default: pages.jsonl.",
+        "Default: pages.jsonl, or HOST.jsonl of a crawl from one URL.",
     ),
     "also_output": SettingOption(
         "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,

@@ -7,6 +7,7 @@ Safe to change: sentences (tests quote some). Fixed: the order of the steps in `
 must leave a crawl that the same call resumes.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gossamer.crawling.outputs import CrawlReport, FinishedCrawl, check_report, make_outputs
+from gossamer.crawling.outputs import (
+    CrawlReport,
+    FinishedCrawl,
+    StartOptions,
+    check_report,
+    find_existing,
+    make_outputs,
+)
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
@@ -34,6 +42,7 @@ from gossamer.wiring.worker import (
     make_resolver,
     missing_records,
     missing_sentence,
+    spool_folder,
     table_options,
 )
 from gossamer.worker.loading import find_spider, known_spiders, make_spider
@@ -95,7 +104,7 @@ async def prepare(
     a sentence to a person if there are many look-ups. Raises BadInput.
     """
     check_settings(settings)
-    if settings.crawl.output:
+    if settings.crawl.output and "output" in settings.crawl.given:  # else the default, which depends on the seeds
         check_outputs(settings.crawl.output, tables=table_options(settings))
     check_assets(settings)
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
@@ -122,7 +131,7 @@ async def run_crawl(
     settings: Settings,
     plan: Plan,
     *,
-    fresh: bool,
+    start: StartOptions,
     observer: Observer,
     control: WorkControl,
     program: str,
@@ -130,7 +139,7 @@ async def run_crawl(
 ) -> CrawlResult:
     """Run a prepared crawl to its end, or until `control` interrupts it.
 
-    `fresh`: start the crawl again if it is finished. `program`: the caller, named to another command that wants the
+    `program`: the caller, named to another command that wants the
     same data directory. `reader`: a sink of this program that gets the pages before the outputs do. Raises
     GossamerError before anything is started, or when the frontier cannot be used.
     """
@@ -142,7 +151,7 @@ async def run_crawl(
         frontier = await connect(settings, address)
         warn_of_memory_only(frontier, observer.say)
         try:
-            result = await _Crawling(settings, plan, frontier, address, observer, control, reader).run(fresh=fresh)
+            result = await _Crawling(settings, plan, start, frontier, address, observer, control, reader).run()
         finally:
             await frontier.close()
     result.item_outputs = (*result.item_outputs, *_item_outputs(settings))
@@ -159,7 +168,8 @@ async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
         result.notes.append(f"The report is written when the crawl is finished: {report.page}")
         return
     try:
-        await report.write(finished=result.finished)
+        # The pages are kept as long as the same command may fetch more.
+        await report.write(finished=result.finished and not (result.info and result.info.kept_failed))
     except GossamerError as error:
         result.notes.append(f"There is no report: {error}")
     else:
@@ -172,6 +182,7 @@ class _Crawling:
 
     settings: Settings
     plan: Plan
+    start: StartOptions
     frontier: ValkeyFrontier
     address: str
     """Address of the frontier, for worker processes."""
@@ -179,20 +190,21 @@ class _Crawling:
     control: WorkControl
     reader: Sink | None
 
-    async def run(self, *, fresh: bool) -> CrawlResult:
-        """Start or resume the crawl, and run it to its end. `fresh`: start it again if it is finished."""
-        identity = self.plan.crawl.id
+    async def run(self) -> CrawlResult:
+        """Start or resume the crawl, or retry what failed in it, and run it to its end."""
+        identity, fresh = self.plan.crawl.id, self.start.fresh
         before = await self.frontier.crawl_info(identity)
         state = None if before is None else before.state
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
-            if not fresh and not self._can_retry(before):
+            if not fresh and not can_retry(self.plan, before):
                 return await self._already_finished(before)
-        elif state is CrawlState.RUNNING and fresh:
+        # A fresh run without a request: its command was killed before it added any.
+        elif before is not None and state is CrawlState.RUNNING and fresh and before.total().added:
             raise BadInput(
                 f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
                 "--crawl-id."
             )
-        run, added, retried = await self._open(fresh=fresh, may_have_failed=before is not None and not fresh)
+        run, added, retried = await self._open(before)
         retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
         if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
@@ -207,12 +219,6 @@ class _Crawling:
         result = await self._work(run)
         result.retried = retried
         return result
-
-    def _can_retry(self, before: CrawlInfo) -> bool:
-        """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
-        most = self.plan.crawl.max_pages
-        is_full = most is not None and before.pages.fetched >= most
-        return before.state is CrawlState.FINISHED and before.kept_failed > 0 and not is_full
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
         """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
@@ -237,7 +243,7 @@ class _Crawling:
         except SinkError as error:
             result.unwritten = True
             result.notes.insert(0, error.detail)
-        if note is not None and "output" in self.settings.crawl.given:
+        if note is not None and self.start.named_outputs:
             await self._make_later_outputs(result, note)
         return result
 
@@ -259,29 +265,42 @@ class _Crawling:
             note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
             write_note(self.settings.data_dir, note)
 
-    async def _open(self, *, fresh: bool, may_have_failed: bool) -> tuple[Run, AddResult, int]:
+    async def _open(self, before: CrawlInfo | None) -> tuple[Run, AddResult, int]:
         """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds. Returns
         the run, the seeds that are new, and the number of failed requests that are queued again.
 
         Each step may be repeated: seeds that were added before count as duplicates. What failed comes before the seeds:
         a run that begins with nothing but duplicates would be finished at once. The note is written last, so that it
-        only names a crawl that exists. `may_have_failed`: the crawl exists, and goes on under this command's options.
+        only names a crawl that exists. Outputs are emptied when the frontier has opened the run for this command, and
+        before any request of it exists: of two commands with --fresh, the other one is refused.
         """
-        plan, retried = self.plan, 0
+        plan, retried, outputs = self.plan, 0, self.settings.crawl.output
+        note = read_note(self.settings.data_dir, plan.crawl.id.crawlid)
+        existing = await asyncio.to_thread(find_existing, outputs, plan.crawl.id.crawlid, self.start, note)
+        goes_on = before is not None and not self.start.fresh
+        fresh = self.start.fresh and (before is None or before.state is not CrawlState.RUNNING)
+        if before is None and existing.sizes and not (self.start.fresh or self.start.append or existing.failed_only):
+            self.observer.say(
+                f"{', '.join(existing.sizes)} has records of an earlier start of this crawl; the new ones are added. "
+                "--fresh begins with an empty file."
+            )
         try:
             run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
             rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
-            if may_have_failed:
+            emptied = outputs if self.start.fresh and not self.start.append else existing.failed_only_of(outputs)
+            await asyncio.to_thread(existing.empty, emptied, spool_folder(self.settings))
+            if goes_on:
                 run, retried = await self.frontier.retry_failed(run, plan.terms)
             added = AddResult()
             for batches in plan.batches(self.frontier.secret):
                 result = await self.frontier.add(run, plan.terms, batches, seeds=True)
                 added.added += result.added
                 added.duplicates += result.duplicates
-            write_note(self.settings.data_dir, self._note(run))
+            beside = sorted({*existing.beside, *(note.beside if note else ())})
+            write_note(self.settings.data_dir, self._note(run, beside))
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
         return run, added, retried
@@ -337,8 +356,8 @@ class _Crawling:
                 else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
             )
 
-    def _note(self, run: Run) -> CrawlNote:
-        """Return what `gossamer why` needs to know of this crawl, with absolute paths."""
+    def _note(self, run: Run, beside: Sequence[str]) -> CrawlNote:
+        """Return what `gossamer why` and the next start need to know of this crawl, with absolute paths."""
         fetch = self.settings.fetch
         return CrawlNote(
             run=run,
@@ -346,6 +365,7 @@ class _Crawling:
             spider=self.plan.spider,
             outputs=tuple(map(_absolute, self.settings.crawl.output_paths)),
             item_outputs=tuple(map(_absolute, _item_outputs(self.settings))),
+            beside=tuple(beside),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
         )
@@ -365,6 +385,13 @@ def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
     """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
     here = os.getcwd() + os.sep
     return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
+
+
+def can_retry(plan: Plan, info: CrawlInfo) -> bool:
+    """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
+    most = plan.crawl.max_pages
+    is_full = most is not None and info.pages.fetched >= most
+    return info.state is CrawlState.FINISHED and info.kept_failed > 0 and not is_full
 
 
 def spiders_for(plan: Plan) -> list[str]:

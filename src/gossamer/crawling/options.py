@@ -144,7 +144,9 @@ class CrawlOptions(RequestOptions, total=False):
     crawl_id: str
     """Name of the crawl. Unset: a name made from the URLs and options."""
     fresh: bool
-    """True: a finished crawl is crawled again from the start."""
+    """True: a finished crawl is crawled again from the start, and its output begins empty."""
+    append: bool
+    """True: the output keeps what it holds, also the records of another crawl, or with `fresh` of this one."""
     failures: bool
     """True: the loop also gets what is no page: error statuses, and requests without a response, whose `status_code` is
     0. `page.record.reason` and `page.record.exception` say why."""
@@ -273,7 +275,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "data_dir": ("data_dir", Path),
 }
 """Setting of each option, and the function that converts its value; None: the setting gets the value as it is."""
-NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "failures"})
+NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "append", "failures"})
 """Options that set no setting."""
 
 

@@ -1,4 +1,4 @@
-"""Outputs at the end of a crawl: those that are named for the first time when it is finished, and the report.
+"""Outputs around a crawl: those that exist before it, those that a person names when it is finished, and the report.
 
 Nothing is fetched for them. They are made from the crawl's other outputs, which have everything that they need. A crawl
 with `--report` that has no such file on this machine (standard output, remote storage, tables) keeps its pages in the
@@ -10,23 +10,27 @@ resumes the crawl looks for.
 import asyncio
 import contextlib
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.crawl import CrawlId
 from gossamer.model.record import Destination, ItemRecord, PageRecord
+from gossamer.policy.urls import host
 from gossamer.settings import Settings
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
-from gossamer.sinks.open import ENDINGS, TABLES, ending_of, is_url, kind_of, local_path
+from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_url, kind_of, local_path
 from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
+from gossamer.wiring.frontier import CrawlNote
 
 _BEST_FIRST = (
     ".jsonl",
@@ -172,6 +176,121 @@ def _has_content(path: Path) -> bool:
 def _rank(path: str) -> int:
     ending = ending_of(path) if path != "-" else ""
     return _BEST_FIRST.index(ending) if ending in _BEST_FIRST else len(ENDINGS)
+
+
+# --- outputs that exist before the crawl ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """Options for the beginning of a crawl, and for outputs that exist."""
+
+    fresh: bool = False
+    """True: a finished crawl is crawled again, and its outputs begin empty."""
+    append: bool = False
+    """True: outputs keep what they hold, whichever crawl wrote it."""
+    named_outputs: bool = True
+    """False: no output is named, and the default one is used."""
+
+
+_HOST_CHARACTERS = 200
+"""Longest part of a file name that a host makes. May be smaller; larger only as far as file systems take names of 255
+bytes."""
+
+
+def default_output(seeds: Sequence[str]) -> Destination:
+    """Return the output of a crawl for which a person names none: of a single seed, its host."""
+    if len(seeds) > 1:
+        return Destination("pages.jsonl")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", host(seeds[0]).strip("[]"))[:_HOST_CHARACTERS]
+    return Destination(f"{name.lstrip('.-') or 'pages'}.jsonl")
+
+
+@dataclass(slots=True)
+class ExistingOutputs:
+    """Local outputs with content, of a crawl that is about to begin or to go on."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of each, by path as it is named."""
+    failed_only: list[str] = field(default_factory=list)
+    """Those with nothing but failed requests of another crawl of the same site: it was begun with wrong options."""
+    beside: set[str] = field(default_factory=set)
+    """Other crawls whose records stay in an output."""
+
+    def failed_only_of(self, outputs: Sequence[Destination]) -> list[Destination]:
+        """Return those of the outputs that are in `failed_only`."""
+        return [output for output in outputs if output.path in self.failed_only]
+
+    def empty(self, outputs: Sequence[Destination], spool_dir: Path) -> None:
+        """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
+        for output in outputs:
+            path = local_path(output.path)
+            is_local = output.path != "-" and not is_url(output.path)
+            size = path.stat().st_size if is_local and path.exists() else 0
+            if size == self.sizes.get(output.path, 0):
+                discard(output, spool_dir=spool_dir)
+
+
+def find_existing(
+    outputs: Sequence[Destination], crawl_id: str, start: StartOptions, note: CrawlNote | None
+) -> ExistingOutputs:
+    """Return which outputs have content, and check that it is this crawl's. Raises BadInput.
+
+    `note`: of the crawl's latest start on this machine. It tells whose a file is that does not name its crawl.
+    """
+    found = ExistingOutputs()
+    for output in outputs:
+        path = local_path(output.path)
+        if output.path == "-" or is_url(output.path) or not _has_content(path):
+            continue
+        found.sizes[output.path] = path.stat().st_size
+        is_known = note is not None and os.path.abspath(path) in note.outputs
+        try:
+            crawls = _crawls_in(path, all_records=start.fresh and not start.append)
+        except BadInput as error:
+            if is_known or start.append:
+                continue  # the sink repairs a torn end, or refuses the file
+            raise BadInput(
+                f"{path} is not empty, and not the output of a crawl ({error.detail}). {_OTHERWISE}"
+            ) from None
+        others = crawls - {crawl_id, ""}
+        if start.append:
+            found.beside |= others
+        elif not crawls - {""} and not is_known:
+            raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_OTHERWISE}")
+        elif others and _site(others) == _site({crawl_id}) and _has_only_failures(path):
+            found.failed_only.append(output.path)
+        elif start.fresh or not others <= set(note.beside if note else ()):
+            for other in sorted(others)[:1]:
+                raise BadInput(f"{path} holds the records of another crawl, {other}. {_OTHERWISE}")
+    return found
+
+
+_OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."
+
+_MOST_FAILURES = 1000
+"""Records among which `_has_only_failures` looks for a page. May be changed: larger files count as having one."""
+
+
+def _crawls_in(path: Path, *, all_records: bool) -> set[str]:
+    """Return the names of the crawls in a file: of all records, or only of the first. Empty: they do not name one."""
+    records = Source(path).outputs()
+    return {output.record.crawlid for output in (records if all_records else islice(records, 1))}
+
+
+def _site(crawls: set[str]) -> set[str]:
+    """Return the hosts in derived names of crawls, which end with a digest."""
+    return {name.rpartition("-")[0] for name in crawls}
+
+
+def _has_only_failures(path: Path) -> bool:
+    for number, output in enumerate(Source(path).outputs()):
+        if number >= _MOST_FAILURES or isinstance(output.record, ItemRecord) or output.record.success:
+            return False
+    return True
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
 
 
 _READABLE = frozenset(ENDINGS) - frozenset(TABLES)

@@ -32,6 +32,7 @@ from gossamer.crawling.options import (
     names_of,
     settings_of,
 )
+from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
@@ -167,7 +168,7 @@ class Crawler:
             self._crawl_id: str | None = given.get("crawl_id")
             # Only for its checks: the thread makes another one, with the URLs of all sources.
             make_plan(self._settings, urls or [_ANY_URL], crawl_id=self._crawl_id, now=time.time())
-        self._fresh = bool(given.get("fresh"))
+        self._fresh, self._append = bool(given.get("fresh")), bool(given.get("append"))
         self._failures = bool(given.get("failures"))
         self._has_loop = False
         self._handover = Handover(wants=self._wants)
@@ -289,7 +290,7 @@ class Crawler:
             return await engine.run_crawl(
                 self._settings,
                 plan,
-                fresh=self._fresh,
+                start=StartOptions(fresh=self._fresh, append=self._append),
                 observer=self._control,
                 control=self._control,
                 program="a Python program with the crawl",

@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -195,6 +196,28 @@ def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> No
     """Delete the ledgers (see `open_sinks`) of a finished run, which will not be resumed."""
     for path in map(str, outputs):
         _ledger(_folder(path, spool_dir), run).delete()
+
+
+def discard(output: Named, *, spool_dir: Path) -> None:
+    """Delete the contents of an output, and what an earlier run has left of it in its spool. No sink may have it open.
+
+    A file to which batches are appended is cut, so that a program that follows it goes on; others are deleted.
+    """
+    path = str(output)
+    if path == "-":
+        return
+    for spool in _folder(path, spool_dir).glob("spool.*"):
+        spool.unlink(missing_ok=True)
+    if is_url(path):
+        RemoteFile(path).delete()
+        return
+    file = local_path(path)
+    if format_of(path) is not None:
+        with suppress(FileNotFoundError):
+            os.truncate(file, 0)
+        return
+    for name in (file, file.with_name(f"{file.name}-journal")):  # SQLite's journal belongs to the file
+        name.unlink(missing_ok=True)
 
 
 def _filtered(sink: Sink, output: _Opened) -> Sink:

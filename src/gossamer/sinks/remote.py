@@ -97,6 +97,13 @@ class RemoteFile:
             if name != path:
                 _replace(system, name, path)
 
+    def delete(self) -> None:
+        """Delete the remote file, if there is one."""
+        with self._connected() as (system, path):
+            system.invalidate_cache()
+            if system.exists(path):
+                system.rm_file(path)
+
     def _connected(self) -> AbstractContextManager[tuple[Any, str]]:
         return connected(self.url)
 

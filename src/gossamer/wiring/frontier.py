@@ -95,6 +95,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Absolute paths, URLs, or - for standard output."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
+    beside: tuple[str, ...] = ()
+    """Other crawls whose records an output already had, and which a person let this crawl write to (--append)."""
     resolve: dict[str, str] = {}
     """DNS overrides of the crawl (--resolve)."""
     ca_file: str = ""

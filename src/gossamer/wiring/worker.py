@@ -5,7 +5,8 @@ and reports their results. A worker of a command has the pool of its crawl; one 
 of all crawls of the service.
 
 Safe to change: the numbers below, and from which settings a part is built. Fixed: the outputs are closed last, because
-that may fail; and `_run_name` and `_spool_dir`, under which an interrupted command has left what a later one finishes.
+that may fail; and `_run_name` and `spool_folder`, under which an interrupted command has left what a later one
+finishes.
 """
 
 import asyncio
@@ -428,7 +429,7 @@ def table_options(settings: Settings) -> TableOptions:
 async def finish_outputs(settings: Settings) -> None:
     """Finish outputs that an earlier command left in the spool, the folder of unfinished outputs. Raises SinkError."""
     files = [output for output in settings.crawl.output if output.path != "-"]
-    for sink in open_sinks(files, spool_dir=_spool_dir(settings), tables=table_options(settings)):
+    for sink in open_sinks(files, spool_dir=spool_folder(settings), tables=table_options(settings)):
         await sink.close()
 
 
@@ -453,7 +454,7 @@ def forget_written(settings: Settings, run: Run) -> None:
     outputs = [*settings.crawl.output_paths]
     if folder := asset_folder(settings):
         outputs.append(manifest_of(folder))
-    delete_ledgers(outputs, spool_dir=_spool_dir(settings), run=_run_name(run))
+    delete_ledgers(outputs, spool_dir=spool_folder(settings), run=_run_name(run))
 
 
 def missing_sentence(path: str, records: int) -> str:
@@ -464,7 +465,7 @@ def missing_sentence(path: str, records: int) -> str:
 def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
     """Return the outputs of the settings. `run` None: what vanishes from them is noticed only within this process."""
     name = _run_name(run) if run is not None else ""
-    spool_dir = _spool_dir(settings)
+    spool_dir = spool_folder(settings)
     sinks = open_sinks(
         settings.crawl.output, spool_dir=spool_dir, run=name, on_missing=on_missing, tables=table_options(settings)
     )
@@ -485,6 +486,6 @@ def _run_name(run: Run) -> str:
     return f"{run.crawl.id.token}/{run.number}/{run.generation}"
 
 
-def _spool_dir(settings: Settings) -> Path:
+def spool_folder(settings: Settings) -> Path:
     """Return the folder of unfinished outputs. Must not change: earlier commands have left some there."""
     return settings.data_dir / "spool"

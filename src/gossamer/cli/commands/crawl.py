@@ -8,6 +8,7 @@ Fixed: flags and exit codes. The crawl itself is run by `crawling/engine.py`.
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +17,10 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import Display, Summary
+from gossamer.cli.summary import Display, Summary, counted
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling import engine
+from gossamer.crawling.outputs import StartOptions, default_output
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
@@ -28,6 +30,23 @@ from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.wiring.plan import Plan
 from gossamer.wiring.worker import table_options
+
+_Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Crawl a finished crawl again from the start, and empty its outputs before.",
+        rich_help_panel=options.WHERE,
+    ),
+]
+_Append = Annotated[
+    bool,
+    typer.Option(
+        "--append",
+        help="Keep what the outputs hold, also the records of another crawl, or with --fresh of this one.",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
 
 
 @options.takes(
@@ -62,10 +81,8 @@ def crawl(
             show_default=False,
         ),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Crawl a finished crawl again from the start.", rich_help_panel=options.WHERE),
-    ] = False,
+    fresh: _Fresh = False,
+    append: _Append = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **given: Any,
@@ -73,7 +90,7 @@ def crawl(
     """Crawl a site into a file, politely and completely.
 
     By default it stays on the domains of the URLs, obeys robots.txt, and sends each domain one request a second. Ctrl-C
-    stops it safely; the same command resumes the crawl and fetches no page twice.
+    stops it safely; the same command resumes the crawl, fetches no page twice, and retries what got no answer.
 
     gossamer crawl https://example.com
 
@@ -84,9 +101,9 @@ def crawl(
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
-    summary = run_loop(
-        run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, fresh=fresh, quiet=quiet or json)
-    )
+    start = StartOptions(fresh=fresh, append=append)
+    run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
+    summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
     raise typer.Exit(summary.exit_code())
 
@@ -124,7 +141,10 @@ def demo(
                 "fetch.resolve": dict(map(parse_override, web.resolve_overrides())),
             }
         )
-        summary = run_loop(run_crawl(settings, web.seeds(), [], crawl_id=f"demo-{web.port}", fresh=False, quiet=json))
+        run = run_crawl(
+            settings, web.seeds(), [], crawl_id=f"demo-{web.port}", start=StartOptions(append=True), quiet=json
+        )
+        summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=False, on_stderr=False)
     if not json and is_readable and output.is_file():
         terminal.print_stderr(f"\nSome of the pages in {output}, where each is one line of JSON:")
@@ -149,13 +169,25 @@ def print_summary(summary: Summary, *, as_json: bool, quiet: bool, on_stderr: bo
 
 
 async def run_crawl(
-    settings: Settings, urls: Sequence[str], sources: Sequence[str], *, crawl_id: str | None, fresh: bool, quiet: bool
+    settings: Settings,
+    urls: Sequence[str],
+    sources: Sequence[str],
+    *,
+    crawl_id: str | None,
+    start: StartOptions,
+    quiet: bool,
 ) -> Summary:
     """Run a crawl to its end. Raises GossamerError before anything is started, or when the frontier cannot be used;
     Interrupted when the command was interrupted before anything was fetched."""
-    check_writable(settings)
+    names_outputs = "output" in settings.crawl.given
+    if names_outputs:
+        check_writable(settings)
     plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
     _recommend_contact(settings, plan, quiet=quiet)
+    if not names_outputs:
+        settings = settings.copy(crawl=settings.crawl.copy(output=(default_output(plan.seeds),)))
+        start = replace(start, named_outputs=False)
+        check_writable(settings)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
@@ -168,11 +200,16 @@ async def run_crawl(
         interruption.exit_message = f"Stopped at once; nothing is lost. Resume with: {resume_command()}"
         summary = Summary.of(
             await engine.run_crawl(
-                settings, plan, fresh=fresh, observer=display, control=interruption, program="gossamer crawl"
+                settings, plan, start=start, observer=display, control=interruption, program="gossamer crawl"
             )
         )
     if summary.already_finished:
         summary.notes.append("To crawl it again, repeat the command with --fresh.")
+    elif summary.finished and summary.info is not None and engine.can_retry(plan, summary.info):
+        unanswered = counted(summary.info.kept_failed, "URL")
+        summary.notes.append(f"The same command retries the {unanswered} without an answer.")
+        if forgotten := summary.info.forgotten_failed:
+            summary.notes.append(f"{forgotten:,} more are too many to be remembered; only --fresh fetches them.")
     elif summary.interrupted and not summary.finished and not summary.lost:
         summary.notes.append(f"Resume with: {resume_command()}")
     return summary

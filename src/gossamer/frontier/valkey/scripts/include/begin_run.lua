@@ -20,36 +20,6 @@ local function end_earlier_run(crawl)
   return false
 end
 
--- Returns the counters that go on in the next run of a crawl that keeps what failed: its numbers are those of all runs
--- with the same seen-set. Every request of the run before has ended, so all that was added is done. `set`: takes each
--- field and its value.
-local function carry_counters(before, single, set)
-  local row, done, total = redis.call("HGETALL", before.key), {}, 0
-  for i = 1, #row, 2 do
-    local kind, rest = string.match(row[i], "^([fFDL]):(.*)$")
-    if kind or row[i] == "k" or row[i] == "K" or row[i] == "v" then
-      set(row[i], row[i + 1])
-    end
-    if kind and kind ~= "L" then -- behind f stands the spider alone, behind the others a reason, too
-      local spider = kind == "f" and rest or string.match(rest, "^(.*):[^:]*$")
-      done[spider] = (done[spider] or 0) + tonumber(row[i + 1])
-    end
-  end
-  for spider, count in pairs(done) do
-    set("a:" .. spider, count)
-    total = total + count
-  end
-  set("A", total)
-  set("Z", total)
-  if before.max_pages then
-    set("R", before.fetched)
-    set("Y", before.fetched)
-    if single ~= "1" then
-      set("Q", before.fetched)
-    end
-  end
-end
-
 -- Begins a run on this shard. What was seen stays, unless the run has a seen-set of its own. `run`: { token, number,
 -- generation, single: "1" where there is one shard, crawl (msgpack) }. `stopped`: "slink,eother", the spiders whose
 -- part has ended. Returns the crawl, or nil while queues of an earlier run have to be purged first.
@@ -66,17 +36,21 @@ local function begin_run(run, stopped)
     if end_earlier_run(before) then
       return nil
     end
-    if same_seen_set and crawl_fields[9] then
-      carry_counters(before, single, set)
+    if same_seen_set and crawl_fields[9] then -- it keeps what failed: its counters and page budgets go on
+      for _, field in ipairs(redis.call("HKEYS", before.key)) do
+        if string.find(field, "^[cprs]") then -- how the run has ended, and fields that are set again below
+          redis.call("HDEL", before.key, field)
+        end
+      end
     else
-      redis.call("UNLINK", BASE .. "d:" .. token)
+      redis.call("UNLINK", before.key, BASE .. "d:" .. token)
     end
     if not same_seen_set then
       redis.call("UNLINK", BASE .. "failed:" .. token)
       redis.call("RPUSH", BASE .. "old", cmsgpack.pack(token, before.generation, before.buckets))
       redis.call("UNLINK", BASE .. "t:" .. token) -- it says under which terms the seen-set was filled
     end
-    redis.call("UNLINK", before.key, BASE .. "z:" .. token)
+    redis.call("UNLINK", BASE .. "z:" .. token)
     redis.call("ZREM", BASE .. "ending", token)
   end
   if same_seen_set and before.seen > 0 then
