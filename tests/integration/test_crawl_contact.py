@@ -24,11 +24,19 @@ ADVICE = "--contact with a URL or an e-mail address"
 def test_the_user_agent_has_the_contact(options: tuple[str, ...], agent: str, tmp_path: Path) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=2)) as web:
         done = gossamer(
-            "crawl", *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "99/1", *options, cwd=tmp_path
+            "crawl",
+            *web.seeds(),
+            *resolving(web.resolve_overrides()),
+            "--rate",
+            "99/1",
+            "-o",
+            "p.jsonl",
+            *options,
+            cwd=tmp_path,
         )
     assert done.returncode == 0, done.stderr
     assert ADVICE not in done.stderr  # a host that --resolve names is the user's own
-    records = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert all(record["request_headers"]["User-Agent"] == [agent] for record in records)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.cli import crawl_search
-from gossamer.cli.crawl_search import find_crawl, list_running_first
+from gossamer.cli.commands import crawls as crawls_command
+from gossamer.cli.commands.crawls import find_crawl, list_running_first
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
@@ -63,7 +63,7 @@ async def test_a_named_crawl_is_found_among_more_than_are_searched_without_a_nam
 async def test_a_url_is_explained_by_a_crawl_that_runs(
     frontier: ValkeyFrontier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crawl_search, "_MAX_CRAWLS", SHOWN)
+    monkeypatch.setattr(crawls_command, "_CRAWLS_SEARCHED", SHOWN)
     found, known = await find_crawl(frontier, tmp_path, URL, appid=None, crawl_id=None)
     assert found.info is not None
     assert (found.info.state, known is not None and known.place) == (CrawlState.RUNNING, "queued")

@@ -41,6 +41,7 @@ COMMANDS = {
         "Check requests and send them to a running service: crawls, actions, statistics, domain requests.",
     ),
     "info": ("info:info", "List all crawls, or show the state and the queue of one application or one crawl."),
+    "crawls": ("crawls:app", "List, show and delete the crawls of a folder or of a shared frontier."),
     "stop": ("info:stop", "Stop a crawl: its queued requests are dropped, and it accepts no new ones."),
     "stats": ("info:stats", "Show counts of requests, responses, running processes and queued requests."),
     "domains": ("domains:app", "Show and change how fast each domain is fetched, and which domains are blocked."),

@@ -127,6 +127,14 @@ def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:
         return None
 
 
+def delete_note(data_dir: Path, crawl_id: str) -> bool:
+    """Delete the note of a crawl. Returns whether there was one."""
+    path = _note_path(data_dir, crawl_id)
+    exists = path.exists()
+    path.unlink(missing_ok=True)
+    return exists
+
+
 def known_crawls(data_dir: Path) -> list[str]:
     """Return the names of the crawls that were started with this data directory, the latest last."""
     try:

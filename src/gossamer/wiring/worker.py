@@ -448,10 +448,10 @@ async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
     return found
 
 
-def forget_written(settings: Settings, run: Run) -> None:
-    """Delete the counts of what this run wrote to the outputs. Call it when the run is finished: `missing_records` and
-    resumed commands compare the outputs with these counts."""
-    outputs = [*settings.crawl.output_paths]
+def forget_written(settings: Settings, run: Run, named: Sequence[str] = ()) -> None:
+    """Delete the counts of what this run wrote to the outputs (`named`; none: those of the settings). Call it when the
+    run is finished: `missing_records` and resumed commands compare the outputs with these counts."""
+    outputs = [*(named or settings.crawl.output_paths)]
     if folder := asset_folder(settings):
         outputs.append(manifest_of(folder))
     delete_ledgers(outputs, spool_dir=spool_folder(settings), run=_run_name(run))

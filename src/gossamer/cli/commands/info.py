@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
-from gossamer.cli.crawl_search import list_running_first
+from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.summary import counted
 from gossamer.control import stats as statistics

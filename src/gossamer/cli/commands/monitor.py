@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import options
-from gossamer.cli.crawl_search import list_running_first
+from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.summary import counted, duration_text
 from gossamer.control.stats import CRAWLER

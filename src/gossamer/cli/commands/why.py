@@ -7,18 +7,16 @@ the JSON object that `_why` returns, which `--json` prints; fields may be added.
 
 import json as json_module
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
 
 from gossamer.cli import options, terminal
-from gossamer.cli.crawl_search import KnownCrawl, find_crawl, last_record, no_crawl_with
+from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here, last_record
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import duration_text
 from gossamer.control.domains import Blacklist
-from gossamer.errors import BadInput, BadScheme, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -28,8 +26,7 @@ from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
 from gossamer.settings import Settings
-from gossamer.valkey.datadir import running_address
-from gossamer.wiring.frontier import CrawlNote, connect, frontier_address
+from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import make_clients, make_resolver, robots_patience
 from gossamer.worker.context import scope_of
@@ -97,7 +94,7 @@ def _web_page(text: str) -> str:
 async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:
     """Return all that is known of the URL, as one JSON object. Raises BadInput where there is no such crawl."""
     found: dict[str, Any] = {"url": url}
-    async with _frontier(settings) as frontier:
+    async with frontier_here(settings, name="gossamer why") as frontier:
         crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
         found |= {"appid": crawl.id.appid, "crawl_id": crawl.id.crawlid, "domain": registered_domain(host(url))}
         found["crawl"] = (
@@ -135,27 +132,6 @@ def _scope_text(crawl: KnownCrawl, refusal: Refusal | None) -> str:
     if crawl.is_scrapy_project:
         return "the Scrapy project's own rules"
     return _IN_SCOPE if refusal is None else f"{refusal.reason}: {refusal.rule}"
-
-
-@asynccontextmanager
-async def _frontier(settings: Settings) -> AsyncIterator[ValkeyFrontier]:
-    """Connect to the named or running frontier; else start that of the data directory for the time of the context."""
-    address = settings.frontier or running_address(settings.data_dir)
-    if not address and not settings.data_dir.exists():
-        raise BadInput(no_crawl_with(settings.data_dir))
-    if address:
-        frontier = await connect(settings, address)
-        try:
-            yield frontier
-        finally:
-            await frontier.close()
-        return
-    async with frontier_address(settings, name="gossamer why") as own:
-        frontier = await connect(settings, own)
-        try:
-            yield frontier
-        finally:
-            await frontier.close()
 
 
 def _state(info: UrlInfo) -> dict[str, Any]:

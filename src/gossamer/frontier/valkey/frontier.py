@@ -325,6 +325,10 @@ class ValkeyFrontier:
         )
         return await runs.carry_out_stop(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
+    async def delete_crawl(self, crawl: CrawlId) -> bool:
+        """Delete everything that the frontier has of a crawl. Returns False, and deletes nothing, while it runs."""
+        return await runs.delete_crawl(self._commands, crawl.token, retention_ms=self._retention_ms)
+
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
         return await runs.expire_due(
             self._commands,

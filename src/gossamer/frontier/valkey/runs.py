@@ -283,6 +283,31 @@ async def carry_out_stop(commands: ScriptCommands, token: str, *, retention_ms: 
     return result.purged
 
 
+async def delete_crawl(commands: ScriptCommands, token: str, *, retention_ms: int) -> bool:
+    """Delete everything that the frontier has of a crawl. Returns False while the crawl runs.
+
+    The home shard is the last: until then the crawl is listed, and an interrupted call can be repeated.
+    """
+    home = await read_home(commands, token)
+    if home is None:
+        return True
+    if home.state is CrawlState.RUNNING:
+        return False
+    own_pool = home.crawl.pool if home.crawl.pool.endswith(token) else ""  # else other crawls may have it, too
+    last = home_shard(token, commands.count)
+    for shard in (*(shard for shard in home.shards if shard != last), last):
+        await purge_queues(commands, shard)
+        if not await commands.call_confirmed(shard, "forget", token, home.generation, own_pool):
+            return False
+        while await commands.call(shard, "sweep", _KEYS_A_STEP, retention_ms):
+            pass
+    return True
+
+
+_KEYS_A_STEP = 1000
+"""Keys that one call removes. Tuning only: more make a call longer."""
+
+
 async def expire_due(
     commands: ScriptCommands, *, limit: int, stop_marker_ms: int, retention_ms: int, shard: int | None
 ) -> int:

@@ -1,0 +1,162 @@
+"""`gossamer crawls`: what a folder or a shared frontier has is listed, shown, and deleted to its last key."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.model.crawl import CrawlId
+from tests.servers.crawling import command, gossamer, resolving
+from tests.servers.valkey import Server, standalone
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=2, pages=15, cross_host_share=0.3)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with standalone() as started:
+        yield started
+
+
+def flags(web: FakeWeb, crawl_id: str, rate: str = "9999/1") -> list[str]:
+    scope = ("--scope", "any", "--rate", rate, "--crawl-id", crawl_id)
+    return [*web.seeds(), *resolving(web.resolve_overrides()), *scope]
+
+
+def listed(folder: Path, *options: str) -> dict[str, dict[str, Any]]:
+    done = gossamer("crawls", "list", "--json", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {crawl["crawl_id"]: crawl for crawl in json.loads(done.stdout)["crawls"]}
+
+
+def traces(server: Server, crawl_id: str) -> list[str]:
+    """Return the keys that have the crawl's token or name in their name or their content."""
+    words = (CrawlId("cli", crawl_id).token.encode(), crawl_id.encode())
+    found = []
+    with redis.Redis.from_url(server.address) as client:
+        for key in client.scan_iter(count=1000):
+            content = client.dump(key) or b""
+            content += repr(_content(client, key)).encode()
+            found += [key.decode() for word in words if word in key or word in content]
+    return found
+
+
+def _content(client: Any, key: bytes) -> Any:
+    """Return the content of a key; a dump of a longer one is compressed."""
+    kind = client.type(key)
+    if kind == b"hash":
+        return client.hgetall(key)
+    if kind == b"zset":
+        return client.zrange(key, 0, -1)
+    if kind == b"set":
+        return client.smembers(key)
+    return client.lrange(key, 0, -1) if kind == b"list" else client.get(key)
+
+
+def interrupted(folder: Path, *arguments: str) -> None:
+    """Begin a crawl, and interrupt it when it has written some pages."""
+    output = folder / "pages.jsonl"
+    output.unlink(missing_ok=True)
+    with subprocess.Popen(command("crawl", *arguments, "-q"), cwd=folder) as process:
+        deadline = time.monotonic() + 60
+        while not output.exists() or output.read_bytes().count(b"\n") < 3:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+
+
+def test_a_folder_lists_shows_and_deletes_its_crawls(web: FakeWeb, tmp_path: Path) -> None:
+    gossamer("crawl", *flags(web, "first"), cwd=tmp_path)
+    gossamer("crawl", *flags(web, "second"), "-o", "other.jsonl", cwd=tmp_path)
+    crawls = listed(tmp_path)
+    assert list(crawls) == ["second", "first"]
+    assert (crawls["first"]["state"], crawls["first"]["fetched"]) == ("finished", 30)
+    assert crawls["second"]["outputs"] == ["other.jsonl"]
+    shown = gossamer("crawls", "show", "first", cwd=tmp_path).stdout
+    assert "cli/first: finished, run 1" in shown
+    assert "fetched 30, failed 0" in shown
+    assert "outputs: pages.jsonl" in shown
+
+    done = gossamer("crawls", "delete", "first", "--yes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Deleted cli/first (30 fetched, 0 waiting)" in done.stdout
+    assert "The outputs stay: pages.jsonl." in done.stdout
+    assert list(listed(tmp_path)) == ["second"]
+    assert len((tmp_path / "pages.jsonl").read_text().splitlines()) == 30
+
+    again = gossamer("crawl", *flags(web, "first"), "-o", "again.jsonl", cwd=tmp_path)
+    assert "30 pages" in again.stdout  # from the beginning: nothing is known of it
+
+
+def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
+    web: FakeWeb, server: Server, tmp_path: Path
+) -> None:
+    here = ("--frontier", server.address)
+    interrupted(tmp_path, *flags(web, "unfinished", "3/1"), *here)
+    gossamer("crawl", *flags(web, "other"), *here, "-o", "other.jsonl", cwd=tmp_path)
+    refused = gossamer("crawls", "delete", "unfinished", "--yes", *here, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cli/unfinished is not finished" in refused.stderr
+    assert "--stop" in refused.stderr
+    assert listed(tmp_path, *here)["unfinished"]["state"] == "running"
+    assert traces(server, "unfinished")
+
+    done = gossamer("crawls", "delete", "unfinished", "--yes", "--stop", *here, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert traces(server, "unfinished") == []
+    assert listed(tmp_path, *here).keys() == {"other"}
+    assert traces(server, "other")
+
+
+def test_a_finished_crawl_and_a_stopped_one_leave_no_key(web: FakeWeb, server: Server, tmp_path: Path) -> None:
+    here = ("--frontier", server.address)
+    gossamer("crawl", *flags(web, "over"), *here, cwd=tmp_path)
+    gossamer("crawl", *flags(web, "over"), "--fresh", *here, cwd=tmp_path)
+    interrupted(tmp_path, *flags(web, "halted", "3/1"), *here)
+    stopped = gossamer("stop", "cli", "halted", *here, cwd=tmp_path)
+    assert stopped.returncode == 0, stopped.stderr
+    for name in ("over", "halted"):
+        assert traces(server, name)
+        done = gossamer("crawls", "delete", f"cli/{name}", "--yes", *here, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert traces(server, name) == []
+
+
+def test_deleting_asks_at_a_terminal_and_needs_yes_without_one(web: FakeWeb, tmp_path: Path) -> None:
+    gossamer("crawl", *flags(web, "asked"), cwd=tmp_path)
+    unasked = gossamer("crawls", "delete", "asked", cwd=tmp_path)
+    assert unasked.returncode == 2
+    assert "--yes" in unasked.stderr
+    for answer, code in (("n", 130), ("y", 0)):
+        ours, theirs = pty.openpty()
+        os.write(ours, f"{answer}\n".encode())
+        done = subprocess.run(
+            command("crawls", "delete", "asked"), cwd=tmp_path, stdin=theirs, capture_output=True, text=True, timeout=60
+        )
+        os.close(ours)
+        os.close(theirs)
+        assert done.returncode == code, done.stderr
+        assert "Delete the crawl cli/asked (30 fetched, 0 waiting)? Its outputs stay." in done.stderr
+        assert ("asked" in listed(tmp_path)) is (answer == "n")
+
+
+def test_an_unknown_crawl_is_named(tmp_path: Path) -> None:
+    none = gossamer("crawls", "list", cwd=tmp_path)
+    assert none.returncode == 2
+    assert "no crawl was started with .gossamer" in none.stderr
+    assert not (tmp_path / ".gossamer").exists()
