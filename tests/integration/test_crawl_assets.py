@@ -1,5 +1,6 @@
 """Assets, the files that pages embed or link: fetched beside the pages into a folder or WARC files, each once."""
 
+import base64
 import hashlib
 import json
 import subprocess
@@ -8,11 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+from warcio.archiveiterator import ArchiveIterator
 
+from gossamer import crawl as gossamer_crawl
+from gossamer.errors import BadInput
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html, plain, redirect
 from tests.servers.crawling import command, gossamer
+from tests.servers.service import talking, up
 
 PNG, GIF, CSS, PDF = "image/png", "image/gif", "text/css", "application/pdf"
 
@@ -52,9 +58,13 @@ SITE = {
 @pytest.fixture
 def web() -> Iterator[FakeWeb]:
     with FakeWeb.start(WebSpec(hosts=1, pages=1)) as started:
-        for (host, path), answer in SITE.items():
-            started.mount(host, path, with_port(answer, started.port))
+        mount(started)
         yield started
+
+
+def mount(web: FakeWeb) -> None:
+    for (host, path), answer in SITE.items():
+        web.mount(host, path, with_port(answer, web.port))
 
 
 def with_port(answer: Answer, port: int) -> Answer:
@@ -171,3 +181,54 @@ def test_a_killed_crawl_loses_no_asset(web: FakeWeb, tmp_path: Path) -> None:
     good = [line for line in by_request.values() if line["success"]]
     assert json.loads(done.stdout)["assets_in_all"] == len(good) == 11
     assert files(tmp_path / "assets") == {line["file"] for line in good}
+
+
+def test_an_archive_has_the_assets_and_their_repeated_contents_once(web: FakeWeb, tmp_path: Path) -> None:
+    done = crawl(web, tmp_path, "--assets", "images", "--max-pages", "1", "-o", "site.warc.gz", "-o", "pages.csv")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "assets").exists()
+    with (tmp_path / "site.warc.gz").open("rb") as stream:
+        records = [(record.rec_type, record.rec_headers) for record in ArchiveIterator(stream, check_digests="raise")]
+    kinds = {headers["WARC-Target-URI"].rpartition("/")[2]: kind for kind, headers in records if "re" in kind[:2]}
+    assert sorted(name for name in kinds if name.endswith((".png", ".gif", ".ico"))) == [
+        "a.png", "b.png", "c.gif", "f.ico", "gone.png", "page.png", "same.png",
+    ]  # fmt: skip
+    assert [kind for kind, _ in records].count("revisit") == 1
+    assert len((tmp_path / "pages.csv").read_text().splitlines()) == 2
+    done = gossamer("export", "site.warc.gz", "exported.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "exported.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_program_gets_the_pages_and_a_folder(web: FakeWeb, tmp_path: Path) -> None:
+    url = f"http://shop.test:{web.port}/"
+    options: dict[str, Any] = {"resolve": "*:127.0.0.1", "rate": "10000/1", "max_pages": 1, "assets": ["images", "pdf"]}
+    with pytest.raises(BadInput, match='assets: name the folder for them, for example assets_to="assets"'):
+        gossamer_crawl(url, **options)
+    crawler = gossamer_crawl(url, assets_to=tmp_path / "files", data_dir=tmp_path / "data", **options)
+    assert [page.url for page in crawler] == [url]
+    assert (
+        crawler.result.assets == len([line for line in manifest(tmp_path / "files").values() if line["success"]]) == 6
+    )
+
+
+async def test_a_service_takes_the_kinds_and_publishes_the_files(tmp_path: Path) -> None:
+    request = {"appid": "testapp", "crawlid": "files", "maxdepth": 0, "assets": ["images"], "max_pages": 1}
+    with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
+        mount(web)
+        with up(tmp_path, "--resolve", "*:127.0.0.1") as service:
+            async with talking(service) as talk, httpx.AsyncClient(base_url=service.api) as http:
+                url = f"http://shop.test:{web.port}/"
+                made = await http.post("/v1/crawls", json={**request, "url": url, "rate": "1000/1"})
+                assert made.status_code < 300, made.text
+                messages = await talk.until(talk.topics.crawled_by("testapp"), lambda found: len(found) == 8)
+                files = [one for one in messages if one["spiderid"] == "gossamer.assets"]
+                assert len(files) == 7
+                picture = next(one for one in files if one["url"].endswith("/a.png"))
+                assert base64.b64decode(picture["body"]) == b"A" * 20
+                refused = await http.post("/v1/crawls", json={**request, "url": url, "assets": ["pictures"]})
+                assert refused.status_code == 400
+                assert "assets" in refused.json()["errors"][0]["field"]
+                taken = {**request, "url": url, "crawlid": "own", "spiderid": "gossamer.assets"}
+                refused = await http.post("/v1/crawls", json={**taken, "wait_for_spider": True})
+                assert refused.status_code == 400, refused.text

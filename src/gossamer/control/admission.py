@@ -21,6 +21,7 @@ from gossamer.fetch.guard import Network, host_address, refusal_reason, within
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
 from gossamer.frontier.base import Frontier, SpiderRegistry
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import Batch, pack
@@ -136,6 +137,8 @@ class RequestValidator:
         url = self._url(request.url)
         now = self._now()
         request.check_expires(now=now if sent_at is None else min(sent_at, now))
+        if request.spiderid == ASSET_SPIDER:
+            raise RequestRejected("is a name that Gossamer itself uses", field="spiderid")
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("the operator does not allow requests to ignore robots.txt", field="ignore_robots")
         self._check_content(request)

@@ -26,7 +26,8 @@ _STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.)*+)"|'(?P<{0}single>(?:[^'\\\n]|
 _CSS_URL = re.compile(
     rf"""
     @import\s++{_STRING.format("import_")}
-    | (?P<import>@import\s++)?url\(\s*+(?:{_STRING.format("")}|(?P<bare>[^"'()\s]++))\s*+\)
+    | (?P<import>@import\s++)?url\(\s*+
+      (?:{_STRING.format("")}|(?P<bare>(?:[^"'()\s\\]|\\[0-9a-f]{{1,6}}\s?|\\.)++))\s*+\)
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
@@ -36,8 +37,8 @@ _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\n|(.))", re.DOTA
 _SELECTOR = (
     "img,source,picture,input,link,script,video,audio,track,object,embed,iframe,image,a,area,style,[style],[background]"
 )
-_SRCSET_SPLIT = re.compile(r"[\s,]*([^\s,]\S*[^\s,]|[^\s,])(?:\s+[^,]*)?(?:,|\Z)")
-"""One candidate of a `srcset`: a URL, which may hold commas inside, then a descriptor up to a comma."""
+_CANDIDATE = re.compile(r"[\s,]*+(\S++)")
+"""URL of the next candidate of a `srcset`. It may hold commas; if it ends with some, it has no descriptor."""
 _ICONS = frozenset(("icon", "apple-touch-icon", "apple-touch-icon-precomposed", "mask-icon", "fluid-icon"))
 _PRELOADED = {
     "image": "images", "style": "css", "script": "js", "font": "fonts", "video": "video", "audio": "audio",
@@ -72,9 +73,15 @@ class _Found:
 
     def add_set(self, srcset: str | None, kind: str) -> None:
         """Add the candidates of a `srcset`."""
-        if srcset and kind in self._kinds:
-            for match in _SRCSET_SPLIT.finditer(srcset):
-                self.add(match[1], kind)
+        if not srcset or kind not in self._kinds:
+            return
+        at = 0
+        while (match := _CANDIDATE.match(srcset, at)) is not None:
+            self.add(match[1].rstrip(","), kind)
+            at = match.end()
+            if not match[1].endswith(","):  # a descriptor follows, up to a comma
+                comma = srcset.find(",", at)
+                at = comma if comma >= 0 else len(srcset)
 
     def add_css(self, css: str | None) -> None:
         """Add what a piece of CSS names."""
@@ -88,7 +95,9 @@ def find_assets(document: HtmlDocument, page: str, kinds: Collection[str], *, en
     that are wanted. `encoding`: Python codec of the page. Never raises."""
     charset = None if encoding is None or is_utf8(encoding) else encoding
     found: _Found | None = None
-    for tree in document.trees():
+    # The pieces of a page have only its links; they serve where the whole would take too long to parse.
+    whole = document.tree
+    for tree in document.trees() if whole is None else (whole,):
         if found is None:
             found = _Found(document.base or base_of(tree, page) or page, kinds, charset)
         for node in tree.css(_SELECTOR):

@@ -58,6 +58,8 @@ _EXPLANATIONS = {
         "A longer --robots-patience waits for it. --ignore-robots is for sites of your own.",
     ),
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
+    "wrong_type": Explanation("The response is not the image or other file that was expected"),
+    "too_large": Explanation("The file is too large", "--assets-max-bytes keeps larger ones."),
     "internal_error": Explanation("An error in Gossamer", "Please report it with the error beside the URL."),
     # Dropped on purpose.
     "duplicate": Explanation("It redirects to a page that was found before"),

@@ -10,7 +10,6 @@ import hashlib
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from gossamer.errors import BadInput
@@ -116,9 +115,10 @@ class _Files:
         self._prepare()
         group = self._folder / digest[:2]
         make_folder(group)
-        for entry in os.scandir(group):
-            if entry.name.partition(".")[0] == digest:
-                return f"{group.name}/{entry.name}"
+        with os.scandir(group) as entries:
+            for entry in entries:
+                if entry.name.partition(".")[0] == digest:
+                    return f"{group.name}/{entry.name}"
         self._count += 1
         part = self._folder / _PARTS / f"{_own_prefix()}{self._count}"
         with part.open("wb") as stream:
@@ -135,12 +135,11 @@ class _Files:
             return
         parts = self._folder / _PARTS
         make_folder(parts)
-        for entry in os.scandir(parts):
-            host, _, rest = entry.name.rpartition("@")
+        for path in parts.iterdir():
+            host, _, rest = path.name.rpartition("@")
             process = rest.partition("-")[0]
             if host == socket.gethostname() and process.isdecimal() and not _is_alive(int(process)):
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+                path.unlink(missing_ok=True)
         self._ready = True
 
 

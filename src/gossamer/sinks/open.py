@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -43,7 +43,7 @@ from gossamer.sinks.tables import (
     check_csv,
     csv_format,
 )
-from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
+from gossamer.sinks.warc import WarcEncoder, WarcRecords, warc_units, warcinfo_units
 
 _HEAD_BYTES = 64
 """Bytes at the beginning of an existing output from which its format is recognised. May be larger, but not smaller:
@@ -249,6 +249,8 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
         finish = partial(finish_local, local_path(path), _build(output, tables))
         return SpooledSink(path, folder, JSONL_ZST, finish)
     ledger = _ledger(folder, run) if on_missing is not None else None
+    if file_format.wants_wire:
+        file_format = replace(file_format, encode=WarcEncoder().units)
     return FileSink(local_path(path), file_format, ledger=ledger, on_missing=on_missing)
 
 

@@ -2,7 +2,8 @@
 
 Every HTTP exchange of a page, redirects included, becomes a `request` and a `response` record, concurrent to each
 other. The page becomes one `metadata` record: the `PageRecord` as JSON, without what the response record holds. A page
-without a response, and an item, is a `metadata` record alone.
+without a response, and an item, is a `metadata` record alone. Assets, the files that pages embed or link, are written
+like pages, and their repeated payloads as `revisit` records.
 
 Fixed by the standard: names and values of headers, and the line breaks between the parts of a record. Safe to change:
 the fields of `warcinfo`, the order of headers, and limits. `WarcRecords` must recognise every record that `_record`
@@ -13,11 +14,11 @@ import base64
 import hashlib
 import re
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +28,7 @@ from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.exchange import ResponseLimits
 from gossamer.fetch.request import OWNED
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import ItemRecord, Output, PageRecord, WireExchange
 from gossamer.sinks.framing import RECENT, Tail, read_at
 from gossamer.sinks.jsonl import encode_value
@@ -37,20 +39,70 @@ shortened, which takes space; not extended, because readers look for all other f
 
 _TRANSFER_ENCODING = re.compile(rb"^(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 """Header that is renamed, because the stored body is de-chunked: a reader would look for chunks in vain."""
+_SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+"""Profile of revisit records. Fixed by the standard."""
 _RECORD_END = b"\r\n\r\n"  # behind the block of every record
 _UNSAFE = re.compile(r"[^!-~]")
 """Everything but printable ASCII, which a header line cannot hold."""
 
 
+_PAYLOADS_REMEMBERED = 100_000
+"""Payloads of assets that a process remembers for one archive, at about 300 bytes each. May be changed: what is
+forgotten is stored as a whole again."""
+
+
+class _StoredPayload(NamedTuple):
+    """The response that has a payload."""
+
+    request_id: str
+    record_id: str
+    uri: str
+    date: str
+
+
+class WarcEncoder:
+    """Encodes the batches that one process writes to one archive.
+
+    An asset (a file that a page embeds or links) whose payload this process has written before, under another URL,
+    becomes a `revisit` record, which refers to that response instead of repeating it.
+    """
+
+    def __init__(self) -> None:
+        self._payloads: OrderedDict[str, _StoredPayload] = OrderedDict()
+        """By payload digest; the first that was stored at the beginning."""
+
+    def units(self, outputs: Sequence[Output]) -> list[bytes]:
+        """Return the records of a batch, one unit each, so that each becomes a gzip member of its own."""
+        units: list[bytes] = []
+        for output in outputs:
+            responses: list[str] = []
+            for wire in output.wires:
+                stored = None if output.asset is None else self._stored(wire, output.record.request_id)
+                units.extend(_exchange(wire, responses, stored))
+                if output.asset is not None and stored is None and responses:
+                    self._remember(wire, output.record.request_id, responses[-1])
+            units.append(_metadata(output, responses))
+        return units
+
+    def _stored(self, wire: WireExchange, request_id: str) -> _StoredPayload | None:
+        """Return the response that has the payload; None: no other request has got it. A batch that could not be
+        written comes again, and its own responses must be whole then, too."""
+        if not wire.response_body or wire.truncated:
+            return None
+        stored = self._payloads.get(digest(wire.response_body))
+        return None if stored is None or stored.request_id == request_id else stored
+
+    def _remember(self, wire: WireExchange, request_id: str, record_id: str) -> None:
+        if wire.response_body and not wire.truncated:
+            payload = _StoredPayload(request_id, record_id, _uri(wire.url), _date(wire.timestamp))
+            self._payloads[digest(wire.response_body)] = payload
+            if len(self._payloads) > _PAYLOADS_REMEMBERED:
+                self._payloads.popitem(last=False)
+
+
 def warc_units(outputs: Sequence[Output]) -> list[bytes]:
-    """Return the records of a batch, one unit each, so that each becomes a gzip member of its own."""
-    units: list[bytes] = []
-    for output in outputs:
-        responses: list[str] = []
-        for wire in output.wires:
-            units.extend(_exchange(wire, responses))
-        units.append(_metadata(output.record, responses))
-    return units
+    """Return the records of a batch, one unit each, without a look at earlier batches."""
+    return WarcEncoder().units(outputs)
 
 
 def warcinfo_units() -> list[bytes]:
@@ -75,8 +127,10 @@ def new_id() -> str:
     return f"<urn:uuid:{uuid.uuid4()}>"
 
 
-def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
-    """Yield the records of an exchange, and append the id of its response record to `responses`."""
+def _exchange(wire: WireExchange, responses: list[str], stored: _StoredPayload | None) -> Iterator[bytes]:
+    """Yield the records of an exchange, and append the id of its response record to `responses`.
+
+    `stored`: another response with the same payload, to which this one refers. None: there is none."""
     request_id, response_id = new_id(), new_id()
     common = {"WARC-Target-URI": _uri(wire.url), "WARC-Date": _date(wire.timestamp)}
     if wire.ip:
@@ -92,7 +146,14 @@ def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
             headers["WARC-Truncated"] = "length"
         headers["WARC-Payload-Digest"] = digest(wire.response_body)
         responses.append(response_id)
-        yield _record("response", response_id, headers, head + wire.response_body)
+        if stored is None:
+            yield _record("response", response_id, headers, head + wire.response_body)
+        else:
+            headers["WARC-Profile"] = _SAME_PAYLOAD
+            headers["WARC-Refers-To"] = stored.record_id
+            headers["WARC-Refers-To-Target-URI"] = stored.uri
+            headers["WARC-Refers-To-Date"] = stored.date
+            yield _record("revisit", response_id, headers, head)
     if wire.request_head:
         headers = common | {"Content-Type": "application/http; msgtype=request"}
         if wire.response_head:
@@ -102,11 +163,14 @@ def _exchange(wire: WireExchange, responses: list[str]) -> Iterator[bytes]:
         yield _record("request", request_id, headers, _with_empty_line(wire.request_head) + wire.request_body)
 
 
-def _metadata(record: PageRecord | ItemRecord, responses: Sequence[str]) -> bytes:
-    """Return the record of a page or item. `responses`: ids of its response records."""
+def _metadata(output: Output, responses: Sequence[str]) -> bytes:
+    """Return the record of a page, asset or item. `responses`: ids of its response records."""
+    record = output.record
     if isinstance(record, PageRecord):
         uri = record.response_url or record.url
         fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in _IN_THE_RESPONSE}
+        if output.asset is not None:
+            fields["asset"] = {"kind": output.asset.kind, "referrer": output.asset.referrer}
         block = encode_value(fields)
     else:
         uri = record.url
@@ -250,7 +314,8 @@ class _Exchanges:
 
 
 def read_pages(stream: BinaryIO) -> Generator[Output, None, int]:
-    """Yield the pages and items of a decompressed archive. Return the number of responses without a page of ours."""
+    """Yield the pages and items of a decompressed archive, not its assets. Return the number of responses that are not
+    ours."""
     waiting = _Exchanges()
     foreign = 0
     for headers, block in _records(stream):
@@ -262,7 +327,9 @@ def read_pages(stream: BinaryIO) -> Generator[Output, None, int]:
             waiting.requests[headers.get("warc-concurrent-to", identity)] = block
         elif kind == "metadata" and headers.get("content-type") == "application/json":
             output = _output(headers, block, waiting)
-            if output is not None:
+            if output is not None and output.record.spiderid == ASSET_SPIDER:
+                waiting = _Exchanges()  # no page: assets stay in the archive
+            elif output is not None:
                 foreign += len(waiting.responses) - sum(bool(wire.response_head) for wire in output.wires)
                 waiting = _Exchanges()
                 yield output

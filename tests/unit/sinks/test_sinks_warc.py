@@ -4,13 +4,15 @@ import io
 import json
 
 import fastwarc.warc
+import msgspec
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
+from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import ItemRecord, Output, WireExchange
 from gossamer.sinks.framing import GzipMembers
-from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
+from gossamer.sinks.warc import WarcEncoder, WarcRecords, read_pages, warc_units, warcinfo_units
 
 
 def wire(**fields):
@@ -135,3 +137,56 @@ def test_other_tools_agree(page, tmp_path, capsys, framing):
     assert kinds == ["warcinfo", "response", "request", "response", "request", "metadata"]
     with path.open("rb") as stream:
         assert all(record.verify_block_digest() for record in fastwarc.warc.ArchiveIterator(stream, parse_http=False))
+
+
+ASSET = Asset(kind="images", referrer="https://a.test/")
+
+
+def asset(page, request_id, url, body=b"PNG"):
+    made = page(request_id, (wire(url=url, response_body=body),), url=url, spiderid=ASSET_SPIDER)
+    return msgspec.structs.replace(made, asset=ASSET)
+
+
+def archived(batches):
+    """(type, header, body) of every record of batches that one process writes."""
+    encoder = WarcEncoder()
+    data = b"".join(GzipMembers().pack(encoder.units(batch)) for batch in batches)
+    return [
+        (record.rec_type, record.rec_headers, record.raw_stream.read())
+        for record in ArchiveIterator(io.BytesIO(data), check_digests="raise")
+    ]
+
+
+def test_an_asset_with_known_contents_refers_to_them(page):
+    first, second, other = "https://a.test/1.png", "https://cdn.test/2.png", "https://a.test/3.png"
+    batches = [[asset(page, "a", first), asset(page, "b", second)], [asset(page, "c", other, b"X")]]
+    records = archived([*batches, [asset(page, "d", second)]])
+    answers = [record for record in records if record[0] in ("response", "revisit")]
+    assert [record[0] for record in answers] == ["response", "revisit", "response", "revisit"]
+    original, revisit = answers[0][1], answers[1][1]
+    assert revisit["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+    assert revisit["WARC-Target-URI"] == second
+    assert revisit["WARC-Refers-To-Target-URI"] == first
+    assert revisit["WARC-Refers-To"] == original["WARC-Record-ID"]
+    assert revisit["WARC-Refers-To-Date"] == original["WARC-Date"]
+    assert revisit["WARC-Payload-Digest"] == original["WARC-Payload-Digest"]
+    assert answers[1][2] == b""
+    facts = [json.loads(record[2]) for record in records if record[0] == "metadata"]
+    assert facts[1]["asset"] == {"kind": "images", "referrer": "https://a.test/"}
+
+
+def test_a_batch_that_is_written_again_has_its_contents(page):
+    batch = [asset(page, "a", "https://a.test/1.png")]
+    assert [record[0] for record in archived([batch, batch]) if record[0] in ("response", "revisit")] == [
+        "response"
+    ] * 2
+
+
+def test_pages_never_become_revisits(page):
+    pages = [page("a", (wire(),)), page("b", (wire(),))]
+    assert [record[0] for record in archived([pages])].count("response") == 2
+
+
+def test_assets_are_no_pages_when_an_archive_is_read(page):
+    data = WarcRecords().pack(warc_units([asset(page, "a", "https://a.test/1.png"), page("p", (wire(),))]))
+    assert [output.record.request_id for output in read_pages(io.BytesIO(data))] == ["p"]
