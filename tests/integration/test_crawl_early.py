@@ -1,6 +1,7 @@
 """A person is told within seconds why a URL that was given cannot be fetched, and what to do."""
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.crawling.seeds import find_private_hosts
-from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, redirect, serve
+from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, plain, redirect, serve
 from gossamer.fetch.resolve import DnsLimits, Resolver
 from tests.servers.crawling import crawl, gossamer
 
@@ -169,3 +170,45 @@ async def test_a_site_without_its_robots_txt_does_not_keep_a_crawl_running(
     said = capsys.readouterr().err
     assert "cannot be fetched (500), so the site's pages wait. They fail if it still cannot in 2 s" in said
     assert "robots.txt could not be fetched, so nothing of the site may be fetched" in said
+
+
+async def test_pages_that_only_the_sitemap_lists_are_told(tmp_path: Path) -> None:
+    """Whether the sitemap was read, with how many; or not, with the option that reads it."""
+    async with serve(NONE) as web:
+        root = f"http://a.test:{web.port}"
+        web.mount("a.test", "/robots.txt", plain(f"Sitemap: {root}/map.xml"))
+        listed = "".join(
+            f"<url><loc>{root}{path}</loc></url>" for path in ("/", "/linked", "/deep", "/alone", "/other")
+        )
+        web.mount("a.test", "/map.xml", plain(f"<urlset>{listed}</urlset>"))
+        web.mount("a.test", "/", html("<a href=/linked>x</a>"))
+        web.mount("a.test", "/linked", html("<a href=/deep>x</a><a href=/>home</a>"))
+        for path in ("/deep", "/alone", "/other"):
+            web.mount("a.test", path, html("x"))
+        with_map = await crawl(tmp_path / "with", [f"{root}/"], ["*:127.0.0.1"], crawl__sitemaps=True)
+        assert len(with_map.pages) == 6  # five and the sitemap
+        told = with_map.summary.as_text()
+        assert "no fetched page links to 2 pages of the sitemap, for example" in told
+        assert json.loads(with_map.summary.as_json())["unlinked_pages"] == 2
+        without = await crawl(tmp_path / "without", [f"{root}/"], ["*:127.0.0.1"])
+        assert len(without.pages) == 3
+        assert (
+            f"robots.txt names a sitemap that was not read, {root}/map.xml. --sitemaps crawls its pages, too."
+            in without.summary.as_text()
+        )
+
+
+@pytest.mark.parametrize(
+    ("page", "hint"),
+    [
+        ("<div id=app></div>", "If the site makes its links with JavaScript, --sitemaps may find its pages."),
+        ("<a href=http://b.test/>x</a>", "--allow-domain DOMAIN or --scope any follows them."),
+        ("<a href=/x>x</a>", ""),
+    ],
+)
+async def test_a_crawl_of_one_page_says_why_there_are_no_more(tmp_path: Path, page: str, hint: str) -> None:
+    async with serve(NONE) as web:
+        web.mount("a.test", "/", html(page))
+        crawled = await crawl(tmp_path, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"])
+        assert hint in crawled.summary.as_text()
+        assert len(crawled.summary.notes) == bool(hint)

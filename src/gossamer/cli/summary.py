@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from gossamer.cli import terminal
-from gossamer.cli.terminal import without_passwords
+from gossamer.cli.terminal import bytes_text, counted, cut, duration_text, short_time, without_passwords
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
@@ -205,14 +205,6 @@ def fetching_lines(tally: Tally, width: int) -> list[str]:
     return lines
 
 
-def cut(text: str, width: int) -> str:
-    """Return a text that is not longer than this; a long one without its middle."""
-    if len(text) <= width:
-        return text
-    end = max(0, width - 1) // 3
-    return f"{text[: max(0, width - 1 - end)]}…{text[len(text) - end :]}"
-
-
 def waiting_text(tally: Tally) -> str:
     """Return what requests wait for: `robots.txt of http://a.test (503; asked again in 42.0 s), and of 3 more`."""
     (origin, wait), *others = sorted(tally.waits.items(), key=lambda pair: pair[1].until)
@@ -226,31 +218,6 @@ def reason_counts(counts: dict[str, int]) -> str:
     return ", ".join(
         f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
     )
-
-
-def counted(count: int, word: str) -> str:
-    """Return `1 page`, `2,000 pages`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def bytes_text(count: float) -> str:
-    """Return a number of bytes for a person: `3.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration for a person: `4.2 s`, `12 min 5 s`, `3 h 20 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
 
 
 _LOST_DATA_EXIT_CODE = 3
@@ -300,6 +267,8 @@ class Summary(CrawlResult):
             "without_text": self.tally.no_content,
             "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
+            "sitemaps": sorted(self.tally.sitemaps.values()),
+            "unlinked_pages": self.tally.unlinked,
             "status_codes": {str(status): count for status, count in sorted(self.tally.answers.items())},
             "slowest_hosts": [
                 {"host": name, "responses": count.responses, "seconds": round(count.mean_seconds, 3)}
@@ -357,6 +326,11 @@ class Summary(CrawlResult):
             if total.links_dropped:
                 lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
             lines += asset_lines(self.info.assets, tally)
+            if tally.unlinked and self.finished and total.fetched == tally.pages:
+                lines.append(
+                    f"  no fetched page links to {counted(tally.unlinked, 'page')} of the sitemap, for example "
+                    f"{tally.unlinked_example}"
+                )
             if not self.finished:
                 total = self.info.total()
                 lines.append(f"  still queued: {total.queued + total.later:,}")
@@ -451,11 +425,6 @@ def failing_lines(tally: Tally) -> list[str]:
         return []
     named = ", ".join(f"{name} {count.failed:,}" for name, count in hosts[:_LINES_SHOWN])
     return [f"    most on: {named}"]
-
-
-def short_time(seconds: float) -> str:
-    """Return the time of a response for a person: `45 ms`, `2.1 s`."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration_text(seconds)
 
 
 def asset_lines(assets: SpiderCounts, tally: Tally) -> list[str]:

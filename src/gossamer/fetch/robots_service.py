@@ -212,6 +212,7 @@ class RobotsService:
         fetch_seconds: float = 30.0,
         poll_seconds: float = 0.05,
         now: Callable[[], float] = time.time,
+        on_sitemaps: Callable[[str, tuple[str, ...]], None] | None = None,
     ) -> None:
         """`patience_seconds`: time for which the requests of an origin wait for a robots.txt that cannot be fetched. It
         begins with the first failure, but not before this process, which asks again what failed before it. None: a day
@@ -221,7 +222,7 @@ class RobotsService:
 
         `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first pause before the store is asked
         again for a file that another process fetches; it doubles. `now`: Unix time in seconds. All numbers are tuning
-        only.
+        only. `on_sitemaps`: called with an origin and the sitemaps that its robots.txt names.
         """
         self._fetch = fetch
         self._store = store
@@ -230,6 +231,7 @@ class RobotsService:
         self._fetch_seconds = fetch_seconds
         self._poll_seconds = poll_seconds
         self._now = now
+        self._on_sitemaps = on_sitemaps
         self._began = now()
         self._cache: OrderedDict[str, _CachedRules] = OrderedDict()
         self._cached_bytes = 0
@@ -394,6 +396,8 @@ class RobotsService:
     def _keep(self, key: str, record: RobotsRecord) -> _CachedRules:
         """Parse a record into the cache. The least recently used ones make room, but never this one."""
         robots = RobotsRules(record.body, truncated=record.truncated)
+        if robots.sitemaps and self._on_sitemaps is not None:
+            self._on_sitemaps(key, robots.sitemaps)
         size = _RULES_BYTES + _PARSED_FACTOR * len(record.body)
         known = _CachedRules(msgspec.structs.replace(record, body=b""), robots, size)
         replaced = self._cache.pop(key, None)

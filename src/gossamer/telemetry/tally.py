@@ -6,6 +6,7 @@ changed: tallies are not stored, and parent and workers run the same version. Fi
 many hosts and URLs a crawl has.
 """
 
+from collections.abc import Iterable
 from heapq import nlargest
 from typing import TypeVar
 
@@ -89,6 +90,12 @@ class Tally(msgspec.Struct):
     """One URL for each reason in `failed`."""
     answers: dict[int, int] = msgspec.field(default_factory=dict)
     """Responses by status code. Redirects and responses that are retried count, too; those of robots.txt do not."""
+    sitemaps: dict[str, str] = msgspec.field(default_factory=dict)
+    """First sitemap that the robots.txt of an origin names, by origin, for a few of them."""
+    unlinked: int = 0
+    """Pages of sitemaps to which no page links that this process has fetched. 0 also where that is not known."""
+    unlinked_example: str = ""
+    """URL of one of them."""
     answer_seconds: float = 0.0
     """Time of those responses together, each from the request to the decoded body."""
     hosts: dict[str, HostCount] = msgspec.field(default_factory=dict)
@@ -177,6 +184,10 @@ class Tally(msgspec.Struct):
             examples=other.examples | self.examples,
             answers=_added(self.answers, other.answers),
             answer_seconds=self.answer_seconds + other.answer_seconds,
+            sitemaps=self.sitemaps | other.sitemaps,
+            # A page that one process finds in a sitemap may be linked on a page of the other.
+            unlinked=0 if self.pages and other.pages else self.unlinked + other.unlinked,
+            unlinked_example=self.unlinked_example or other.unlinked_example,
             hosts=leading(
                 {
                     name: self.hosts.get(name, _NO_HOST).plus(other.hosts.get(name, _NO_HOST))
@@ -215,6 +226,13 @@ _HOSTS_COUNTED = 512
 forgotten, and each report costs more time."""
 
 
+_SITEMAPS_NAMED = 5
+"""Origins whose sitemap is named. May be changed: more make each report larger."""
+_PAGES_LISTED = 50_000
+"""Pages of sitemaps that a process compares with the links; for more, it does not. May be changed: more take memory,
+about 200 bytes each."""
+
+
 def leading(hosts: dict[str, HostCount], count: int = _HOSTS_LED) -> dict[str, HostCount]:
     """Return the slowest hosts, and those on which most requests failed, so many of each."""
     if len(hosts) <= count:
@@ -236,6 +254,9 @@ class WorkerCounts:
         self.tally = tally
         self.seeds = seeds
         self._hosts: dict[str, HostCount] = {}
+        self.listed: dict[int, str] = {}
+        """Pages of sitemaps to which no fetched page links, by fingerprint. Empty also when there were too many."""
+        self._has_too_many_listed = False
 
     def answer(self, host: str, status: int, seconds: float) -> None:
         """Count a response of this host. Called for every page, so it makes no object for a known host."""
@@ -252,9 +273,29 @@ class WorkerCounts:
         count = self._hosts.get(host) or self._added(host)
         count.failed += 1
 
+    def name_sitemaps(self, origin: str, sitemaps: tuple[str, ...]) -> None:
+        """Record the sitemaps that the robots.txt of an origin names."""
+        if len(self.tally.sitemaps) < _SITEMAPS_NAMED:
+            self.tally.sitemaps[origin] = sitemaps[0]
+
+    def list_pages(self, pages: dict[int, str]) -> None:
+        """Record the pages of a sitemap, by fingerprint, to which no page links so far."""
+        if len(self.listed) + len(pages) > _PAGES_LISTED:
+            self._has_too_many_listed = True
+            self.listed = {}
+        if not self._has_too_many_listed:
+            self.listed.update(pages)
+
+    def link(self, fingerprints: Iterable[int]) -> None:
+        """Record links to these pages."""
+        for fingerprint in self.listed.keys() & fingerprints:
+            del self.listed[fingerprint]
+
     def show(self) -> None:
-        """Put the leading hosts into the tally."""
+        """Put the leading hosts, and the pages without links, into the tally."""
         self.tally.hosts = leading(self._hosts)
+        self.tally.unlinked = len(self.listed)
+        self.tally.unlinked_example = next(iter(self.listed.values()), "")
 
     def _added(self, host: str) -> HostCount:
         if len(self._hosts) >= _HOSTS_COUNTED:

@@ -207,7 +207,10 @@ class _WorkerParts:
         self._budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self._budget)
         self._robots = RobotsService(
-            self._clients.fetch, FrontierRobotsStore(frontier), patience_seconds=robots_patience(settings, pool)
+            self._clients.fetch,
+            FrontierRobotsStore(frontier),
+            patience_seconds=robots_patience(settings, pool),
+            on_sitemaps=self._counts.name_sitemaps,
         )
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
@@ -229,7 +232,7 @@ class _WorkerParts:
             self._clients,
             RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
             Contexts(self._context),
-            PageReader(self.tally, self.troubles, frontier.spiders, self._contents),
+            PageReader(self._counts, self.troubles, frontier.spiders, self._contents),
             self._counts,
             policy=FetchPolicy(
                 keep_wire=self._sink.wants_wire,

@@ -19,7 +19,7 @@ from gossamer.extract.memory import HrefMemory
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
-from gossamer.model.request import Lease
+from gossamer.model.request import Batch, Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import SecretHeaders, has_secrets
@@ -293,6 +293,16 @@ class Context:
         `confirm`."""
         kept = [value for value in fingerprints if value not in rejected] if rejected else fingerprints
         self._seen.remember(self._namespace, kept, since=since)
+
+    def unlinked(self, batches: Iterable[Batch]) -> dict[int, str]:
+        """Return those of these URLs, by fingerprint, to which no page has linked as far as the cache knows."""
+        has_seen, namespace = self._seen.has_seen, self._namespace
+        return {
+            value: url
+            for batch in batches
+            for value, url in zip(batch.fingerprints, batch.urls, strict=True)
+            if not has_seen(namespace, value)
+        }
 
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
         """Record that the frontier has these links, except for the rejected fingerprints.

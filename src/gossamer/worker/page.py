@@ -39,7 +39,7 @@ from gossamer.model.request import (
 from gossamer.policy.urls import host, join, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.tally import Tally
+from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
 from gossamer.worker.extraction import ITEM_BYTES, PageContents, add_assets, add_items, read_asset
@@ -201,12 +201,15 @@ _SHOWN_CHARACTERS = 200
 class PageReader:
     """Reads responses that are pages. Never raises for the content of one."""
 
-    def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry, contents: PageContents) -> None:
-        """`tally`: the worker's counters. `troubles`: the lasting conditions that it reports. `spiders`: the frontier's
-        registry of the spiders that workers have. `contents` extracts the main content of pages; the fetcher calls
-        it."""
+    def __init__(
+        self, counts: WorkerCounts, troubles: Troubles, spiders: SpiderRegistry, contents: PageContents
+    ) -> None:
+        """`counts`: counts with the worker's tally. `troubles`: the lasting conditions that it reports. `spiders`: the
+        frontier's registry of the spiders that workers have. `contents` extracts the main content of pages; the fetcher
+        calls it."""
         self.contents = contents
-        self._tally = tally
+        self._counts = counts
+        self._tally = counts.tally
         self._spiders = spiders
         self._troubles = troubles
         self._unknown: set[str] = set()
@@ -274,7 +277,7 @@ class PageReader:
             if not await self._parse(attempt, finished, page, follows):
                 return finished
         elif links is not None and follows:
-            _add_all_links(context, lease, links, finished)
+            _add_all_links(context, lease, links, finished, self._counts)
             finished.size += urls_size(links.urls)
         if context.asset_kinds and document is not None:
             size = batches_size(finished.batches)
@@ -364,6 +367,10 @@ class PageReader:
 
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
         found = await read_sitemap(attempt, fetched.body)
+        context = attempt.context
+        if context.spider.follows_all_links and context.terms.maxdepth is None:  # else links are not known here
+            pages = [batch for batch in found.batches if batch.payloads is None]  # others are further sitemaps
+            self._counts.list_pages(context.unlinked(pages))
         record = page_record(attempt, fetched, decoded, now=time.time())
         output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
         self._tally.pages += 1
@@ -381,7 +388,7 @@ def child_priority(priority: int) -> int:
     return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
 
 
-def _add_all_links(context: Context, lease: Lease, links: Links, finished: FinishedLease) -> None:
+def _add_all_links(context: Context, lease: Lease, links: Links, finished: FinishedLease, counts: WorkerCounts) -> None:
     """Add every link of the page that may be new, grouped by domain. This runs for every page of most crawls, so it
     must make no object for each link."""
     drops: dict[str, int] = {}
@@ -395,16 +402,22 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
         # Also where nothing is sent: the hrefs of the known links are remembered then.
-        finished.on_links_added = _confirm_callback(context, links)
+        finished.on_links_added = _confirm_callback(context, links, counts)
     if drops:
         finished.settlement.drops = drops
 
 
-def _confirm_callback(context: Context, links: Links) -> LinksAddedCallback:
+def _confirm_callback(context: Context, links: Links, counts: WorkerCounts) -> LinksAddedCallback:
     """Return a callback that remembers the links once the frontier has them. The data epoch (a number that changes when
     the frontier may have lost what it confirmed) must be read now, before they are sent."""
     since = context.data_epoch
-    return lambda rejected: context.confirm(links, rejected, since=since)
+
+    def confirm(rejected: Collection[int]) -> None:
+        context.confirm(links, rejected, since=since)
+        if counts.listed:
+            counts.link(links.fingerprints)
+
+    return confirm
 
 
 def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Batch]:

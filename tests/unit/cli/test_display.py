@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from gossamer.cli import summary
-from gossamer.cli.summary import Display, cut, waiting_text
+from gossamer.cli.summary import Display, waiting_text
+from gossamer.cli.terminal import cut
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts

@@ -24,6 +24,7 @@ from gossamer.crawling.outputs import StartOptions, default_output
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.model.request import DropReason
 from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
@@ -203,6 +204,8 @@ async def run_crawl(
                 settings, plan, start=start, observer=display, control=interruption, program="gossamer crawl"
             )
         )
+    if summary.finished and not summary.already_finished:
+        summary.notes += _hints(settings, plan, summary)
     if summary.already_finished:
         summary.notes.append("To crawl it again, repeat the command with --fresh.")
     elif summary.finished and summary.info is not None and engine.can_retry(plan, summary.info):
@@ -222,6 +225,26 @@ def _recommend_contact(settings: Settings, plan: Plan, *, quiet: bool) -> None:
         return
     if has_public_host(settings, plan.seeds, plan.terms.private_hosts):
         terminal.say("Let the sites reach you: --contact with a URL or an e-mail address adds it to the User-Agent.")
+
+
+def _hints(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
+    """Return sentences about pages of the site that a finished crawl has not found, and the options that find them."""
+    crawl = settings.crawl
+    if summary.info is None or crawl.sitemaps or crawl.depth == 0 or crawl.spider != "link":
+        return []
+    total = summary.info.pages
+    if total.dropped.get(DropReason.BUDGET):
+        return []
+    if sitemaps := sorted(summary.tally.sitemaps.values()):
+        more = f" and {len(sitemaps) - 1} more" if len(sitemaps) > 1 else ""
+        return [f"robots.txt names a sitemap that was not read, {sitemaps[0]}{more}. --sitemaps crawls its pages, too."]
+    if not total.fetched or total.added > len(plan.seeds):
+        return []
+    if total.links_dropped.get(DropReason.OFFSITE):
+        return ["No link was followed: they lead out of the scope. --allow-domain DOMAIN or --scope any follows them."]
+    if not total.links_dropped:
+        return ["No page has a link. If the site makes its links with JavaScript, --sitemaps may find its pages."]
+    return []
 
 
 def check_writable(settings: Settings) -> None:

@@ -21,8 +21,7 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import counted
-from gossamer.cli.terminal import Interruption
+from gossamer.cli.terminal import Interruption, counted
 from gossamer.errors import BadInput, OutputClosed
 from gossamer.model.record import Destination
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source

@@ -15,7 +15,7 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import counted
+from gossamer.cli.terminal import counted
 from gossamer.crawling.single import fetch_page, read_page
 from gossamer.errors import BadInput
 from gossamer.extract.document import HtmlDocument

@@ -21,7 +21,7 @@ from rich.console import Console
 from gossamer.bus.base import Consumer
 from gossamer.cli import options, terminal
 from gossamer.cli.running import ask
-from gossamer.cli.summary import counted
+from gossamer.cli.terminal import counted
 from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest
 from gossamer.control.dispatcher import CRAWL

@@ -13,7 +13,7 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import bytes_text
+from gossamer.cli.terminal import bytes_text
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html

@@ -16,7 +16,7 @@ from rich.table import Table
 from gossamer.cli import options
 from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
-from gossamer.cli.summary import counted
+from gossamer.cli.terminal import counted
 from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState

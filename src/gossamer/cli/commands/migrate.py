@@ -14,8 +14,7 @@ from rich.console import Console
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import counted
-from gossamer.cli.terminal import Interruption
+from gossamer.cli.terminal import Interruption, counted
 from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, find_leftovers
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Crawl, Order

@@ -21,7 +21,7 @@ from rich.text import Text
 from gossamer.cli import options
 from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
-from gossamer.cli.summary import counted, duration_text
+from gossamer.cli.terminal import counted, duration_text
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState

@@ -14,7 +14,7 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here, last_record
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import duration_text
+from gossamer.cli.terminal import duration_text
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
