@@ -177,9 +177,8 @@ async def test_pages_that_only_the_sitemap_lists_are_told(tmp_path: Path) -> Non
     async with serve(NONE) as web:
         root = f"http://a.test:{web.port}"
         web.mount("a.test", "/robots.txt", plain(f"Sitemap: {root}/map.xml"))
-        listed = "".join(
-            f"<url><loc>{root}{path}</loc></url>" for path in ("/", "/linked", "/deep", "/alone", "/other")
-        )
+        paths = ("/", "/linked", "/deep", "/alone", "/other")
+        listed = "".join(f"<url><loc>{root}{path}</loc></url>" for path in paths)
         web.mount("a.test", "/map.xml", plain(f"<urlset>{listed}</urlset>"))
         web.mount("a.test", "/", html("<a href=/linked>x</a>"))
         web.mount("a.test", "/linked", html("<a href=/deep>x</a><a href=/>home</a>"))
