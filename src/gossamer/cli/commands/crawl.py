@@ -17,8 +17,8 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import Display, Summary, counted
-from gossamer.cli.terminal import Interruption
+from gossamer.cli.summary import Display, Summary
+from gossamer.cli.terminal import Interruption, counted
 from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions, default_output
 from gossamer.crawling.seeds import has_public_host
