@@ -62,7 +62,7 @@ async def test_a_server_that_does_not_answer_is_told(tmp_path: Path, capsys: pyt
     async with server:
         seed = f"http://silent.test:{server.sockets[0].getsockname()[1]}/"
         async with said_soon(tmp_path, [seed], ["silent.test:127.0.0.1"], capsys) as said:
-            assert f"No answer from {seed} for 3." in said
+            assert f"No answer from {seed} for " in said
             assert "waiting for a response." in said
 
 

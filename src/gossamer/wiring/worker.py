@@ -63,9 +63,11 @@ log = logging.getLogger("gossamer.worker")
 _ANNOUNCE_SECONDS = 60.0
 """Interval at which a worker announces its spiders again. The frontier keeps announcements for 30 days, but may lose
 its data; requests for a spider that is not announced are refused. Shorter costs more calls."""
-_SILENCE_SECONDS = 3.5
-"""Time after the start of a crawl after which a person is told what it waits for. May be changed; with the start of the
-command it should stay below 5 seconds."""
+_SILENCE_SECONDS = 2.5
+"""Time without an answer to the first request after which a person is told what it waits for. May be changed; with the
+start of the command it should stay below 5 seconds."""
+_SILENCE_POLL_SECONDS = 0.5
+"""Interval of checks for that, until there is an answer. Tuning only."""
 _MIN_CONNECTIONS = 512
 """Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
 new connections in crawls of many sites, more need open files."""
@@ -257,18 +259,20 @@ class _WorkerParts:
         )
 
     async def tell_of_silence(self, worker: Worker) -> None:
-        """Tell the person who started a crawl if nothing has happened some seconds after its start."""
+        """Tell the person who started a crawl if its first request gets no answer for some seconds."""
         seeds = self._counts.seeds
         if seeds is None:
             return
-        await asyncio.sleep(_SILENCE_SECONDS)
-        tally = worker.tally()
-        url, seconds = next(iter(tally.fetching.items()), ("", 0.0))
-        if seconds and not (tally.answers or tally.failed or tally.dropped or tally.retried or tally.waits):
-            seeds.report(
-                "silence",
-                f"No answer from {url} for {seconds:.1f} s: waiting for {self._clients.waiting_for()}. Ctrl-C stops.",
-            )
+        while True:
+            await asyncio.sleep(_SILENCE_POLL_SECONDS)
+            tally = worker.tally()
+            if tally.answers or tally.failed or tally.dropped or tally.retried or tally.waits:
+                return
+            url, seconds = next(iter(tally.fetching.items()), ("", 0.0))
+            if seconds >= _SILENCE_SECONDS:
+                what = self._clients.waiting_for()
+                seeds.report("silence", f"No answer from {url} for {seconds:.1f} s: waiting for {what}. Ctrl-C stops.")
+                return
 
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""
