@@ -18,6 +18,8 @@ import pytest
 import gossamer
 from gossamer.errors import AlreadyFinished, NothingFetched
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of, resolving
 from tests.servers.valkey import standalone
@@ -391,3 +393,58 @@ def test_two_commands_on_a_shared_frontier_retry_each_url_once(tmp_path: Path) -
         written = [record.url for folder in folders for record in records_of(folder / "127.0.0.1.jsonl")]
         assert sorted(written) == sorted(f"{site.url}/{name}" for name in names)
         assert {site.requests[f"/{name}"] for name in names} == {2}
+
+
+def test_a_failed_target_of_a_redirect_is_retried_with_its_redirects(tmp_path: Path) -> None:
+    with a_site() as site:
+        site.answers = {"/": (302, "/target"), "/target": (503, "")}
+        crawl(tmp_path, site.url, "-o", "out.jsonl", code=1)
+        site.answers["/target"] = (200, "<p>here")
+        summary, said = crawl(tmp_path, site.url, "-o", "out.jsonl")
+        assert "retrying 1 failed URL" in said
+        assert (summary["pages_in_all"], summary["failed"], summary["dropped"]) == (1, {}, {})
+        record = last_records(tmp_path / "out.jsonl")[f"{site.url}/"]
+        assert (record.response_url, [hop.status for hop in record.redirects]) == (f"{site.url}/target", [302])
+        assert site.requests == {"/": 1, "/target": 2}
+
+
+def test_a_named_crawl_goes_on_under_the_options_of_the_latest_command(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        home = f"http://shop.example:{site.port}/"
+        flags = (home, "--crawl-id", "shop", "--data-dir", "kept", "--resolve", "*.example:127.0.0.1")
+        site.answers["/"] = (503, "")
+        crawl(tmp_path, *flags, code=1)
+        site.answers["/"] = (200, f'<a href="http://www.other.example:{site.port}/a">a</a>')
+        summary, said = crawl(tmp_path, *flags, "--allow-domain", "other.example", "--header", "X-A: b")
+        assert "retrying 1 failed URL" in said
+        assert (summary["pages"], summary["outputs"]) == (2, ["shop.example.jsonl"])
+        headers = last_records(tmp_path / "shop.example.jsonl")[home].request_headers
+        assert headers["X-A"] == ["b"]
+
+
+async def test_a_fresh_start_that_was_killed_before_its_first_request_is_repeated(tmp_path: Path) -> None:
+    with standalone() as server, a_site(a="<p>a") as site:
+        flags = (f"{site.url}/a", "--frontier", server.address, "--crawl-id", "one", "-o", "out.jsonl")
+        crawl(tmp_path, *flags)
+        frontier = await ValkeyFrontier.connect(server.address)
+        run = await frontier.latest_run(CrawlId("cli", "one"))
+        assert run is not None
+        await frontier.open_crawl(run.crawl, fresh=True)  # as far as the killed command came
+        await frontier.close()
+        summary, _ = crawl(tmp_path, *flags, "--fresh")
+        assert (summary["state"], summary["pages"]) == ("finished", 1)
+        assert len(records_of(tmp_path / "out.jsonl")) == 1
+        assert site.requests == {"/a": 2}
+
+
+def test_an_output_that_is_named_for_a_retry_gets_all_pages(tmp_path: Path) -> None:
+    with a_site(a="<p>a", b="<p>b") as site:
+        site.answers["/b"] = (500, "")
+        crawl(tmp_path, site.url, "-o", "first.jsonl")
+        site.answers["/b"] = (200, "<p>b")
+        crawl(tmp_path, site.url, "-o", "second.csv", "--pages", "-o", "second.jsonl")
+        pages = last_records(tmp_path / "second.jsonl")
+        assert sorted(pages) == [f"{site.url}/", f"{site.url}/a", f"{site.url}/b"]
+        assert all(page.success for page in pages.values())
+        assert (tmp_path / "second.csv").read_text().count("http_500") == 1
+        assert site.requests == {"/": 1, "/a": 1, "/b": 2}

@@ -141,9 +141,9 @@ def test_a_crawl_ends_with_its_report(web: FakeWeb, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "the report is out/report.html" in result.stdout
     assert "2 pages failed" in (tmp_path / "out" / "report.html").read_text()
-    # A finished crawl gets another one from the same records.
+    # A finished crawl gets another one from the same records, and those of what is retried.
     again = crawl(web, tmp_path, "--report", "again.html")
-    assert "already finished" in again.stdout
+    assert "retrying 1 failed URL" in again.stderr
     assert "the report is again.html" in again.stdout
     assert "2 pages failed" in (tmp_path / "again.html").read_text()
 
@@ -157,7 +157,7 @@ def test_a_crawl_without_a_file_of_whole_pages_keeps_them_for_its_report(
     text = (tmp_path / "report.html").read_text()
     assert "2 pages failed" in text
     assert "to /gone" in text  # the text of a broken link, which only bodies tell
-    assert not list((tmp_path / ".gossamer" / "report").iterdir())
+    assert list((tmp_path / ".gossamer" / "report").iterdir())  # the same command retries a page, and adds it
     assert "jsonl.zst" not in result.stdout + result.stderr
 
 

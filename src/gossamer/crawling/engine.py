@@ -22,6 +22,7 @@ from gossamer.crawling.outputs import (
     check_report,
     find_existing,
     make_outputs,
+    may_be_made,
 )
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
@@ -30,6 +31,7 @@ from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
+from gossamer.model.record import Destination
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, kind_of
@@ -204,6 +206,11 @@ class _Crawling:
                 f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
                 "--crawl-id."
             )
+        later = CrawlResult(identity.crawlid, before, Tally(), 0.0, ())
+        note = read_note(self.settings.data_dir, identity.crawlid)
+        if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
+            # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
+            await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
         run, added, retried = await self._open(before)
         retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
         if before is not None and state is CrawlState.RUNNING:
@@ -218,6 +225,8 @@ class _Crawling:
             self.observer.say("All given URLs were added before.")
         result = await self._work(run)
         result.retried = retried
+        result.notes = [*later.notes, *result.notes]
+        result.unwritten = result.unwritten or later.unwritten
         return result
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
@@ -244,16 +253,17 @@ class _Crawling:
             result.unwritten = True
             result.notes.insert(0, error.detail)
         if note is not None and self.start.named_outputs:
-            await self._make_later_outputs(result, note)
+            await self._make_later_outputs(result, note, self.settings.crawl.output)
         return result
 
-    async def _make_later_outputs(self, result: CrawlResult, note: CrawlNote) -> None:
-        """Make the outputs that are named now for the first time, from those that the finished crawl has."""
+    async def _make_later_outputs(
+        self, result: CrawlResult, note: CrawlNote, destinations: Sequence[Destination]
+    ) -> None:
+        """Make those of the outputs that are named now for the first time, from those that the finished crawl has."""
         crawl = FinishedCrawl(result.crawl_id, note.outputs, table_options(self.settings))
         # The file for a report is in the data directory; the report has sentences of its own about it.
-        own = _absolute(str(self.settings.data_dir)) + os.sep
-        private = [output for output in self.settings.crawl.output if _absolute(output.path).startswith(own)]
-        named = [output for output in self.settings.crawl.output if output not in private]
+        private = [output for output in destinations if self._is_private(output.path)]
+        named = [output for output in destinations if output not in private]
         await make_outputs(private, crawl, say=self.observer.say)
         later = await make_outputs(named, crawl, say=self.observer.say)
         result.outputs = (*result.outputs, *later.made)
@@ -264,6 +274,10 @@ class _Crawling:
             with_items = (*note.item_outputs, *map(_absolute, _item_outputs(self.settings)))
             note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
             write_note(self.settings.data_dir, note)
+
+    def _is_private(self, path: str) -> bool:
+        """Return whether an output is in the data directory: that of a report, which no person has named."""
+        return _absolute(path).startswith(_absolute(str(self.settings.data_dir)) + os.sep)
 
     async def _open(self, before: CrawlInfo | None) -> tuple[Run, AddResult, int]:
         """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds. Returns
@@ -279,18 +293,22 @@ class _Crawling:
         existing = await asyncio.to_thread(find_existing, outputs, plan.crawl.id.crawlid, self.start, note)
         goes_on = before is not None and not self.start.fresh
         fresh = self.start.fresh and (before is None or before.state is not CrawlState.RUNNING)
-        if before is None and existing.sizes and not (self.start.fresh or self.start.append or existing.failed_only):
-            self.observer.say(
-                f"{', '.join(existing.sizes)} has records of an earlier start of this crawl; the new ones are added. "
-                "--fresh begins with an empty file."
-            )
+        begins_empty = self.start.fresh and not self.start.append
+        emptied = [one for one in outputs if begins_empty or one.path in existing.failed_only]
+        kept = [path for path in existing.sizes if path not in existing.failed_only and not self._is_private(path)]
+        if before is None and not self.start.fresh:
+            emptied += [one for one in outputs if self._is_private(one.path) and one not in emptied]
+            if kept and not self.start.append:
+                self.observer.say(
+                    f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
+                    "--fresh begins with an empty file."
+                )
         try:
             run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
             rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
-            emptied = outputs if self.start.fresh and not self.start.append else existing.failed_only_of(outputs)
             await asyncio.to_thread(existing.empty, emptied, spool_folder(self.settings))
             if goes_on:
                 run, retried = await self.frontier.retry_failed(run, plan.terms)

@@ -108,7 +108,7 @@ def _key(path: str) -> str:
 
 def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]) -> list[str]:
     """Make one output from the first source that has its records, and return sentences about it."""
-    if output.path != "-" and not is_url(output.path) and _has_content(local_path(output.path)):
+    if not may_be_made(output):
         raise BadInput("the file exists. Name another one, or delete it.")
 
     def check(_: int) -> None:
@@ -169,6 +169,11 @@ def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> 
     return list(sources)
 
 
+def may_be_made(output: Destination) -> bool:
+    """Return whether an output may still be made: it is no file with content."""
+    return output.path == "-" or is_url(output.path) or not _has_content(local_path(output.path))
+
+
 def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
@@ -216,10 +221,6 @@ class ExistingOutputs:
     """Those with nothing but failed requests of another crawl of the same site: it was begun with wrong options."""
     beside: set[str] = field(default_factory=set)
     """Other crawls whose records stay in an output."""
-
-    def failed_only_of(self, outputs: Sequence[Destination]) -> list[Destination]:
-        """Return those of the outputs that are in `failed_only`."""
-        return [output for output in outputs if output.path in self.failed_only]
 
     def empty(self, outputs: Sequence[Destination], spool_dir: Path) -> None:
         """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
