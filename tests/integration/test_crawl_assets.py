@@ -176,6 +176,8 @@ def test_a_killed_crawl_loses_no_asset(web: FakeWeb, tmp_path: Path) -> None:
         process.kill()
     done = gossamer("crawl", *flags, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "Resuming" in done.stderr
+    assert "wait for the spider" not in done.stderr
     lines = [json.loads(line) for line in (tmp_path / "assets" / "manifest.jsonl").read_text().splitlines()]
     by_request = {line["request_id"]: line for line in lines}  # at most the last batch stands twice
     good = [line for line in by_request.values() if line["success"]]

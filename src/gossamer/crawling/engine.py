@@ -29,6 +29,7 @@ from gossamer.crawling.work import Assignment, Observer, WorkControl, work
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
 from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.assets import ALL, ASSET_SPIDER
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
@@ -223,6 +224,10 @@ class _Crawling:
             self.observer.say(f"The crawl {identity.crawlid} is finished; {retrying}.")
         elif not added.added:
             self.observer.say("All given URLs were added before.")
+        if before is not None and before.assets.added and not self.settings.crawl.assets:
+            # The crawl is resumed by its name, without --assets: the assets that wait need a place, too.
+            crawl = self.settings.crawl.copy(assets=(ALL,))
+            self.settings = self.settings.copy(crawl=crawl)
         result = await self._work(run)
         result.retried = retried
         result.notes = [*later.notes, *result.notes]
@@ -231,7 +236,7 @@ class _Crawling:
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
         """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
-        here = {self.plan.spider, *self.plan.loaded_spider.sibling_names, *known_spiders()}
+        here = {self.plan.spider, *self.plan.loaded_spider.sibling_names, *known_spiders(), ASSET_SPIDER}
         for name, counts in before.spiders.items():
             waiting = counts.queued + counts.later
             if waiting and name not in here:
