@@ -133,6 +133,8 @@ class Display:
             return ""
         is_growing = last.added > first.added
         time_left = round(left * seconds / done)
+        if not time_left:
+            return ""
         words = duration_text(time_left) if time_left >= 60 else f"{time_left} s"
         return f"{'at least' if is_growing else 'about'} {words} left"
 
