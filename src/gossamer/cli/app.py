@@ -53,11 +53,16 @@ COMMANDS = {
         "Try extraction rules on one page: show the items and, for each field, what was found.",
     ),
     "text": ("text:text", "Extract the main content of pages, as Markdown or text, from the records of a crawl."),
+    "completion": (
+        ":completion",
+        "Print the script with which a shell completes commands, options and names of crawls.",
+    ),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Commands in the order of `gossamer --help`: the module in `cli.commands` with the function (or Typer program) that
-runs it, and its line in that list. To add a command, add a row here. A line repeats the first sentence of the command's
-own docstring, because `gossamer --help` imports none of the modules; a test compares the two."""
+"""Commands in the order of `gossamer --help`: the module in `cli.commands` (none: the package itself) with the function
+(or Typer program) that runs it, and its line in that list. To add a command, add a row here. A line repeats the first
+sentence of the command's own docstring, because `gossamer --help` imports none of the modules; a test compares the
+two."""
 
 _WITH_OUTPUTS = {"crawl", "up", "worker"}
 """Commands with -o whose --items and --pages belong to the -o before them. Must be those that take `output` or
@@ -134,7 +139,7 @@ def load(command: str | None = None) -> typer.Typer:
     app = _program()
     for name in COMMANDS if command is None else [command]:
         module, _, attribute = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"gossamer.cli.commands.{module}"), attribute)
+        found = getattr(import_module(f"gossamer.cli.commands.{module}".rstrip(".")), attribute)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:

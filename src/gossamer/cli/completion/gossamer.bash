@@ -1,0 +1,157 @@
+# Completion of gossamer. Made by `python -m tools.reference`; do not edit.
+
+_gossamer_crawls() {  # names of the crawls of the data directory
+    local folder=.gossamer i path
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} == --data-dir ]] && folder=${COMP_WORDS[i + 1]}
+    done
+    for path in "$folder"/crawls/*.json; do
+        [[ -e $path ]] || continue
+        path=${path##*/}
+        printf '%s\n' "${path%.json}"
+    done
+}
+
+_gossamer_files() {
+    compopt -o filenames 2>/dev/null
+    local IFS=$'\n'
+    COMPREPLY=($(compgen -f -- "$1"))
+}
+
+_gossamer() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command= i
+    COMPREPLY=()
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${COMP_WORDS[i]} == -* ]] && continue
+        if [[ -z $command ]]; then
+            command=${COMP_WORDS[i]}
+            case $command in new|crawls|domains|migrate) ;; *) break ;; esac
+        else
+            command="$command ${COMP_WORDS[i]}"
+            break
+        fi
+    done
+    case "$command $prev" in
+    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --data-dir'|'crawl --config') _gossamer_files "$cur"; return ;;
+    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --proxy'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'crawl --scope') COMPREPLY=($(compgen -W 'domain host path any' -- "$cur")); return ;;
+    'crawl --query-order') COMPREPLY=($(compgen -W 'significant ignored' -- "$cur")); return ;;
+    'crawl --text-in') COMPREPLY=($(compgen -W 'records items both' -- "$cur")); return ;;
+    'crawl --crawl-id') COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); return ;;
+    'export --format') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'fetch --scope') COMPREPLY=($(compgen -W 'domain host path any' -- "$cur")); return ;;
+    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --proxy'|'fetch --timeout') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'fetch --ca-file'|'fetch --config') _gossamer_files "$cur"; return ;;
+    'report -o'|'report --output'|'report --csv') _gossamer_files "$cur"; return ;;
+    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --proxy'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'shell --ca-file'|'shell --config') _gossamer_files "$cur"; return ;;
+    'why --crawl-id') COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); return ;;
+    'why --app'|'why --resolve'|'why --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'why --data-dir'|'why --config') _gossamer_files "$cur"; return ;;
+    'up --host'|'up --port'|'up --processes'|'up --concurrency'|'up --bus'|'up --prefix'|'up --contact'|'up --resolve'|'up --allow-network'|'up --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'up -o'|'up --output'|'up --data-dir'|'up --config'|'up --spider') _gossamer_files "$cur"; return ;;
+    'up --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
+    'up --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
+    'serve --host'|'serve --port'|'serve --bus'|'serve --prefix'|'serve --allow-network'|'serve --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'serve --data-dir'|'serve --config') _gossamer_files "$cur"; return ;;
+    'serve --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
+    'serve --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
+    'worker --pool'|'worker --bus'|'worker --prefix'|'worker --concurrency'|'worker --processes'|'worker --contact'|'worker --resolve'|'worker --allow-network'|'worker --egress'|'worker --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'worker --spider'|'worker -o'|'worker --output'|'worker --ca-file'|'worker --data-dir'|'worker --config') _gossamer_files "$cur"; return ;;
+    'feed --bus'|'feed --prefix'|'feed --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'feed --data-dir'|'feed --config') _gossamer_files "$cur"; return ;;
+    'info --spider'|'info --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'info --data-dir'|'info --config') _gossamer_files "$cur"; return ;;
+    'stop --spider'|'stop --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'stop --data-dir'|'stop --config') _gossamer_files "$cur"; return ;;
+    'stats --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'stats --data-dir'|'stats --config') _gossamer_files "$cur"; return ;;
+    'dump --limit'|'dump --consumer'|'dump -c'|'dump --bus'|'dump --prefix'|'dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'dump --data-dir'|'dump --config') _gossamer_files "$cur"; return ;;
+    'monitor --bus'|'monitor --prefix'|'monitor --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'monitor --data-dir'|'monitor --config') _gossamer_files "$cur"; return ;;
+    'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
+    'extract --field'|'extract --each'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
+    'text --chunk'|'text --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'text --text-in') COMPREPLY=($(compgen -W 'records items both' -- "$cur")); return ;;
+    'demo --pages') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'demo -o'|'demo --output') _gossamer_files "$cur"; return ;;
+    'crawls list --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'crawls list --data-dir'|'crawls list --config') _gossamer_files "$cur"; return ;;
+    'crawls show --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'crawls show --data-dir'|'crawls show --config') _gossamer_files "$cur"; return ;;
+    'crawls delete --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'crawls delete --data-dir'|'crawls delete --config') _gossamer_files "$cur"; return ;;
+    'domains list --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains list --data-dir'|'domains list --config') _gossamer_files "$cur"; return ;;
+    'domains set --hits'|'domains set --window'|'domains set --scale'|'domains set --concurrency'|'domains set --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains set --scope') COMPREPLY=($(compgen -W 'domain type ip type+ip' -- "$cur")); return ;;
+    'domains set --when-blacklisted') COMPREPLY=($(compgen -W 'held dropped' -- "$cur")); return ;;
+    'domains set --data-dir'|'domains set --config') _gossamer_files "$cur"; return ;;
+    'domains remove --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains remove --data-dir'|'domains remove --config') _gossamer_files "$cur"; return ;;
+    'domains blacklist --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains blacklist --data-dir'|'domains blacklist --config') _gossamer_files "$cur"; return ;;
+    'domains load --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains load --data-dir'|'domains load --config') _gossamer_files "$cur"; return ;;
+    'domains dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'domains dump --data-dir'|'domains dump --config') _gossamer_files "$cur"; return ;;
+    'migrate scrapy-redis --spider'|'migrate scrapy-redis --redis'|'migrate scrapy-redis --frontier'|'migrate scrapy-redis --bot'|'migrate scrapy-redis --crawl'|'migrate scrapy-redis --queue-key'|'migrate scrapy-redis --dupefilter-key'|'migrate scrapy-redis --start-urls-key') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
+    esac
+    case $command in
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor extract text completion demo new crawls domains migrate --help --version' -- "$cur")) ;;
+    'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
+    'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
+    'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
+    'report') COMPREPLY=($(compgen -W '--help -o --output --csv --json --quiet -q' -- "$cur")) ;;
+    'shell')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --command -c --base-url' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+    'why') COMPREPLY=($(compgen -W '--help --crawl-id --app --resolve --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
+    'up') COMPREPLY=($(compgen -W '--help --host --port --processes --concurrency --bus --prefix -o --output --items --pages --csv-guard --contact --resolve --allow-network --frontier --data-dir --log-level --log-format --config --verbose -v --spider' -- "$cur")) ;;
+    'serve') COMPREPLY=($(compgen -W '--help --host --port --bus --prefix --allow-network --frontier --data-dir --log-level --log-format --config --verbose -v' -- "$cur")) ;;
+    'worker') COMPREPLY=($(compgen -W '--help --pool --spider -o --output --items --pages --csv-guard --bus --prefix --concurrency --processes --contact --resolve --allow-network --ca-file --egress --frontier --data-dir --config --verbose -v --json --quiet -q' -- "$cur")) ;;
+    'feed')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --json --quiet -q' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+    'info')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --spider --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); fi ;;
+    'stop')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --spider --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); fi ;;
+    'stats')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W 'all intake actions crawler spider machine queue rest' -- "$cur")); fi ;;
+    'dump') COMPREPLY=($(compgen -W '--help --list --from-beginning -b --limit --consumer -c --no-body --just-body --decode-base64 -d --pretty -p --bus --prefix --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
+    'monitor') COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
+    'extract')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+    'text') COMPREPLY=($(compgen -W '--help -o --output --items --pages --csv-guard --text --markdown --chunk --text-in --processes --config --verbose -v --force -f --json --quiet -q' -- "$cur")) ;;
+    'completion')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help' -- "$cur")); else COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); fi ;;
+    'demo') COMPREPLY=($(compgen -W '--help --pages -o --output --json' -- "$cur")) ;;
+    'new') COMPREPLY=($(compgen -W 'spider --help' -- "$cur")) ;;
+    'new spider') COMPREPLY=($(compgen -W '--help' -- "$cur")) ;;
+    'crawls') COMPREPLY=($(compgen -W 'list show delete --help' -- "$cur")) ;;
+    'crawls list') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
+    'crawls show')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); fi ;;
+    'crawls delete')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --yes -y --stop' -- "$cur")); else COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); fi ;;
+    'domains') COMPREPLY=($(compgen -W 'list set remove blacklist load dump --help' -- "$cur")) ;;
+    'domains list') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
+    'domains set') COMPREPLY=($(compgen -W '--help --default --hits --window --scale --moderated --bursts --scope --concurrency --when-blacklisted --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
+    'domains remove') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
+    'domains blacklist') COMPREPLY=($(compgen -W '--help --remove --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
+    'domains load')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+    'domains dump') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
+    'migrate') COMPREPLY=($(compgen -W 'scrapy-redis --help' -- "$cur")) ;;
+    'migrate scrapy-redis') COMPREPLY=($(compgen -W '--help --spider --redis --frontier --config --verbose -v --bot --crawl --lifo --queue-key --dupefilter-key --start-urls-key --dry-run --json --quiet -q' -- "$cur")) ;;
+    esac
+}
+
+complete -F _gossamer gossamer

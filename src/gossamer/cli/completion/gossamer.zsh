@@ -1,0 +1,185 @@
+#compdef gossamer
+# Completion of gossamer. Made by `python -m tools.reference`; do not edit.
+
+_gossamer_crawls() {
+    local folder=.gossamer i
+    for ((i = 1; i < CURRENT; i++)); do
+        [[ $words[i] == --data-dir ]] && folder=$words[i+1]
+    done
+    local -a names
+    names=($folder/crawls/*.json(N:t:r))
+    compadd -a names
+}
+
+_gossamer() {
+    local command= i prev=$words[CURRENT-1]
+    local -a entries
+    for ((i = 2; i < CURRENT; i++)); do
+        [[ $words[i] == -* ]] && continue
+        if [[ -z $command ]]; then
+            command=$words[i]
+            case $command in new|crawls|domains|migrate) ;; *) break ;; esac
+        else
+            command="$command $words[i]"
+            break
+        fi
+    done
+    case "$command $prev" in
+    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --data-dir'|'crawl --config') _files; return ;;
+    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --proxy'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') _message value; return ;;
+    'crawl --scope') compadd -- domain host path any; return ;;
+    'crawl --query-order') compadd -- significant ignored; return ;;
+    'crawl --text-in') compadd -- records items both; return ;;
+    'crawl --crawl-id') _gossamer_crawls; return ;;
+    'export --format') _message value; return ;;
+    'fetch --scope') compadd -- domain host path any; return ;;
+    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --proxy'|'fetch --timeout') _message value; return ;;
+    'fetch --ca-file'|'fetch --config') _files; return ;;
+    'report -o'|'report --output'|'report --csv') _files; return ;;
+    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --proxy'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') _message value; return ;;
+    'shell --ca-file'|'shell --config') _files; return ;;
+    'why --crawl-id') _gossamer_crawls; return ;;
+    'why --app'|'why --resolve'|'why --frontier') _message value; return ;;
+    'why --data-dir'|'why --config') _files; return ;;
+    'up --host'|'up --port'|'up --processes'|'up --concurrency'|'up --bus'|'up --prefix'|'up --contact'|'up --resolve'|'up --allow-network'|'up --frontier') _message value; return ;;
+    'up -o'|'up --output'|'up --data-dir'|'up --config'|'up --spider') _files; return ;;
+    'up --log-level') compadd -- debug info warning error critical; return ;;
+    'up --log-format') compadd -- human json; return ;;
+    'serve --host'|'serve --port'|'serve --bus'|'serve --prefix'|'serve --allow-network'|'serve --frontier') _message value; return ;;
+    'serve --data-dir'|'serve --config') _files; return ;;
+    'serve --log-level') compadd -- debug info warning error critical; return ;;
+    'serve --log-format') compadd -- human json; return ;;
+    'worker --pool'|'worker --bus'|'worker --prefix'|'worker --concurrency'|'worker --processes'|'worker --contact'|'worker --resolve'|'worker --allow-network'|'worker --egress'|'worker --frontier') _message value; return ;;
+    'worker --spider'|'worker -o'|'worker --output'|'worker --ca-file'|'worker --data-dir'|'worker --config') _files; return ;;
+    'feed --bus'|'feed --prefix'|'feed --frontier') _message value; return ;;
+    'feed --data-dir'|'feed --config') _files; return ;;
+    'info --spider'|'info --frontier') _message value; return ;;
+    'info --data-dir'|'info --config') _files; return ;;
+    'stop --spider'|'stop --frontier') _message value; return ;;
+    'stop --data-dir'|'stop --config') _files; return ;;
+    'stats --frontier') _message value; return ;;
+    'stats --data-dir'|'stats --config') _files; return ;;
+    'dump --limit'|'dump --consumer'|'dump -c'|'dump --bus'|'dump --prefix'|'dump --frontier') _message value; return ;;
+    'dump --data-dir'|'dump --config') _files; return ;;
+    'monitor --bus'|'monitor --prefix'|'monitor --frontier') _message value; return ;;
+    'monitor --data-dir'|'monitor --config') _files; return ;;
+    'extract --extract'|'extract --ca-file'|'extract --config') _files; return ;;
+    'extract --field'|'extract --each'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') _message value; return ;;
+    'text -o'|'text --output'|'text --config') _files; return ;;
+    'text --chunk'|'text --processes') _message value; return ;;
+    'text --text-in') compadd -- records items both; return ;;
+    'demo --pages') _message value; return ;;
+    'demo -o'|'demo --output') _files; return ;;
+    'crawls list --frontier') _message value; return ;;
+    'crawls list --data-dir'|'crawls list --config') _files; return ;;
+    'crawls show --frontier') _message value; return ;;
+    'crawls show --data-dir'|'crawls show --config') _files; return ;;
+    'crawls delete --frontier') _message value; return ;;
+    'crawls delete --data-dir'|'crawls delete --config') _files; return ;;
+    'domains list --frontier') _message value; return ;;
+    'domains list --data-dir'|'domains list --config') _files; return ;;
+    'domains set --hits'|'domains set --window'|'domains set --scale'|'domains set --concurrency'|'domains set --frontier') _message value; return ;;
+    'domains set --scope') compadd -- domain type ip type+ip; return ;;
+    'domains set --when-blacklisted') compadd -- held dropped; return ;;
+    'domains set --data-dir'|'domains set --config') _files; return ;;
+    'domains remove --frontier') _message value; return ;;
+    'domains remove --data-dir'|'domains remove --config') _files; return ;;
+    'domains blacklist --frontier') _message value; return ;;
+    'domains blacklist --data-dir'|'domains blacklist --config') _files; return ;;
+    'domains load --frontier') _message value; return ;;
+    'domains load --data-dir'|'domains load --config') _files; return ;;
+    'domains dump --frontier') _message value; return ;;
+    'domains dump --data-dir'|'domains dump --config') _files; return ;;
+    'migrate scrapy-redis --spider'|'migrate scrapy-redis --redis'|'migrate scrapy-redis --frontier'|'migrate scrapy-redis --bot'|'migrate scrapy-redis --crawl'|'migrate scrapy-redis --queue-key'|'migrate scrapy-redis --dupefilter-key'|'migrate scrapy-redis --start-urls-key') _message value; return ;;
+    'migrate scrapy-redis --config') _files; return ;;
+    esac
+    case $command in
+    '') entries=('crawl:Crawl a site into a file, politely and completely' 'export:Convert an output of a crawl into another format' 'fetch:Fetch one page and show what a crawl would learn from it' 'report:Make a page about a crawl from its records' 'shell:Try selectors on one page, at a Python prompt' 'why:Explain the state of a URL in a crawl' 'up:Run a complete crawl service on this machine' 'serve:Run the services and the REST API without workers' 'worker:Fetch the requests that others put into a shared frontier, until Ctrl-C' 'feed:Check requests and send them to a running service' 'info:List all crawls, or show the state and the queue of one application or one crawl' 'stop:Stop a crawl' 'stats:Show counts of requests, responses, running processes and queued requests' 'dump:Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit' 'monitor:Show crawls, domains, workers and rates of a running service, until Ctrl-C' 'extract:Try extraction rules on one page' 'text:Extract the main content of pages, as Markdown or text, from the records of a crawl' 'completion:Print the script with which a shell completes commands, options and names of crawls' 'demo:Start a small web on this machine, crawl it, and show the result' 'new:Write a spider to start from into a new file' 'crawls:List, show and delete the crawls of a folder or of a shared frontier' 'domains:Show and change how fast each domain is fetched, and which domains are blocked' 'migrate:Import the queue of another crawler'); _describe command entries; return ;;
+    'crawl')
+        entries=('--help:Show the help and exit.' '--seeds:Further URLs to start from, one per line' '--depth:How many links away from the given URLs to go' '--max-pages:Stop after this many fetched pages' '--domain-max-pages:Largest number of pages of one domain' '--scope:Links to follow' --query-order:significant '--allow-domain:Also follow links to this domain and its subdomains' '--allow:Follow only links that match one of these regular expressions' '--deny:Never follow links that match one of these regular expressions, even if they match allow' '--deny-extension:Do not follow links with one of these file extensions' '--sitemaps:Also crawl the URLs of the sitemaps that robots.txt names' '--follow-nofollow:Also follow links that are marked nofollow' '--spider:Spider of the pages' '--priority:Priority of the given URLs' '--expires:When to drop the requests that are left' '--rate:How often to send a request to each domain, evenly spaced' '--domain-concurrency:Requests in flight per domain' '--concurrency:Requests in flight per process' '--processes:Number of worker processes' '--extract:File of extraction rules, in YAML, JSON or TOML  which items to take from the pages' '--field:Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text' '--each:CSS selector of one item, for the fields of field' '--assets:Also fetch files of these kinds that pages embed or link' '--max-assets:Queue at most this many assets' '--assets-max-bytes:Largest asset in bytes, decompressed' '--text:Extract the main content of each HTML page as plain text, with title, author, date and language' '--markdown:Extract the main content of each HTML page as Markdown, with headings, links, tables and code' '--chunk:Split the text or Markdown by its headings into items of at most this many characters' '--text-in:Where text and Markdown go' '-o:Where to write the pages and items' '--output:Where to write the pages and items' '--items:Write only items to the -o before this option' '--pages:Write only pages to the -o before this option' '--csv-guard:Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula' '--links:List all links of each page, with their texts, in its record' '--assets-to:Folder for the assets' '--report:Write a page about the crawl at its end' '--attrs:JSON object that is copied to every record of the crawl' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-private:Permit private addresses for the hosts of the given URLs' '--ignore-robots:Neither fetch nor obey robots.txt' '--robots-patience:Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all' '--insecure:Do not verify TLS certificates' '--ca-file:PEM file of certificates to trust in addition to the system'"'"'s' '--user-agent:User-Agent header, and the name that selects the rules of robots.txt' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--header:Request header to send in addition to the usual ones' '--cookie:Cookie header' '--secret-header:Name of a request header that is sent only where the cookie is sent' '--headers-for:Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of the given URLs' '--proxy:Proxy as an http //, socks5 // or socks5h // URL, with user and password if needed' '--egress:Name of the public address from which this machine fetches, for budgets that are kept per address' '--timeout:Seconds for a complete request and response' '--retries:Further attempts after a temporary failure' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--crawl-id:Name of the crawl' '--fresh:Crawl a finished crawl again from the start, and empty its outputs before' '--append:Keep what the outputs hold, also the records of another crawl, or with --fresh of this one' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'export')
+        entries=('--help:Show the help and exit.' '--items:Write only the items' '--pages:Write only the pages' '--force:Replace TO if it exists' '-f:Replace TO if it exists' '--csv-guard:Write a single quote before each cell that a spreadsheet would run as a formula' '--format:Format of standard output, such as csv' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'fetch')
+        entries=('--help:Show the help and exit.' '--scope:Links to follow' '--allow-domain:Also follow links to this domain and its subdomains' '--allow:Follow only links that match one of these regular expressions' '--deny:Never follow links that match one of these regular expressions, even if they match allow' '--deny-extension:Do not follow links with one of these file extensions' '--follow-nofollow:Also follow links that are marked nofollow' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-private:Permit private addresses for the hosts of the given URLs' '--ignore-robots:Neither fetch nor obey robots.txt' '--insecure:Do not verify TLS certificates' '--ca-file:PEM file of certificates to trust in addition to the system'"'"'s' '--user-agent:User-Agent header, and the name that selects the rules of robots.txt' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--header:Request header to send in addition to the usual ones' '--cookie:Cookie header' '--secret-header:Name of a request header that is sent only where the cookie is sent' '--headers-for:Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of the given URLs' '--proxy:Proxy as an http //, socks5 // or socks5h // URL, with user and password if needed' '--timeout:Seconds for a complete request and response' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'report')
+        entries=('--help:Show the help and exit.' '-o:Where to write the page' '--output:Where to write the page' '--csv:Folder for the tables as CSV files' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'shell')
+        [[ $words[CURRENT] != -* ]] && { _files; return; }
+        entries=('--help:Show the help and exit.' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-private:Permit private addresses for the hosts of the given URLs' '--ignore-robots:Neither fetch nor obey robots.txt' '--insecure:Do not verify TLS certificates' '--ca-file:PEM file of certificates to trust in addition to the system'"'"'s' '--user-agent:User-Agent header, and the name that selects the rules of robots.txt' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--header:Request header to send in addition to the usual ones' '--cookie:Cookie header' '--secret-header:Name of a request header that is sent only where the cookie is sent' '--headers-for:Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of the given URLs' '--proxy:Proxy as an http //, socks5 // or socks5h // URL, with user and password if needed' '--timeout:Seconds for a complete request and response' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--command:Run this Python code instead of a prompt' '-c:Run this Python code instead of a prompt' '--base-url:URL of the page in FILE, against which its links are resolved') ;;
+    'why')
+        entries=('--help:Show the help and exit.' '--crawl-id:Name of the crawl' '--app:Application of the crawl' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'up')
+        entries=('--help:Show the help and exit.' '--host:Address at which the API listens' '--port:Port of the API. 0' '--processes:Number of worker processes' '--concurrency:Requests in flight per process' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '-o:Where to write the pages in addition to the bus, as for gossamer crawl' '--output:Where to write the pages in addition to the bus, as for gossamer crawl' '--items:Write only items to the -o before this option' '--pages:Write only pages to the -o before this option' '--csv-guard:Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-network:Private networks (CIDR) in which every host may be crawled' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--spider:Also work for the spider of this file') ;;
+    'serve')
+        entries=('--help:Show the help and exit.' '--host:Address at which the API listens' '--port:Port of the API. 0' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '--allow-network:Private networks (CIDR) in which every host may be crawled' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens') ;;
+    'worker')
+        entries=('--help:Show the help and exit.' '--pool:Crawls to work for' '--spider:Work only for this spider' '-o:Where to write the pages and items' '--output:Where to write the pages and items' '--items:Write only items to the -o before this option' '--pages:Write only pages to the -o before this option' '--csv-guard:Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '--concurrency:Requests in flight per process' '--processes:Number of worker processes' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-network:Private networks (CIDR) in which every host may be crawled' '--ca-file:PEM file of certificates to trust in addition to the system'"'"'s' '--egress:Name of the public address from which this machine fetches, for budgets that are kept per address' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'feed')
+        [[ $words[CURRENT] != -* ]] && { _files; return; }
+        entries=('--help:Show the help and exit.' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'info')
+        [[ $words[CURRENT] != -* ]] && { _gossamer_crawls; return; }
+        entries=('--help:Show the help and exit.' '--spider:Only the requests of this spider' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the answer as it is sent over the bus') ;;
+    'stop')
+        [[ $words[CURRENT] != -* ]] && { _gossamer_crawls; return; }
+        entries=('--help:Show the help and exit.' '--spider:Only the requests of this spider' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'stats')
+        [[ $words[CURRENT] != -* ]] && { compadd -- all intake actions crawler spider machine queue rest; return; }
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the answer as it is sent over the bus') ;;
+    'dump')
+        entries=('--help:Show the help and exit.' '--list:List the topics, with the number of messages in each' '--from-beginning:Start at the oldest message' '-b:Start at the oldest message' '--limit:End after this many messages' '--consumer:Read as a member of this consumer group, where it left off' '-c:Read as a member of this consumer group, where it left off' '--no-body:Omit the bodies of pages' '--just-body:Print only the bodies of pages' '--decode-base64:Print bodies in base64 as text' '-d:Print bodies in base64 as text' '--pretty:Indent each message over several lines' '-p:Indent each message over several lines' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:With --list') ;;
+    'monitor')
+        entries=('--help:Show the help and exit.' '--bus:Where requests arrive and pages are published' '--prefix:First part of the name of every topic' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--once:Show the cluster once and end' '--json:Print it once, as one JSON object') ;;
+    'extract')
+        [[ $words[CURRENT] != -* ]] && { _files; return; }
+        entries=('--help:Show the help and exit.' '--extract:File of extraction rules, in YAML, JSON or TOML  which items to take from the pages' '--field:Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text' '--each:CSS selector of one item, for the fields of field' '--resolve:Address to use for a host instead of looking it up, as HOST ADDRESS. It may be private' '--allow-private:Permit private addresses for the hosts of the given URLs' '--ignore-robots:Neither fetch nor obey robots.txt' '--insecure:Do not verify TLS certificates' '--ca-file:PEM file of certificates to trust in addition to the system'"'"'s' '--user-agent:User-Agent header, and the name that selects the rules of robots.txt' '--contact:URL or e-mail address at which sites reach you, for example https //example.org/bot' '--header:Request header to send in addition to the usual ones' '--cookie:Cookie header' '--secret-header:Name of a request header that is sent only where the cookie is sent' '--headers-for:Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of the given URLs' '--proxy:Proxy as an http //, socks5 // or socks5h // URL, with user and password if needed' '--timeout:Seconds for a complete request and response' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--url:URL of the page in FILE, for its links and the rules'"'"' urls' '--json:Print the result as one JSON object') ;;
+    'text')
+        entries=('--help:Show the help and exit.' '-o:Where to write the pages and items' '--output:Where to write the pages and items' '--items:Write only items to the -o before this option' '--pages:Write only pages to the -o before this option' '--csv-guard:Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula' '--text:Extract the main content of each HTML page as plain text, with title, author, date and language' '--markdown:Extract the main content of each HTML page as Markdown, with headings, links, tables and code' '--chunk:Split the text or Markdown by its headings into items of at most this many characters' '--text-in:Where text and Markdown go' '--processes:Number of processes for each worker process' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--force:Replace outputs that exist' '-f:Replace outputs that exist' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    'completion')
+        [[ $words[CURRENT] != -* ]] && { compadd -- bash zsh fish; return; }
+        entries=('--help:Show the help and exit.') ;;
+    'demo')
+        entries=('--help:Show the help and exit.' '--pages:Number of pages of the small web' '-o:Where to write the pages' '--output:Where to write the pages' '--json:Print the result as one JSON object') ;;
+    'new')
+        entries=('spider:Write a small spider that runs at once, to NAME.py'); _describe command entries; return ;;
+    'new spider')
+        entries=('--help:Show the help and exit.') ;;
+    'crawls')
+        entries=('list:List the crawls of this folder, or of a shared frontier, the latest first' 'show:Show one crawl' 'delete:Delete a crawl from the frontier'); _describe command entries; return ;;
+    'crawls list')
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'crawls show')
+        [[ $words[CURRENT] != -* ]] && { _gossamer_crawls; return; }
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'crawls delete')
+        [[ $words[CURRENT] != -* ]] && { _gossamer_crawls; return; }
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--yes:Do not ask' '-y:Do not ask' '--stop:Stop the crawl first if it is not finished') ;;
+    'domains')
+        entries=('list:Show the default policy and the policies of all domains that have one' 'set:Change the policy of a domain, or the default' 'remove:Remove the policy of a domain, so that the default applies to it' 'blacklist:Stop fetching a domain' 'load:Replace all policies by those of a file' 'dump:Print all policies as YAML, in the form that `gossamer domains load` reads'); _describe command entries; return ;;
+    'domains list')
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'domains set')
+        entries=('--help:Show the help and exit.' '--default:Change the policy of all domains without one' '--hits:Most requests in a window of time' '--window:Length of that window' '--scale:Factor from 0 to 1 for --hits' '--moderated:Space requests evenly, or send them as fast as the window allows' '--bursts:Space requests evenly, or send them as fast as the window allows' '--scope:Requests that share the limit' '--concurrency:Most requests in flight' '--when-blacklisted:What happens to the domain'"'"'s requests while it is blacklisted' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--json:Print the result as one JSON object') ;;
+    'domains remove')
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens') ;;
+    'domains blacklist')
+        entries=('--help:Show the help and exit.' '--remove:Take the domain off the blacklist' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens') ;;
+    'domains load')
+        [[ $words[CURRENT] != -* ]] && { _files; return; }
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens') ;;
+    'domains dump')
+        entries=('--help:Show the help and exit.' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--data-dir:Directory for the private frontier, locks and unfinished outputs, for one crawl at a time' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens') ;;
+    'migrate')
+        entries=('scrapy-redis:Import the queue that a scrapy-redis spider left, so that gossamer.scrapy.redis continues with it'); _describe command entries; return ;;
+    'migrate scrapy-redis')
+        entries=('--help:Show the help and exit.' '--spider:The spider that left the requests' '--redis:The server that scrapy-redis used (REDIS_URL)' '--frontier:Shared frontier, the server that holds the URLs to fetch' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--bot:The project'"'"'s BOT_NAME, or its GOSSAMER_APPID' '--crawl:Its GOSSAMER_CRAWL_ID. Default' '--lifo:Its SCHEDULER_QUEUE_CLASS is LifoQueue' '--queue-key:Its SCHEDULER_QUEUE_KEY' '--dupefilter-key:Its SCHEDULER_DUPEFILTER_KEY' '--start-urls-key:Its REDIS_START_URLS_KEY' '--dry-run:Read everything, but change nothing' '--json:Print the result as one JSON object' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary') ;;
+    *) return 1 ;;
+    esac
+    _describe -o option entries
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _gossamer "$@"
+else
+    compdef _gossamer gossamer
+fi

@@ -1,0 +1,128 @@
+"""Completion in real shells: commands, options, their values, files, and the names of a folder's crawls."""
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossamer as package
+from tests.servers.crawling import gossamer
+from tools.reference.completion import commands, completion_scripts
+
+SCRIPTS = Path(package.__file__).parent / "cli" / "completion"
+CASES = [
+    ("gossamer cra", {"crawl", "crawls"}, {"fetch"}),
+    ("gossamer crawl --sc", {"--scope"}, {"--depth"}),
+    ("gossamer crawl -q --scope ", {"domain", "host", "path", "any"}, {"--depth"}),
+    ("gossamer crawl https://a.test/ --crawl-id ", {"shop-1a2b", "news"}, set()),
+    ("gossamer crawls ", {"list", "show", "delete"}, {"fetch"}),
+    ("gossamer crawls delete ", {"shop-1a2b", "news"}, {"seeds.txt"}),
+    ("gossamer crawls delete --data-dir other ", {"elsewhere"}, {"news"}),
+    ("gossamer crawl --seeds se", {"seeds.txt"}, set()),
+    ("gossamer domains set --sc", {"--scope", "--scale"}, {"--frontier"}),
+    ("gossamer completion ", {"bash", "zsh", "fish"}, {"crawl"}),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for crawl in (".gossamer/crawls/shop-1a2b", ".gossamer/crawls/news", "other/crawls/elsewhere"):
+        path = tmp_path / f"{crawl}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (tmp_path / "seeds.txt").write_text("")
+    return tmp_path
+
+
+def in_bash(line: str, folder: Path) -> set[str]:
+    words = line.split(" ")
+    program = (
+        f"source {SCRIPTS}/gossamer.bash; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; "
+        'complete -p gossamer >/dev/null || exit 1; _gossamer; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return set(_run("bash", "--noprofile", "--norc", "-c", program, folder=folder))
+
+
+def in_fish(line: str, folder: Path) -> set[str]:
+    found = _run("fish", "--no-config", "-c", f"source {SCRIPTS}/gossamer.fish; complete -C {line!r}", folder=folder)
+    return {row.partition("\t")[0] for row in found}
+
+
+def in_zsh(line: str, folder: Path) -> set[str]:
+    """The words on the screen of an interactive zsh after two Tabs."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "PS1": "ready> ", "COLUMNS": "200"})
+    try:
+        _read(terminal, until="ready> ")
+        setup = f"autoload -U compinit && compinit -u -d {folder}/dump && source {SCRIPTS}/gossamer.zsh; LISTMAX=0"
+        os.write(terminal, f"{setup}; print set''up\n".encode())
+        _read(terminal, until="setup\r\n")
+        os.write(terminal, f"{line}\t\t".encode())
+        return set(_read(terminal).split())
+    finally:
+        os.close(terminal)
+        os.waitpid(process, 0)
+
+
+def _read(terminal: int, *, until: str = "") -> str:
+    """Return what the shell writes until a text, or until it has been silent for a second."""
+    text = ""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (not until or until not in text):
+        readable, _, _ = select.select([terminal], [], [], 30 if until or not text else 1)
+        if not readable:
+            break
+        text += os.read(terminal, 65536).decode(errors="replace")
+    return text
+
+
+def _run(*command: str, folder: Path) -> list[str]:
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize(("line", "wanted", "unwanted"), CASES, ids=[line for line, *_ in CASES])
+@pytest.mark.parametrize("shell", [in_bash, in_fish, in_zsh])
+def test_a_shell_completes(
+    shell: Callable[[str, Path], set[str]], line: str, wanted: set[str], unwanted: set[str], folder: Path
+) -> None:
+    if shutil.which(shell.__name__.removeprefix("in_")) is None:
+        pytest.skip("the shell is not installed")
+    found = shell(line, folder)
+    if shell is in_zsh and len(wanted) == 1:  # it is written into the line
+        found |= {word for word in wanted if any(word.endswith(part) for part in found if len(part) > 2)}
+    assert wanted <= found
+    assert found.isdisjoint(unwanted)
+
+
+def test_the_scripts_are_as_the_code_makes_them() -> None:
+    """When this fails: `python -m tools.reference`."""
+    assert {name: (SCRIPTS / name).read_text() for name in completion_scripts()} == completion_scripts()
+
+
+def test_every_option_of_every_command_is_in_the_table() -> None:
+    table = {command.name: {flag for one in command.options for flag in one.flags} for command in commands()}
+    assert {"--depth", "--contact", "-o", "--verbose", "--items", "--help"} <= table["crawl"]
+    assert {"--yes", "-y", "--stop", "--frontier"} <= table["crawls delete"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_command_prints_the_script(shell: str, tmp_path: Path) -> None:
+    done = gossamer("completion", shell, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (SCRIPTS / f"gossamer.{shell}").read_text()
+
+
+def test_an_unknown_shell_is_refused(tmp_path: Path) -> None:
+    done = gossamer("completion", "tcsh", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Write bash, zsh or fish." in done.stderr

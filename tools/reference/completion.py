@@ -1,0 +1,332 @@
+"""Completion scripts of bash, zsh and fish, generated from the commands and their options.
+
+A script is complete in itself: pressing Tab runs no Python, and names of crawls are those of the notes in the data
+directory. `gossamer completion` prints these files. Safe to change: everything that the tests in real shells allow.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import typer.main
+
+from gossamer.cli.app import COMMANDS, load
+
+_WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
+"""Name of a value that lists what may be written: `domain|host|path|any`."""
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, or an argument (without flags), and what can be written for it."""
+
+    flags: tuple[str, ...]
+    help: str
+    kind: str
+    """flag: no value; words; file; crawl: name of a crawl; text: anything else."""
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its full name (`crawls show`), or a group of commands."""
+
+    name: str
+    help: str
+    options: list[Option]
+    arguments: list[Option]
+    inner: dict[str, str] = field(default_factory=dict)
+    """Commands of a group, with their help lines."""
+
+
+def commands() -> list[Command]:
+    """Return all commands and groups of commands."""
+    group: Any = typer.main.get_command(load())
+    found = []
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", {})
+        lines = {key: _line(one.get_short_help_str(200)) for key, one in inner.items()}
+        found.append(Command(name, _line(COMMANDS[name][1]), *_parameters(command), lines))
+        found += [Command(f"{name} {key}", lines[key], *_parameters(one)) for key, one in inner.items()]
+    return found
+
+
+def _parameters(command: Any) -> tuple[list[Option], list[Option]]:
+    options, arguments = [Option(("--help",), "Show the help and exit.", "flag")], []
+    for one in command.params:
+        if one.param_type_name == "option" and not one.hidden and one.name != "help":
+            kind, words = ("flag", ()) if one.is_flag or one.count else _kind(one.name, one.metavar or "")
+            flags = (*one.opts, *one.secondary_opts)
+            options.append(Option(flags, _line(one.help or ""), kind, words))
+        elif one.param_type_name == "argument":
+            arguments.append(Option((), "", *_kind(one.name, (one.metavar or "").strip("[]."))))
+    return options, arguments
+
+
+def _kind(name: str, metavar: str) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of a value, and its words."""
+    if metavar == "LEVEL":
+        return "words", _LEVELS
+    if _WORDS.fullmatch(metavar):
+        return "words", tuple(metavar.split("|"))
+    if name in ("crawl_id", "crawlid") or metavar == "CRAWL":
+        return "crawl", ()
+    return ("file" if re.search(r"FILE|PATH|DIR", metavar) else "text"), ()
+
+
+def _line(text: str) -> str:
+    """Return the first sentence of a help text, without markup."""
+    return re.split(r"(?<=[a-z0-9)])[.:;] ", " ".join(text.split()))[0].rstrip(".")
+
+
+def completion_scripts() -> dict[str, str]:
+    """Return the scripts by the name of their files in `cli/completion`."""
+    return {"gossamer.bash": _bash(), "gossamer.zsh": _zsh(), "gossamer.fish": _fish()}
+
+
+_MADE = "# Completion of gossamer. Made by `python -m tools.reference`; do not edit."
+
+
+def _top() -> dict[str, str]:
+    return {command.name: command.help for command in commands() if " " not in command.name}
+
+
+def _groups() -> str:
+    return "|".join(command.name for command in commands() if command.inner)
+
+
+# --- bash -------------------------------------------------------------------------------------------------------------
+
+_BASH = """
+_gossamer_crawls() {{  # names of the crawls of the data directory
+    local folder=.gossamer i path
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${{COMP_WORDS[i]}} == --data-dir ]] && folder=${{COMP_WORDS[i + 1]}}
+    done
+    for path in "$folder"/crawls/*.json; do
+        [[ -e $path ]] || continue
+        path=${{path##*/}}
+        printf '%s\\n' "${{path%.json}}"
+    done
+}}
+
+_gossamer_files() {{
+    compopt -o filenames 2>/dev/null
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -f -- "$1"))
+}}
+
+_gossamer() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD - 1]}} command= i
+    COMPREPLY=()
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${{COMP_WORDS[COMP_CWORD - 2]}}
+    fi
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [[ ${{COMP_WORDS[i]}} == -* ]] && continue
+        if [[ -z $command ]]; then
+            command=${{COMP_WORDS[i]}}
+            case $command in {groups}) ;; *) break ;; esac
+        else
+            command="$command ${{COMP_WORDS[i]}}"
+            break
+        fi
+    done
+    case "$command $prev" in
+{values}
+    esac
+    case $command in
+    '') COMPREPLY=($(compgen -W '{top} --help --version' -- "$cur")) ;;
+{commands}
+    esac
+}}
+
+complete -F _gossamer gossamer
+"""
+
+
+def _bash() -> str:
+    values, rows = [], []
+    for command in commands():
+        for kind, words, flags in _by_value(command):
+            patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
+            values.append(f"    {patterns}) {_bash_value(kind, words)}; return ;;")
+        flags_text = " ".join(flag for option in command.options for flag in option.flags)
+        if command.inner:
+            rows.append(
+                f"    '{command.name}') COMPREPLY=($(compgen -W '{' '.join(command.inner)} --help' -- \"$cur\")) ;;"
+            )
+            continue
+        other = next((one for one in command.arguments if one.kind != "text"), None)
+        words = f"COMPREPLY=($(compgen -W '{flags_text}' -- \"$cur\"))"
+        if other is None:
+            rows.append(f"    '{command.name}') {words} ;;")
+        else:
+            rows.append(f"    '{command.name}')")
+            rows.append(
+                f"        if [[ $cur == -* ]]; then {words}; else {_bash_value(other.kind, other.words)}; fi ;;"
+            )
+    text = _BASH.format(groups=_groups(), values="\n".join(values), top=" ".join(_top()), commands="\n".join(rows))
+    return _MADE + "\n" + text
+
+
+def _by_value(command: Command) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
+    """Yield the kinds of values of a command's options, each with its words and the flags that take it."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for option in command.options:
+        if option.kind != "flag":
+            found.setdefault((option.kind, option.words), []).extend(option.flags)
+    for (kind, words), flags in found.items():
+        yield kind, words, flags
+
+
+def _bash_value(kind: str, words: tuple[str, ...]) -> str:
+    if kind == "file":
+        return '_gossamer_files "$cur"'
+    if kind == "crawl":
+        return 'COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur"))'
+    return f"COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$cur\"))"
+
+
+# --- zsh --------------------------------------------------------------------------------------------------------------
+
+_ZSH = """
+_gossamer_crawls() {{
+    local folder=.gossamer i
+    for ((i = 1; i < CURRENT; i++)); do
+        [[ $words[i] == --data-dir ]] && folder=$words[i+1]
+    done
+    local -a names
+    names=($folder/crawls/*.json(N:t:r))
+    compadd -a names
+}}
+
+_gossamer() {{
+    local command= i prev=$words[CURRENT-1]
+    local -a entries
+    for ((i = 2; i < CURRENT; i++)); do
+        [[ $words[i] == -* ]] && continue
+        if [[ -z $command ]]; then
+            command=$words[i]
+            case $command in {groups}) ;; *) break ;; esac
+        else
+            command="$command $words[i]"
+            break
+        fi
+    done
+    case "$command $prev" in
+{values}
+    esac
+    case $command in
+    '') entries=({top}); _describe command entries; return ;;
+{commands}
+    *) return 1 ;;
+    esac
+    _describe -o option entries
+}}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _gossamer "$@"
+else
+    compdef _gossamer gossamer
+fi
+"""
+
+
+def _zsh() -> str:
+    values, rows = [], []
+    for command in commands():
+        for kind, words, flags in _by_value(command):
+            patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
+            values.append(f"    {patterns}) {_zsh_value(kind, words)}; return ;;")
+        rows.append(f"    '{command.name}')")
+        if command.inner:
+            rows.append(f"        entries=({_entries(command.inner)}); _describe command entries; return ;;")
+            continue
+        other = next((one for one in command.arguments if one.kind != "text"), None)
+        if other is not None:
+            rows.append(f"        [[ $words[CURRENT] != -* ]] && {{ {_zsh_value(other.kind, other.words)}; return; }}")
+        rows.append(
+            f"        entries=({_entries({flag: one.help for one in command.options for flag in one.flags})}) ;;"
+        )
+    text = _ZSH.format(groups=_groups(), values="\n".join(values), top=_entries(_top()), commands="\n".join(rows))
+    return "#compdef gossamer\n" + _MADE + "\n" + text
+
+
+def _entries(lines: dict[str, str]) -> str:
+    return " ".join(shlex.quote(f"{name}:{text.replace(':', ' ')}") for name, text in lines.items())
+
+
+def _zsh_value(kind: str, words: tuple[str, ...]) -> str:
+    if kind == "file":
+        return "_files"
+    return "_gossamer_crawls" if kind == "crawl" else f"compadd -- {' '.join(words)}" if words else "_message value"
+
+
+# --- fish -------------------------------------------------------------------------------------------------------------
+
+_FISH = """
+function __gossamer_at  # is this the command whose options or arguments are typed?
+    set -l typed
+    for word in (commandline -opc)[2..-1]
+        string match -q -- '-*' $word; or set -a typed $word
+    end
+    set -l depth (count $argv)
+    test $depth -eq 0; and test (count $typed) -eq 0; and return 0
+    test $depth -gt 0; and test (count $typed) -ge $depth; and test "$typed[1..$depth]" = "$argv"
+end
+
+function __gossamer_crawls
+    set -l folder .gossamer
+    set -l words (commandline -opc)
+    if set -l place (contains -i -- --data-dir $words)
+        set folder $words[(math $place + 1)]
+    end
+    for path in $folder/crawls/*.json
+        string replace -r '.*/(.*)\\.json$' '$1' $path
+    end
+end
+
+complete -c gossamer -f
+"""
+
+
+def _fish() -> str:
+    rows = [f"complete -c gossamer -n __gossamer_at -a {name} -d {_quoted(text)}" for name, text in _top().items()]
+    rows.append("complete -c gossamer -n __gossamer_at -l version -d 'Show the version and exit'")
+    for command in commands():
+        at = f"complete -c gossamer -n '__gossamer_at {command.name}'"
+        rows += [f"{at} -a {name} -d {_quoted(text)}" for name, text in command.inner.items()]
+        if command.inner:
+            continue
+        for option in command.options:
+            flags = " ".join(f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags)
+            rows.append(f"{at} {flags}{_fish_value(option)} -d {_quoted(option.help)}")
+        rows += [
+            f"{at}{_fish_value(one).replace(' -x', '').replace(' -r', '')}"
+            for one in command.arguments
+            if one.kind != "text"
+        ]
+    return _MADE + "\n" + _FISH + "\n".join(rows) + "\n"
+
+
+def _fish_value(option: Option) -> str:
+    match option.kind:
+        case "flag":
+            return ""
+        case "file":
+            return " -r -F"
+        case "crawl":
+            return " -x -a '(__gossamer_crawls)'"
+        case "words":
+            return f" -x -a '{' '.join(option.words)}'"
+    return " -x"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
