@@ -179,7 +179,7 @@ class _TaskKey(NamedTuple):
     guard_proxy: bool
 
 
-_SAME_START_SECONDS = 10.0
+_SAME_START_SECONDS = 3.0
 """A failure that is stored at most this time before the start of a process counts as one that the process has seen:
 another process of the same command may have met it. May be changed; 0 asks failing servers more often."""
 _CLAIM_MARGIN_SECONDS = 5.0

@@ -281,7 +281,7 @@ async def test_processes_of_one_command_ask_once_and_a_wanted_pause_is_kept(
     first = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=80)
     assert isinstance(found := await check(first, FetchRequest(f"{origin}/")), RobotsUnavailable)
     assert found.retry_at == clock.seconds + 90
-    clock.seconds += 5
+    clock.seconds += 2
     second = RobotsService(fetcher.fetch, store, now=clock, patience_seconds=80)
     assert isinstance(await check(second, FetchRequest(f"{origin}/")), RobotsUnavailable)
     clock.seconds += 80
