@@ -215,7 +215,7 @@ class HttpClient:
         wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
         limits = self._limits
         if request.body_bytes is not None:
-            limits = replace(limits, body_bytes=request.body_bytes)
+            limits = replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
         reader = ResponseReader(limits, head_only=request.method == "HEAD")
 
         deadline = started + self._timeouts.total

@@ -46,6 +46,8 @@ class FetchRequest(msgspec.Struct, frozen=True):
     request, who may not reach the operator's own networks."""
     body_bytes: int | None = None
     """Limit of the body, as sent and as decoded; None: the client's `ResponseLimits.body_bytes`."""
+    whole_only: bool = False
+    """True: a part of a body is of no use, as for `ResponseLimits.whole_only`. Needs `body_bytes`."""
     send_by: float | None = None
     """Latest time on the monotonic clock to send the request; `math.inf`: no limit. Set for a request that was charged
     as one hit of its site.
@@ -116,6 +118,8 @@ class ResponseLimits:
     """Header lines in one response."""
     body_bytes: int = 5 * MIB
     """Body size, both as sent and as decoded. A longer body is cut and the response marked as truncated."""
+    whole_only: bool = False
+    """True: a body whose Content-Length exceeds `body_bytes` is not read, and the response marked as truncated."""
     bomb_ratio: int = 100
     """A body that expands by more than this ratio (decoded to sent bytes) and beyond `bomb_bytes` is refused. Must stay
     well above 20, which honest HTML reaches, and below 1032, the most that deflate can reach."""

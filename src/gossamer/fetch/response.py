@@ -233,6 +233,9 @@ class ResponseReader:
         """Record a header that decides about the framing or the encoding of the body. `name`: in lower case."""
         if name == "content-length":
             self.content_length = int(value)
+            if self.limits.whole_only and self.content_length > self.limits.body_bytes:
+                self.truncated = self.complete = True
+                self.keep_alive = False
         elif name == "content-encoding":
             self.content_encodings += (value,)
         elif name == "transfer-encoding":

@@ -192,7 +192,7 @@ class Fetcher:
         latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
         timeout = attempt.context.terms.timeout_seconds
         if attempt.payload.asset is not None:
-            request = structs.replace(request, body_bytes=self._asset_bytes)
+            request = structs.replace(request, body_bytes=self._asset_bytes, whole_only=True)
         try:
             fetched = await self._clients.fetch(structs.replace(request, send_by=latest), timeout, wait_for_room=True)
         except NotSentInTime as error:

@@ -1,5 +1,6 @@
 """The reader of answers, without a socket: any bytes, cut anywhere, give one answer or a FetchError."""
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -134,3 +135,13 @@ def test_a_body_ends_at_its_limit() -> None:
 def test_bounds(pieces: list[bytes], error: type[FetchError]) -> None:
     """Each of them holds however slowly it is approached."""
     assert read(pieces) == (error,)
+
+
+def test_a_body_that_is_wanted_only_as_a_whole_is_not_read_if_it_is_too_long() -> None:
+    limits = dataclasses.replace(LIMITS, whole_only=True)
+    reader = ResponseReader(limits)
+    assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 501\r\n\r\n" + b"x" * 100)
+    assert (reader.status, reader.truncated, reader.keep_alive, reader.body) == (200, True, False, b"")
+    reader = ResponseReader(limits)
+    assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + b"x" * 500)
+    assert (reader.truncated, reader.keep_alive, len(reader.body)) == (False, True, 500)
