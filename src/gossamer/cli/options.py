@@ -248,6 +248,7 @@ _VERBOSE = inspect.Parameter(
         "--verbose",
         "-v",
         count=True,
+        metavar=" ",
         help="Log to standard error what happens. Twice (-vv): everything, for looking for a fault.",
         show_default=False,
         rich_help_panel=DISPLAY,
