@@ -121,7 +121,7 @@ def test_a_folder_has_each_content_once_and_a_manifest(web: FakeWeb, tmp_path: P
         "/map.xml",
         "/new.png",
     }
-    assert "  assets: 10 fetched" in done.stdout
+    assert "  assets: 10 fetched, in assets\n" in done.stdout
     assert "http_404 1" in done.stdout
 
 

@@ -263,6 +263,7 @@ class Summary(CrawlResult):
             "retries": self.tally.retries,
             "items": self.tally.items,
             "assets": self.tally.assets,
+            "assets_to": self.asset_folder,
             "assets_in_all": assets.fetched if assets else None,
             "assets_failed": assets.failed if assets else {},
             "assets_dropped": assets.dropped if assets else {},
@@ -327,7 +328,7 @@ class Summary(CrawlResult):
                 lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
             if total.links_dropped:
                 lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
-            lines += asset_lines(self.info.assets, tally)
+            lines += asset_lines(self.info.assets, tally, self.asset_folder)
             if tally.unlinked and self.finished and total.fetched == tally.pages:
                 lines.append(
                     f"  no fetched page links to {counted(tally.unlinked, 'page')} of the sitemap, for example "
@@ -429,10 +430,13 @@ def failing_lines(tally: Tally) -> list[str]:
     return [f"    most on: {named}"]
 
 
-def asset_lines(assets: SpiderCounts, tally: Tally) -> list[str]:
-    """Return lines about the assets, the files that pages embed or link: those of the whole crawl."""
+def asset_lines(assets: SpiderCounts, tally: Tally, folder: str) -> list[str]:
+    """Return lines about the assets of the whole crawl, the files that pages embed or link, in this folder (empty:
+    none)."""
     faults = reason_counts(assets.failed | assets.dropped)
-    lines = [f"  assets: {max(assets.fetched, tally.assets):,} fetched"] if assets.added or tally.assets else []
+    place = f", in {folder}" if folder else ""
+    count = max(assets.fetched, tally.assets)
+    lines = [f"  assets: {count:,} fetched{place}"] if assets.added or tally.assets else []
     return [*lines, f"  assets not fetched: {faults}"] if faults else lines
 
 

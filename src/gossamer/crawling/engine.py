@@ -38,7 +38,7 @@ from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, kind_of
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, check_assets, check_settings, make_plan
+from gossamer.wiring.plan import Plan, asset_folder, check_assets, check_settings, make_plan
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
@@ -79,6 +79,8 @@ class CrawlResult:
     """Sentences at the end of the summary."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
+    asset_folder: str = ""
+    """Folder of the assets, the files that pages embed or link. Empty: none."""
     report: str = ""
     """Page about the crawl that was written. Empty: none."""
 
@@ -158,6 +160,7 @@ async def run_crawl(
         finally:
             await frontier.close()
     result.item_outputs = (*result.item_outputs, *_item_outputs(settings))
+    result.asset_folder = asset_folder(settings)
     if report is not None:
         await _add_report(result, report)
     return result

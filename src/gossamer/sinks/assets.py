@@ -3,7 +3,8 @@
 A file is named by the SHA-256 of its content (`ab/abcd….png`), so equal contents are one file. `manifest.jsonl` says
 which URL has which file. Fixed: the names of files, by which a later crawl finds contents that are there; the fields of
 a line of the manifest, which users read (fields may be added); and that a file gets its name, and its line, only when
-its content is on the disk, because a process may be killed between any two steps. Safe to change: the folder of parts.
+its content is on the disk, because a process may be killed between any two steps. Safe to change: the names of
+unfinished files.
 """
 
 import hashlib
@@ -21,8 +22,8 @@ from gossamer.sinks.jsonl import encode_value
 
 MANIFEST = "manifest.jsonl"
 """Name of the list of assets in their folder. Fixed."""
-_PARTS = ".parts"
-"""Folder of files that are being written."""
+_PART = "."
+"""Beginning of the names of files that are being written."""
 
 
 def manifest_of(folder: str) -> str:
@@ -67,7 +68,6 @@ class _Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ready = False
         self._count = 0
 
     def store(self, outputs: Sequence[Output]) -> list[bytes]:
@@ -112,15 +112,16 @@ class _Files:
     def _place(self, body: bytes, digest: str, ending: str) -> str:
         """Return the file with this content, relative to the folder; it is written unless it is there, under whatever
         ending."""
-        self._prepare()
         group = self._folder / digest[:2]
         make_folder(group)
         with os.scandir(group) as entries:
             for entry in entries:
-                if entry.name.partition(".")[0] == digest:
+                if entry.name.startswith(_PART):
+                    _delete_if_left(Path(entry.path))
+                elif entry.name.partition(".")[0] == digest:
                     return f"{group.name}/{entry.name}"
         self._count += 1
-        part = self._folder / _PARTS / f"{_own_prefix()}{self._count}"
+        part = group / f"{_PART}{socket.gethostname()}@{os.getpid()}-{self._count}"
         with part.open("wb") as stream:
             stream.write(body)
             stream.flush()
@@ -129,22 +130,13 @@ class _Files:
         flush_folder(group)
         return f"{group.name}/{digest}{ending}"
 
-    def _prepare(self) -> None:
-        """Make the folder of parts, once, and delete the parts that killed processes of this machine have left."""
-        if self._ready:
-            return
-        parts = self._folder / _PARTS
-        make_folder(parts)
-        for path in parts.iterdir():
-            host, _, rest = path.name.rpartition("@")
-            process = rest.partition("-")[0]
-            if host == socket.gethostname() and process.isdecimal() and not _is_alive(int(process)):
-                path.unlink(missing_ok=True)
-        self._ready = True
 
-
-def _own_prefix() -> str:
-    return f"{socket.gethostname()}@{os.getpid()}-"
+def _delete_if_left(part: Path) -> None:
+    """Delete a file that a killed process of this machine was writing."""
+    host, _, rest = part.name.removeprefix(_PART).rpartition("@")
+    process = rest.partition("-")[0]
+    if host == socket.gethostname() and process.isdecimal() and not _is_alive(int(process)):
+        part.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
