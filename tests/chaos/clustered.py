@@ -55,7 +55,7 @@ class ClusteredStore:
                 await asyncio.to_thread(cluster_faults.wait_replaced, self._servers, node, slot)
                 self._later(fault.seconds, node.start)
             case Kind.FREEZE_PRIMARY:
-                os.kill(node.pid, signal.SIGSTOP)
+                await asyncio.to_thread(cluster_faults.freeze, node)
                 if fault.seconds > _NODE_TIMEOUT_SECONDS:
                     await asyncio.to_thread(cluster_faults.wait_replaced, self._servers, node, slot)
                     self._later(fault.seconds, lambda: os.kill(node.pid, signal.SIGCONT))

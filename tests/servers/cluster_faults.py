@@ -109,10 +109,17 @@ def replica_of(cluster: Cluster, primary: Server) -> Server | None:
     return None
 
 
+def freeze(node: Server) -> None:
+    """SIGSTOP: it hangs, and its connections with it. Return when it does: a node that is about to stop would still be
+    asked, and not answer."""
+    os.kill(node.pid, signal.SIGSTOP)
+    wait_until(lambda: not answers(node), "a node to stop")
+
+
 @contextlib.contextmanager
 def paused(node: Server) -> Iterator[None]:
-    """SIGSTOP: it hangs, and its connections with it."""
-    os.kill(node.pid, signal.SIGSTOP)
+    """Frozen, until the end of the block."""
+    freeze(node)
     try:
         yield
     finally:
