@@ -1,4 +1,4 @@
-"""Groups of settings, of which `settings.py` and `service_settings.py` are made, and how values get into them.
+"""Base of the groups of settings in `settings.py` and `service_settings.py`, and how values get into them.
 
 A value comes from an option of a command, from the environment or from a TOML file, and is checked against the type of
 its setting. Messages name the place where the value was written: `--scope`, `GOSSAMER_CRAWL__SCOPE` or
@@ -22,9 +22,9 @@ from gossamer.errors import BadInput
 ENVIRONMENT_PREFIX = "GOSSAMER_"  # fixed
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
-"""Words for true and false in text. May be extended."""
+"""Words for true and false in text. May be extended; none may be removed, because users' files hold them."""
 _SHOWN_CHARACTERS = 200
-"""Length of a wrong value in a message. May be changed freely."""
+"""Characters of a wrong value in a message. May be changed: more only make messages longer."""
 
 GroupT = TypeVar("GroupT", bound="SettingGroup")
 
@@ -44,7 +44,7 @@ class SettingField:
         self.default = default
         self.description = description
         self.kind: Any = None
-        """Type of the values. The group sets it, from the annotation."""
+        """Type of the values. `SettingGroup.__init_subclass__` sets it, from the annotation."""
         self.prepare = prepare
         """Converts a value before it is checked. None: the value is checked as it is."""
         self.expects = expects
@@ -61,7 +61,11 @@ def field_of(
     expects: str = "",
     splits: bool = True,
 ) -> Any:
-    """Return a SettingField. Declared as Any, because a group has the setting's value under the same name."""
+    """Return a SettingField. The arguments are its attributes.
+
+    Declared as Any, so that `depth: int = field_of(...)` passes the type checker: an object of the group has the
+    setting's value under this name.
+    """
     return SettingField(default, description, prepare=prepare, expects=expects, splits=splits)
 
 
@@ -71,7 +75,7 @@ def integers(least: int, most: int) -> Any:
 
 
 def numbers(least: float, most: float, *, above: bool = False) -> Any:
-    """Return the range of a number, both ends allowed. `above`: `least` itself is not allowed."""
+    """Return the range of a number setting, both ends allowed. `above` True: `least` itself is not allowed."""
     return msgspec.Meta(gt=least, le=most) if above else msgspec.Meta(ge=least, le=most)
 
 
@@ -88,6 +92,7 @@ class SettingGroup:
     """Groups in this group by name."""
 
     def __init_subclass__(cls) -> None:
+        # Each setting leaves the class body: its field goes into `fields`, and its default takes its place.
         fields, groups = dict(cls.fields), dict(cls.groups)
         for name, value in list(vars(cls).items()):
             if isinstance(value, SettingField):
@@ -131,7 +136,7 @@ class SettingGroup:
         return type(self)(**{**self.__dict__, **changes})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings that were set, as values of JSON, for another process (`from_json`)."""
+        """Return the settings that were set, as values of JSON. Another process reads them with `from_json`."""
         return {
             name: value.as_json() if isinstance(value, SettingGroup) else msgspec.to_builtins(value, enc_hook=str)
             for name, value in self.__dict__.items()
@@ -207,15 +212,26 @@ def _values_of_group(
 
 
 def _suggestion(root: type[SettingGroup], name: str) -> str:
-    """Return ` Did you mean crawl.depth?` for a name that is near to that of a setting, else an empty text."""
+    """Return ` Did you mean crawl.depth?` for a name that is near to that of a setting, else an empty text.
+
+    Tried in this order: the whole name if it is very near; its last part, for `depth` where `crawl.depth` is meant; the
+    whole name if it is somewhat near.
+    """
     from difflib import get_close_matches  # late: only mistakes need it
 
     known = [*root.groups, *(dotted for dotted, _ in dotted_fields(root))]
-    last = {dotted.rpartition(".")[2]: dotted for dotted in known}  # `depth` where `crawl.depth` is meant
-    near = get_close_matches(name, known, 1, 0.75)
-    near += [last[part] for part in get_close_matches(name.rpartition(".")[2], last, 1, 0.75)]
-    near += get_close_matches(name, known, 1)
+    by_last_part = {dotted.rpartition(".")[2]: dotted for dotted in known}
+    last_part = name.rpartition(".")[2]
+    near = [
+        *get_close_matches(name, known, 1, _VERY_NEAR),
+        *(by_last_part[part] for part in get_close_matches(last_part, by_last_part, 1, _VERY_NEAR)),
+        *get_close_matches(name, known, 1),
+    ]
     return f" Did you mean {near[0]}?" if near else ""
+
+
+_VERY_NEAR = 0.75
+"""Likeness of two names, from 0 to 1 (difflib), that makes a sure suggestion. May be tuned; 0.6 is difflib's own."""
 
 
 def values_of_environment(model: type[SettingGroup], environment: Mapping[str, str]) -> dict[str, Given]:
@@ -249,7 +265,7 @@ def _from_text(text: str, field: SettingField, variable: str) -> Any:
     if kinds.isdisjoint({tuple, dict}):
         return text
     begin = text.lstrip()[:1]
-    if (begin == "[" and tuple in kinds) or begin == "{":
+    if (begin == "[" and tuple in kinds) or begin == "{":  # a table may also be the only element of a list
         try:
             return json.loads(text)
         except ValueError as error:
@@ -260,7 +276,7 @@ def _from_text(text: str, field: SettingField, variable: str) -> Any:
 
 
 def merge(lower: dict[str, Given], higher: Mapping[str, Given]) -> None:
-    """Add the values that have precedence. Tables, such as those of request headers, are joined."""
+    """Add the values of `higher`, which have precedence, to `lower`. Tables, such as request headers, are joined."""
     for name, given in higher.items():
         before = lower.get(name)
         if before is not None and isinstance(before.value, dict) and isinstance(given.value, dict):
@@ -295,7 +311,7 @@ def _checked(given: Given, field: SettingField) -> Any:
         if isinstance(value, str) and bool in _alternatives(field.kind):
             value = _truth(value)
         if isinstance(value, Path) and field.kind is Path:
-            return value
+            return value  # msgspec does not know the type
         return msgspec.convert(value, field.kind, strict=False, dec_hook=_decode)
     except BadInput as error:
         raise BadInput(f"{given.place}: {error}") from None
@@ -305,7 +321,7 @@ def _checked(given: Given, field: SettingField) -> Any:
         raise BadInput(f"{given.place}: cannot use {shown}. Write {expected}.") from None
 
 
-def _truth(text: str) -> Any:
+def _truth(text: str) -> bool | str:
     """Return True or False for a word that means it, else the text."""
     word = text.strip().lower()
     return True if word in _TRUE else False if word in _FALSE else text
@@ -319,7 +335,8 @@ def _decode(kind: type, value: Any) -> Any:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union without None, and without their ranges; or the type itself."""
+    """Return the types that a setting accepts, without None and without ranges: `(int, str)` for
+    `Annotated[int, integers(1, 10)] | str | None`."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return tuple(
         get_args(member)[0] if get_origin(member) is Annotated else member
@@ -328,8 +345,13 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     )
 
 
-_WORDS = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts", dict: "a table"}
-"""Words for each type in messages."""
+_TYPE_WORDS = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts", dict: "a table"}
+"""Words for each type in messages. May be changed; a type that is missing is "another value"."""
+
+
+_UNLIMITED = 2**40
+"""Upper limit from which a message does not name it: it has no meaning of its own, such as the largest exact integer.
+May be changed."""
 
 
 def _expected(kind: Any) -> str:
@@ -339,6 +361,7 @@ def _expected(kind: Any) -> str:
 
 
 def _expected_one(kind: Any) -> str:
+    """Return what to write for a type that is no union."""
     if get_origin(kind) is Literal:
         *words, last = get_args(kind)
         return f"{', '.join(words)} or {last}"
@@ -347,9 +370,10 @@ def _expected_one(kind: Any) -> str:
         number = "a whole number" if base is int else "a number"
         if limits.gt is not None:
             return f"{number} above {limits.gt:,g}, at most {limits.le:,g}"
-        # A limit without a meaning of its own, such as the largest exact integer, is not worth showing.
-        if base is int and limits.le >= 2**40:
+        if base is int and limits.le >= _UNLIMITED:
             return f"{number} from {limits.ge:,} up"
         return f"{number} from {limits.ge:,} to {limits.le:,}"
     plain = get_origin(kind) or kind
-    return "a whole number" if plain is int else "a number" if plain is float else _WORDS.get(plain, "another value")
+    return (
+        "a whole number" if plain is int else "a number" if plain is float else _TYPE_WORDS.get(plain, "another value")
+    )

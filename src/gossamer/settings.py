@@ -58,7 +58,8 @@ DEFAULT_USER_AGENT = f"gossamer/{__version__}"
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
-"""An address without parentheses, which would end that part of the User-Agent header."""
+"""A URL of printable ASCII. May be extended, but not by parentheses, which would end that part of the User-Agent
+header, nor by spaces."""
 
 
 def contact_address(value: Any) -> Any:
@@ -212,7 +213,7 @@ class CrawlSettings(SettingGroup):
 
 
 class FetchSettings(SettingGroup):
-    """HTTP requests, their limits, and the address they come from."""
+    """HTTP requests, their limits, and the egress: the public address from which they come."""
 
     robots: Literal["obey", "allow-override", "ignore"] = _setting(
         "obey",
@@ -398,12 +399,9 @@ def load(
         raise BadInput(f"--config: there is no file {config}")
     values: dict[str, Given] = values_of_file(Settings, config) if config else {}
     merge(values, values_of_environment(Settings, os.environ))
-    typed = {
-        name: Given(value, (names or {}).get(name, name))
-        for name, value in (options or {}).items()
-        if value is not None
-    }
-    merge(values, typed)
+    shown_names = names or {}
+    set_options = {name: value for name, value in (options or {}).items() if value is not None}
+    merge(values, {name: Given(value, shown_names.get(name, name)) for name, value in set_options.items()})
     return build(Settings, values)
 
 
@@ -426,6 +424,7 @@ def rows() -> list[SettingRow]:
 
 
 def _as_text(default: object) -> str:
+    """Return a default as the reference shows it; empty: there is none."""
     if default is None or default in ((), {}, ""):
         return ""
     if isinstance(default, tuple):

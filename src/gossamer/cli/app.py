@@ -97,9 +97,10 @@ def parse_and_run(arguments: Sequence[str]) -> int:
 
 
 def _convert_quickly(command: Any) -> None:
-    """Have parameters of a command, and of those in it, skip the conversion of texts and flags, which changes nothing.
+    """Make the parameters of a command, and of its subcommands, skip Typer's conversion of texts and flags.
 
-    The conversion loads pydantic, in some versions of Typer, and takes a quarter of the time in which a crawl starts.
+    The conversion would not change them, but in some versions of Typer it loads pydantic, which takes a quarter of the
+    time in which a crawl starts.
     """
     for inner in getattr(command, "commands", {}).values():
         _convert_quickly(inner)
@@ -121,13 +122,14 @@ def _convert_quickly(command: Any) -> None:
 
 
 _TEXTS = (str, str | None, list[str], list[str] | None)
-"""Types of parameters whose values are texts, as they are typed."""
+"""Types of parameters whose values are texts, as they are typed. Must hold no type that Typer would convert."""
 
 
 def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], is_text: bool, context: Any, value: Any) -> Any:
     """Return the value of a parameter, as `convert` of Typer does. `is_text`: its type is one of _TEXTS."""
     is_absent = value is None or value == ()
-    if (is_absent and parameter.required) or not (is_absent or is_text or isinstance(value, bool | int)):
+    needs_conversion = not (is_absent or is_text or isinstance(value, bool | int))
+    if needs_conversion or (is_absent and parameter.required):  # Typer tells about a missing argument
         return convert(context, value)
     if isinstance(value, tuple):
         value = list(value) or None

@@ -108,7 +108,9 @@ def attrs(typed: str) -> dict[str, Any]:
 _RECORDS_FLAGS = {"--items": "items", "--pages": "pages"}
 """Flags that belong to the -o before them, with the records that its output takes. Fixed: scripts hold them."""
 _OUTPUT_OPTION = re.compile(r"-[a-zA-Z]*o|--output")
+"""The option -o, alone or at the end of several short ones (`-qo`). The next argument is its value."""
 _OUTPUT_WITH_VALUE = re.compile(r"-[a-zA-Z]*o.+|--output=.*", re.DOTALL)
+"""The option -o with its value in the same argument. Both must be what the parser of the command line takes for it."""
 _MARK = "\0"
 """Separates an output's path from its records between `bind_records` and `destinations`; no argument can hold it."""
 
@@ -142,7 +144,10 @@ def destinations(typed: Iterable[str]) -> tuple[Destination, ...]:
     for text in typed:
         path, *records = text.split(_MARK)
         kinds = set(records)
-        found.append(Destination(path, ("all" if len(kinds) > 1 else kinds.pop()) if kinds else "auto"))  # type: ignore[arg-type]
+        if len(kinds) > 1:
+            found.append(Destination(path, "all"))
+        else:
+            found.append(Destination(path, kinds.pop() if kinds else "auto"))  # type: ignore[arg-type]
     return tuple(found)
 
 
@@ -256,7 +261,7 @@ _VERBOSE = inspect.Parameter(
     annotation=int,
 )
 _VERBOSE_LEVELS = ("", "info", "debug")
-"""Log level by the number of -v. Empty: that of the settings."""
+"""Log level by the number of -v. Empty: that of the settings. May be extended; the help of -v explains the levels."""
 
 
 def _records_parameter(name: str) -> inspect.Parameter:
@@ -280,8 +285,8 @@ def takes(*names: str) -> Callable[[Command], Command]:
     """
     added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG, _VERBOSE]
     if "output" in names or "also_output" in names:
-        place = next(index for index, one in enumerate(added) if one.name.endswith("output")) + 1
-        added[place:place] = [_records_parameter(name) for name in ("items", "pages")]
+        after_output = 1 + next(index for index, one in enumerate(added) if one.name in ("output", "also_output"))
+        added[after_output:after_output] = [_records_parameter(name) for name in ("items", "pages")]
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)

@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 
 def ask(settings: Settings, question: "Callable[[ServiceContext], Coroutine[Any, Any, T]]") -> T:
-    """Return what `question` returns of the running cluster: the one at --frontier, or in the data directory."""
+    """Return what `question` returns about the running cluster: the one at --frontier, or in the data directory. Raises
+    BadInput where none runs."""
     logs.set_up(settings.log_level, style=settings.log_format)
 
     async def connect_and_ask() -> T:

@@ -1,5 +1,8 @@
 """Progress of a crawl in the terminal, and its summary at the end, for a person or as JSON for a program.
 
+A tally has the counts of this command alone; an info (`CrawlInfo`) those of the whole crawl, with the shares of other
+commands and machines. "later" counts requests that wait for a retry, "leased" those that a worker has.
+
 Safe to change: all that a person reads (docs and tests quote some lines). Fixed: the exit codes, and the names and
 meanings of the fields of `Summary.as_json`, because scripts read them; fields may be added.
 """
@@ -111,7 +114,7 @@ class Display:
             except OSError:
                 self._live, self._quiet = None, True
         elif not self._quiet and now - self._printed_at >= _PLAIN_SECONDS:
-            if self._printed_at > float("-inf"):  # not at the first update: nothing has been fetched yet
+            if self._printed_at > float("-inf"):  # not at the first update, when nothing has been fetched yet
                 terminal.print_stderr(" | ".join(line.strip() for line in self._lines(snapshot)))
             self._printed_at = now
 
@@ -124,18 +127,20 @@ class Display:
     def _time_left(self, info: CrawlInfo) -> str:
         """Return the time that the queue needs at the rate of the last seconds; empty: not known. While new URLs are
         found, it is a lower bound."""
-        first, last, total, assets = self._samples[0], self._samples[-1], info.total(), info.assets
+        total, assets = info.total(), info.assets
         left = total.queued + total.later + total.leased
-        if self._max_pages is not None:
-            left = min(left, max(0, self._max_pages - info.pages.fetched) + assets.added - assets.done)
+        if self._max_pages is not None:  # which limits pages, but not assets
+            pages_left = max(0, self._max_pages - info.pages.fetched)
+            left = min(left, pages_left + assets.added - assets.done)
+        first, last = self._samples[0], self._samples[-1]
         done, seconds = last.done - first.done, last.time - first.time
-        if not left or done <= 0 or seconds < _ESTIMATE_SECONDS:
+        if done <= 0 or seconds < _ESTIMATE_SECONDS:
             return ""
+        seconds_left = round(left * seconds / done)
+        if not seconds_left:
+            return ""
+        words = duration_text(seconds_left) if seconds_left >= 60 else f"{seconds_left} s"
         is_growing = last.added > first.added
-        time_left = round(left * seconds / done)
-        if not time_left:
-            return ""
-        words = duration_text(time_left) if time_left >= 60 else f"{time_left} s"
         return f"{'at least' if is_growing else 'about'} {words} left"
 
     def _text(self, snapshot: Snapshot) -> "Text":
@@ -235,8 +240,8 @@ class Summary(CrawlResult):
         return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
 
     def exit_code(self) -> int:
-        """Return 0 finished, 1 no page could be fetched, an output could not be finished or records are missing, 3 the
-        frontier lost its data, 130 interrupted."""
+        """Return 0: finished; 1: no page could be fetched, an output could not be finished or records are missing; 3:
+        the frontier lost its data; 130: interrupted."""
         if self.lost:
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
@@ -329,21 +334,16 @@ class Summary(CrawlResult):
             if total.links_dropped:
                 lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
             lines += asset_lines(self.info.assets, tally, self.asset_folder)
+            # Only a command that has fetched the whole crawl itself has seen all links.
             if tally.unlinked and self.finished and total.fetched == tally.pages:
                 lines.append(
                     f"  no fetched page links to {counted(tally.unlinked, 'page')} of the sitemap, for example "
                     f"{tally.unlinked_example}"
                 )
             if not self.finished:
-                total = self.info.total()
-                lines.append(f"  still queued: {total.queued + total.later:,}")
-        if not self.unwritten:
-            written = [path for path in self.outputs if path != "-"]
-            if written and (self.already_finished or tally.pages or tally.failed or tally.dropped):
-                for kind, wants_items in (("pages", False), ("items", True)):
-                    paths = [path for path in written if (path in self.item_outputs) is wants_items]
-                    if paths:
-                        lines.append(f"  {kind} are in {without_passwords(', '.join(paths))}")
+                all_requests = self.info.total()  # with assets
+                lines.append(f"  still queued: {all_requests.queued + all_requests.later:,}")
+        lines += self._output_lines()
         if self.report:
             lines.append(f"  the report is {self.report}")
         if tally.no_content:
@@ -355,6 +355,18 @@ class Summary(CrawlResult):
             lines.append(f"  missing from the output: {records}; the file was deleted or cut short")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _output_lines(self) -> list[str]:
+        """Return where the pages and the items are. Empty: nothing was written, or an output could not be finished."""
+        tally = self.tally
+        has_records = self.already_finished or tally.pages or tally.failed or tally.dropped
+        if self.unwritten or not has_records:
+            return []
+        files = [path for path in self.outputs if path != "-"]
+        of_items = [path for path in files if path in self.item_outputs]
+        others = [path for path in files if path not in self.item_outputs]
+        rows = (("pages", others), ("items", of_items))
+        return [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
 
     def _headline(self) -> str:
         """Return the first line: how the command, or its crawl, has ended."""
@@ -376,8 +388,8 @@ class Summary(CrawlResult):
         return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
 
 
-_LINES_SHOWN = 3
-"""Hosts, and errors in words, that the summary names of each kind. May be changed freely."""
+_NAMED = 3
+"""Hosts, and kinds of errors, that a line of the summary names. May be changed: more make the summary longer."""
 
 
 def _by_count(row: tuple[str, int]) -> tuple[int, str]:
@@ -406,7 +418,7 @@ def response_lines(tally: Tally) -> list[str]:
     lines = [f"  status codes: {codes}; {short_time(tally.answer_seconds / responses)} on average"]
     hosts = slowest_hosts(tally)
     if len(hosts) > 1:
-        slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_LINES_SHOWN])
+        slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_NAMED])
         lines.append(f"  slowest hosts: {slowest}")
     return lines
 
@@ -414,7 +426,7 @@ def response_lines(tally: Tally) -> list[str]:
 def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
     """Return the commonest errors in words, each with its count, an example where one is known, and advice."""
     lines = []
-    for reason, count in sorted(failed.items(), key=_by_count)[:_LINES_SHOWN]:
+    for reason, count in sorted(failed.items(), key=_by_count)[:_NAMED]:
         title, advice = explain(reason)
         example = f", for example {without_passwords(examples[reason])}" if reason in examples else ""
         lines.append(f"{title}: {count:,}{example}" + (f" ({advice})" if advice else ""))
@@ -424,9 +436,9 @@ def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
 def failing_lines(tally: Tally) -> list[str]:
     """Return the hosts on which most requests failed, if there are several hosts and more failures than examples."""
     hosts = failing_hosts(tally)
-    if len(tally.hosts) == 1 or sum(count.failed for _, count in hosts) <= _LINES_SHOWN:
+    if len(tally.hosts) == 1 or sum(count.failed for _, count in hosts) <= _NAMED:
         return []
-    named = ", ".join(f"{name} {count.failed:,}" for name, count in hosts[:_LINES_SHOWN])
+    named = ", ".join(f"{name} {count.failed:,}" for name, count in hosts[:_NAMED])
     return [f"    most on: {named}"]
 
 
@@ -434,10 +446,13 @@ def asset_lines(assets: SpiderCounts, tally: Tally, folder: str) -> list[str]:
     """Return lines about the assets of the whole crawl, the files that pages embed or link, in this folder (empty:
     none)."""
     faults = reason_counts(assets.failed | assets.dropped)
-    place = f", in {folder}" if folder else ""
-    count = max(assets.fetched, tally.assets)
-    lines = [f"  assets: {count:,} fetched{place}"] if assets.added or tally.assets else []
-    return [*lines, f"  assets not fetched: {faults}"] if faults else lines
+    lines = []
+    if assets.added or tally.assets:
+        place = f", in {folder}" if folder else ""
+        lines.append(f"  assets: {max(assets.fetched, tally.assets):,} fetched{place}")  # the tally may be newer
+    if faults:
+        lines.append(f"  assets not fetched: {faults}")
+    return lines
 
 
 _FIELDS_NAMED = 10
@@ -470,5 +485,7 @@ def rule_lines(rules: dict[str, RuleCount]) -> list[str]:
 def _not_fetched(dropped: dict[str, int]) -> str:
     """Return the counts by reason, and in words what the limit of pages cut off."""
     others = {reason: count for reason, count in dropped.items() if reason != DropReason.BUDGET}
-    beyond = dropped.get(DropReason.BUDGET, 0)
-    return ", ".join(filter(None, (reason_counts(others), f"{beyond:,} beyond the limit of pages" if beyond else "")))
+    parts = [reason_counts(others)] if any(others.values()) else []
+    if beyond := dropped.get(DropReason.BUDGET, 0):
+        parts.append(f"{beyond:,} beyond the limit of pages")
+    return ", ".join(parts)

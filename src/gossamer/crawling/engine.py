@@ -1,7 +1,9 @@
 """Runs a crawl from its seeds to its end, for commands and for programs: prepares it, opens or resumes it, fetches.
 
-The requests of a crawl are in the frontier, a Valkey server, so that the same call resumes an interrupted crawl. This
-module prints nothing: an observer gets progress and sentences, and the result says what happened.
+The requests of a crawl are in the frontier, a Valkey server, so that the same call resumes an interrupted crawl. Each
+life of a crawl, from its first request to its end, is a run; a crawl that is crawled again has another one. The note of
+a crawl is a file in the data directory, in which a command leaves what later ones need to know of it. This module
+prints nothing: an observer gets progress and sentences, and the result says what happened.
 
 Safe to change: sentences (tests quote some). Fixed: the order of the steps in `_Crawling`: a kill between two of them
 must leave a crawl that the same call resumes.
@@ -12,11 +14,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from gossamer.crawling.outputs import (
     CrawlReport,
+    ExistingOutputs,
     FinishedCrawl,
     StartOptions,
     check_report,
@@ -27,7 +31,6 @@ from gossamer.crawling.outputs import (
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
 from gossamer.crawling.work import Assignment, Observer, WorkControl, work
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
-from gossamer.frontier.base import AddResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ALL, ASSET_SPIDER
 from gossamer.model.crawl import CrawlState, Run
@@ -53,7 +56,10 @@ from gossamer.worker.loading import find_spider, known_spiders, make_spider
 
 @dataclass(slots=True)
 class CrawlResult:
-    """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines."""
+    """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines.
+
+    Fields may be added. They are read by the command line, by `crawling/python.py` and by tests.
+    """
 
     crawl_id: str
     info: CrawlInfo | None
@@ -144,9 +150,9 @@ async def run_crawl(
 ) -> CrawlResult:
     """Run a prepared crawl to its end, or until `control` interrupts it.
 
-    `program`: the caller, named to another command that wants the
-    same data directory. `reader`: a sink of this program that gets the pages before the outputs do. Raises
-    GossamerError before anything is started, or when the frontier cannot be used.
+    `program`: the caller, named to another command that wants the same data directory. `reader`: a sink of this program
+    that gets the pages before the outputs do. Raises GossamerError before anything is started, or when the frontier
+    cannot be used.
     """
     name = f"{program} {plan.crawl.id.crawlid}"
     report = CrawlReport.of(settings, plan.crawl.id)
@@ -182,6 +188,15 @@ async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
         result.report = str(report.page)
 
 
+class _OpenedRun(NamedTuple):
+    """A run that was opened or continued, and what the start has queued in it."""
+
+    run: Run
+    new_seeds: int
+    retried: int
+    """Failed requests of earlier commands that are queued again."""
+
+
 @dataclass(slots=True)
 class _Crawling:
     """One crawl of a command or program, connected to its frontier."""
@@ -204,8 +219,8 @@ class _Crawling:
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
             if not fresh and not can_retry(self.plan, before):
                 return await self._already_finished(before)
-        # A fresh run without a request: its command was killed before it added any.
         elif before is not None and state is CrawlState.RUNNING and fresh and before.total().added:
+            # Not without a request: a command with --fresh was killed before it added any, so this one continues.
             raise BadInput(
                 f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
                 "--crawl-id."
@@ -215,7 +230,7 @@ class _Crawling:
         if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
-        run, added, retried = await self._open(before)
+        run, new_seeds, retried = await self._open(before)
         retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
         if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
@@ -225,7 +240,7 @@ class _Crawling:
             self._warn_of_absent_spiders(before)
         elif retried:
             self.observer.say(f"The crawl {identity.crawlid} is finished; {retrying}.")
-        elif not added.added:
+        elif not new_seeds:
             self.observer.say("All given URLs were added before.")
         if before is not None and before.assets.added and not self.settings.crawl.assets:
             # The crawl is resumed by its name, without --assets: the assets that wait need a place, too.
@@ -287,49 +302,64 @@ class _Crawling:
         """Return whether an output is in the data directory: that of a report, which no person has named."""
         return _absolute(path).startswith(_absolute(str(self.settings.data_dir)) + os.sep)
 
-    async def _open(self, before: CrawlInfo | None) -> tuple[Run, AddResult, int]:
-        """Open a run, one life of the crawl, in the frontier, or continue the running one, and add the seeds. Returns
-        the run, the seeds that are new, and the number of failed requests that are queued again.
+    async def _open(self, before: CrawlInfo | None) -> _OpenedRun:
+        """Open a run in the frontier, or continue the running one, and add the seeds. `before`: the crawl until now;
+        None: the frontier does not know it.
 
-        Each step may be repeated: seeds that were added before count as duplicates. What failed comes before the seeds:
-        a run that begins with nothing but duplicates would be finished at once. The note is written last, so that it
-        only names a crawl that exists. Outputs are emptied when the frontier has opened the run for this command, and
-        before any request of it exists: of two commands with --fresh, the other one is refused.
+        The order of the steps is fixed; each may be repeated, because seeds that were added before count as duplicates:
+        1. Open the run. Of two commands with --fresh, the frontier refuses the second one.
+        2. Empty outputs. No request of the run exists yet, so nothing that belongs to it can be lost.
+        3. Queue again what failed. It comes before the seeds, because a run that begins with nothing but duplicates
+           would be finished at once.
+        4. Add the seeds.
+        5. Write the note. It comes last, so that it only names a crawl that exists.
         """
-        plan, retried, outputs = self.plan, 0, self.settings.crawl.output
+        plan, start, outputs = self.plan, self.start, self.settings.crawl.output
         note = read_note(self.settings.data_dir, plan.crawl.id.crawlid)
-        existing = await asyncio.to_thread(find_existing, outputs, plan.crawl.id.crawlid, self.start, note)
-        goes_on = before is not None and not self.start.fresh
-        fresh = self.start.fresh and (before is None or before.state is not CrawlState.RUNNING)
-        begins_empty = self.start.fresh and not self.start.append
-        emptied = [one for one in outputs if begins_empty or one.path in existing.failed_only]
-        kept = [path for path in existing.sizes if path not in existing.failed_only and not self._is_private(path)]
-        if before is None and not self.start.fresh:
-            emptied += [one for one in outputs if self._is_private(one.path) and one not in emptied]
-            if kept and not self.start.append:
-                self.observer.say(
-                    f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
-                    "--fresh begins with an empty file."
-                )
+        existing = await asyncio.to_thread(find_existing, outputs, plan.crawl.id.crawlid, start, note)
+        is_new = before is None and not start.fresh
+        if is_new and not start.append:
+            self._tell_of_earlier_records(existing)
+        # A running crawl that --fresh may continue was opened by such a command, which was killed.
+        opens_fresh = start.fresh and (before is None or before.state is not CrawlState.RUNNING)
+        retried = new_seeds = 0
         try:
-            run = await self.frontier.open_crawl(plan.crawl, fresh=fresh, expires={plan.spider: plan.terms.expires})
+            expires = {plan.spider: plan.terms.expires}
+            run = await self.frontier.open_crawl(plan.crawl, fresh=opens_fresh, expires=expires)
             rate, concurrency = plan.crawl.rate, plan.crawl.concurrency
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
+            emptied = self._outputs_to_empty(existing, is_new=is_new)
             await asyncio.to_thread(existing.empty, emptied, spool_folder(self.settings))
-            if goes_on:
+            if before is not None and not start.fresh:
                 run, retried = await self.frontier.retry_failed(run, plan.terms)
-            added = AddResult()
             for batches in plan.batches(self.frontier.secret):
-                result = await self.frontier.add(run, plan.terms, batches, seeds=True)
-                added.added += result.added
-                added.duplicates += result.duplicates
+                new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
             write_note(self.settings.data_dir, self._note(run, beside))
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
-        return run, added, retried
+        return _OpenedRun(run, new_seeds, retried)
+
+    def _tell_of_earlier_records(self, existing: ExistingOutputs) -> None:
+        """Tell which outputs of a new crawl already hold records, to which the new ones are added."""
+        kept = [path for path in existing.sizes if path not in existing.failed_only and not self._is_private(path)]
+        if kept:
+            self.observer.say(
+                f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
+                "--fresh begins with an empty file."
+            )
+
+    def _outputs_to_empty(self, existing: ExistingOutputs, *, is_new: bool) -> list[Destination]:
+        """Return the outputs that begin empty: all with --fresh and without --append, those with nothing but failures
+        of another crawl, and for a new crawl (`is_new`) the file for the report."""
+        begins_empty = self.start.fresh and not self.start.append
+        return [
+            output
+            for output in self.settings.crawl.output
+            if begins_empty or output.path in existing.failed_only or (is_new and self._is_private(output.path))
+        ]
 
     async def _work(self, run: Run) -> CrawlResult:
         """Fetch until the run is over or the command is interrupted."""
@@ -363,7 +393,7 @@ class _Crawling:
         await self._add_final_state(result)
         if worked.fault:
             result.notes.append(worked.fault)
-        if result.finished:  # else the command that resumes the run needs what was written
+        if result.finished:  # else the command that resumes the run needs the counts of what was written
             forget_written(settings, run)
         return result
 
@@ -404,6 +434,7 @@ def _item_outputs(settings: Settings) -> tuple[str, ...]:
 
 
 def _absolute(path: str) -> str:
+    """Return the absolute path of an output; URLs and standard output (-) stay as they are."""
     return path if path == "-" or "://" in path else os.path.abspath(path)
 
 

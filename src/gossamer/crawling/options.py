@@ -153,6 +153,7 @@ class CrawlOptions(RequestOptions, total=False):
 
 
 def _texts(value: Any) -> tuple[str, ...]:
+    """Return one text, or several, as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -274,9 +275,10 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "frontier": ("frontier", None),
     "data_dir": ("data_dir", Path),
 }
-"""Setting of each option, and the function that converts its value; None: the setting gets the value as it is."""
+"""Setting of each option, and the function that converts its value; None: the setting gets the value as it is. Must
+have every option above that is not in NOT_SETTINGS."""
 NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "append", "failures"})
-"""Options that set no setting."""
+"""Options that set no setting: `crawling/python.py` reads them. May be extended together with it."""
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,9 +316,11 @@ def check_names(function: str, options: Iterable[str], kind: type[Any]) -> None:
 
 
 _FLAGS = frozenset(name for name, kind in CrawlOptions.__annotations__.items() if kind is bool)
+"""Options that are True or False."""
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([a-z]+://\S+[\w/]))?")
-"""An option as messages write it, with the address that may follow."""
-_OVERRIDE = re.compile(r"--resolve (\S+):ADDRESS")
+"""An option as messages write it, with the address that may follow: `--proxy socks5://...`. Must match every option
+that a message of Gossamer names."""
+_OVERRIDE_ADVICE = re.compile(r"--resolve (\S+):ADDRESS")
 
 
 def in_python_words(message: str) -> str:
@@ -327,6 +331,7 @@ def in_python_words(message: str) -> str:
         name = match[1].replace("-", "_")
         if match[2]:
             return f'{name}="{match[2]}"'
-        return f"{name}=True" if name in _FLAGS and match.start() else name
+        is_label = match.start() == 0  # `--seeds: ... cannot be read`: names the option that the message is about
+        return f"{name}=True" if name in _FLAGS and not is_label else name
 
-    return _OPTION.sub(option, _OVERRIDE.sub(r'resolve={"\1": "ADDRESS"}', message))
+    return _OPTION.sub(option, _OVERRIDE_ADVICE.sub(r'resolve={"\1": "ADDRESS"}', message))

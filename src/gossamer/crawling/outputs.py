@@ -1,10 +1,12 @@
 """Outputs around a crawl: those that exist before it, those that a person names when it is finished, and the report.
 
-Nothing is fetched for them. They are made from the crawl's other outputs, which have everything that they need. A crawl
-with `--report` that has no such file on this machine (standard output, remote storage, tables) keeps its pages in the
-data directory until the report is written. Safe to change: sentences, and the order in which existing outputs are
-tried. Fixed: a file that exists is not changed; and the name of the file with the kept pages, which the command that
-resumes the crawl looks for.
+Outputs that are named later, and the report, are made from the crawl's other outputs; nothing is fetched for them. A
+crawl with `--report` that has no readable file on this machine (but standard output, remote storage or tables) keeps
+its pages in a private file in the data directory until the report is written.
+
+Safe to change: sentences (tests quote some), and the order in which existing outputs are tried as a source. Fixed: a
+file with the records of another crawl is neither emptied nor added to, unless `find_existing` permits it; and the name
+of the private file, which the command that resumes the crawl looks for.
 """
 
 import asyncio
@@ -48,7 +50,8 @@ _BEST_FIRST = (
 first should be those that keep all of a record."""
 
 _LARGE_BYTES = 100 * 2**20
-"""Size from which a source is announced, because its export takes some time. Free to change."""
+"""Size from which a source is announced, because its export takes some time. May be changed: smaller announces exports
+that take less than a second."""
 
 
 @dataclass(slots=True)
@@ -103,6 +106,7 @@ async def make_outputs(
 
 
 def _key(path: str) -> str:
+    """Return a text that is the same for two spellings of one output."""
     return path if path == "-" or is_url(path) else os.path.abspath(local_path(path))
 
 
@@ -111,12 +115,12 @@ def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, s
     if not may_be_made(output):
         raise BadInput("the file exists. Name another one, or delete it.")
 
-    def check(_: int) -> None:
+    def stop_if_asked(_: int) -> None:
         if stopped.is_set():
             raise ExportStopped
 
     options = ExportOptions(
-        kind_of(output, crawl.tables), crawl.tables.csv_guard, crawl.crawl_id, check, needs_records=True
+        kind_of(output, crawl.tables), crawl.tables.csv_guard, crawl.crawl_id, stop_if_asked, needs_records=True
     )
     ending = ".jsonl" if output.path == "-" else ending_of(output.path)
     with ExitStack() as folders:
@@ -154,19 +158,23 @@ def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source
 
 
 def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> list[Source]:
-    """Return the sources with one before them that has both pages and items, if no single one has both."""
-    first: dict[type, Source] = {}
+    """Return the sources. If pages and items are in two different ones, a source that joins these two comes first."""
+    first: dict[type, Source] = {}  # the first source with pages, and the first one with items
     for source in sources:
-        with contextlib.suppress(BadInput):
+        with contextlib.suppress(BadInput):  # of the export, which reads the source again
             for number, output in enumerate(source.outputs()):
                 first.setdefault(type(output.record), source)
                 if len(first) == 2:
                     break
-                if number % 1000 == 0:
-                    options.on_progress(0)
+                if number % _CHECKED_EVERY == 0:
+                    options.on_progress(0)  # ends the search if the work was cancelled
     if len(first) == 2 and first[PageRecord] is not first[ItemRecord]:
         return [JoinedSource(first[PageRecord], first[ItemRecord]), *sources]
     return list(sources)
+
+
+_CHECKED_EVERY = 1000
+"""Records after which a search notices that the work was cancelled. May be changed: more delay Ctrl-C."""
 
 
 def may_be_made(output: Destination) -> bool:
@@ -175,10 +183,12 @@ def may_be_made(output: Destination) -> bool:
 
 
 def _has_content(path: Path) -> bool:
+    """Return whether a file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 
 def _rank(path: str) -> int:
+    """Return the place of an output in the order in which sources are tried: 0 for the best."""
     ending = ending_of(path) if path != "-" else ""
     return _BEST_FIRST.index(ending) if ending in _BEST_FIRST else len(ENDINGS)
 
@@ -188,7 +198,7 @@ def _rank(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """Options for the beginning of a crawl, and for outputs that exist."""
+    """Options of a person for the beginning of a crawl, and for outputs that exist. They are --fresh and --append."""
 
     fresh: bool = False
     """True: a finished crawl is crawled again, and its outputs begin empty."""
@@ -204,7 +214,7 @@ bytes."""
 
 
 def default_output(seeds: Sequence[str]) -> Destination:
-    """Return the output of a crawl for which a person names none: of a single seed, its host."""
+    """Return the output of a crawl for which a person names none: HOST.jsonl for a single seed, else pages.jsonl."""
     if len(seeds) > 1:
         return Destination("pages.jsonl")
     name = re.sub(r"[^A-Za-z0-9._-]", "_", host(seeds[0]).strip("[]"))[:_HOST_CHARACTERS]
@@ -218,9 +228,10 @@ class ExistingOutputs:
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of each, by path as it is named."""
     failed_only: list[str] = field(default_factory=list)
-    """Those with nothing but failed requests of another crawl of the same site: it was begun with wrong options."""
+    """Paths of those with nothing but failed requests of another crawl of the same site, which was begun with wrong
+    options. They are emptied."""
     beside: set[str] = field(default_factory=set)
-    """Other crawls whose records stay in an output."""
+    """Names of other crawls whose records stay in an output."""
 
     def empty(self, outputs: Sequence[Destination], spool_dir: Path) -> None:
         """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
@@ -235,17 +246,22 @@ class ExistingOutputs:
 def find_existing(
     outputs: Sequence[Destination], crawl_id: str, start: StartOptions, note: CrawlNote | None
 ) -> ExistingOutputs:
-    """Return which outputs have content, and check that it is this crawl's. Raises BadInput.
+    """Return which outputs have content, and check that this crawl may use them. Raises BadInput for the first one that
+    it may not use.
 
-    `note`: of the crawl's latest start on this machine. It tells whose a file is that does not name its crawl.
+    With --append, every output may be used. Otherwise an output must hold records of this crawl, records beside which
+    an earlier start of this crawl was told to write, or nothing but failures of a crawl of the same site. `note`: of
+    the crawl's latest start on this machine. It tells whose a file is that does not name its crawl.
     """
+    known_outputs = note.outputs if note else ()
+    known_beside = set(note.beside if note else ())
     found = ExistingOutputs()
     for output in outputs:
         path = local_path(output.path)
         if output.path == "-" or is_url(output.path) or not _has_content(path):
             continue
         found.sizes[output.path] = path.stat().st_size
-        is_known = note is not None and os.path.abspath(path) in note.outputs
+        is_known = os.path.abspath(path) in known_outputs
         try:
             crawls = _crawls_in(path, all_records=start.fresh and not start.append)
         except BadInput as error:
@@ -254,20 +270,20 @@ def find_existing(
             raise BadInput(
                 f"{path} is not empty, and not the output of a crawl ({error.detail}). {_OTHERWISE}"
             ) from None
-        others = crawls - {crawl_id, ""}
+        others = crawls - {crawl_id, ""}  # "": records that name no crawl
         if start.append:
             found.beside |= others
         elif not crawls - {""} and not is_known:
             raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_OTHERWISE}")
         elif others and _site(others) == _site({crawl_id}) and _has_only_failures(path):
             found.failed_only.append(output.path)
-        elif start.fresh or not others <= set(note.beside if note else ()):
-            for other in sorted(others)[:1]:
-                raise BadInput(f"{path} holds the records of another crawl, {other}. {_OTHERWISE}")
+        elif others and (start.fresh or not others <= known_beside):  # --fresh would empty what another crawl wrote
+            raise BadInput(f"{path} holds the records of another crawl, {min(others)}. {_OTHERWISE}")
     return found
 
 
 _OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."
+"""End of each refusal of an output that the crawl may not use. May be changed; tests quote it."""
 
 _MOST_FAILURES = 1000
 """Records among which `_has_only_failures` looks for a page. May be changed: larger files count as having one."""
@@ -280,11 +296,12 @@ def _crawls_in(path: Path, *, all_records: bool) -> set[str]:
 
 
 def _site(crawls: set[str]) -> set[str]:
-    """Return the hosts in derived names of crawls, which end with a digest."""
+    """Return the hosts in names of crawls. A name that is made from the options is the host, a hyphen and a digest."""
     return {name.rpartition("-")[0] for name in crawls}
 
 
 def _has_only_failures(path: Path) -> bool:
+    """Return whether a file holds nothing but pages that failed, and not too many of them to be read."""
     for number, output in enumerate(Source(path).outputs()):
         if number >= _MOST_FAILURES or isinstance(output.record, ItemRecord) or output.record.success:
             return False

@@ -1,8 +1,9 @@
 """Seeds of a crawl, the URLs that it starts from: gathers them, and finds hosts that are not on the public internet.
 
 Seeds are given, or listed in files, at URLs or on standard input. Private hosts are refused before the start, unless
-the person who starts the crawl permits them. Safe to change: messages and limits, as their texts say. Fixed: the order
-of the URLs, which is that of the sources; and a host that is not checked here is checked when it is fetched.
+the person who starts the crawl permits them. The check here only spares that person a wait: every host is checked again
+when it is fetched. Safe to change: messages (tests quote some), and limits as their texts say. Fixed: the order of the
+URLs, which is that of the sources.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ from gossamer.worker.robots import MemoryRobotsStore
 from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200
-"""Characters of an invalid redirect that an error shows. Free to change."""
+"""Characters of an invalid redirect that an error shows. May be changed: more only make the message longer."""
 
 
 @dataclass(frozen=True, slots=True)

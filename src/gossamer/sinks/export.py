@@ -39,7 +39,7 @@ from gossamer.sinks.warc import rebuilt_exchange
 Kind = Literal["pages", "items", "all"]
 
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. Free to change."""
+"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
 _GROUP_BYTES = 4 * 1024 * 1024
 _GROUP_RECORDS = 1000
 """Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be

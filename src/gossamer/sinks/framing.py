@@ -35,9 +35,10 @@ with its full length and zeros inside; earlier batches were flushed before it wa
 a batch that is larger than this, only the end is checked."""
 
 CHUNK = 64 * 1024
-"""Bytes that are read at once. Free to change."""
+"""Bytes that are read at once. May be changed: larger reads take more memory, smaller ones more system calls."""
 _INFLATED_BYTES = 1 << 20
-"""Bytes that are decompressed at once, so that a decompression bomb takes little memory. Free to change."""
+"""Bytes that are decompressed at once, so that a decompression bomb takes little memory. May be changed: more take
+that much memory for each open file, fewer take longer."""
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 3
 """Compression levels, free to change. Level 3 of gzip takes half the time of level 6 and a tenth more space."""

@@ -38,7 +38,7 @@ _ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 surrogate. None may be removed: the functions below promise not to raise."""
 
 _BUFFER_BYTES = 1 << 20
-"""Bytes that are decompressed ahead while a file is read. Free to change."""
+"""Bytes that are decompressed ahead while a file is read. May be changed: more take memory, fewer take longer."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -157,7 +157,8 @@ def open_lines(path: Path) -> BinaryIO:
 # --- standard output --------------------------------------------------------------------------------------------------
 
 _POLL_MILLISECONDS = 200
-"""Longest time after which a wait for a slow reader notices `close`. Free to change."""
+"""Longest time after which a wait for a slow reader notices `close`. May be changed: longer delays the end of a crawl,
+shorter costs CPU time while it waits."""
 
 
 class StdoutSink:

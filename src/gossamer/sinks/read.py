@@ -41,9 +41,9 @@ FOREIGN = "foreign"
 """Key of `Source.lacks`: responses of other programs in a web archive."""
 
 _BUFFER_BYTES = 1 << 20
-"""Bytes that are read or decompressed at once. Free to change."""
+"""Bytes that are read or decompressed at once. May be changed: more take memory, fewer take longer."""
 _ROWS_AT_ONCE = 500
-"""Rows of a Parquet file that are read at once. Free to change."""
+"""Rows of a Parquet file that are read at once. May be changed: each holds a page, so more take memory."""
 _HEAD_BYTES = 64
 """Bytes from which a format is recognised. May be larger, but not smaller: each format needs its magic number."""
 

@@ -28,7 +28,7 @@ from gossamer.sinks.jsonl import encode_value, read_records
 from gossamer.sinks.remote import RemoteFile
 
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied or compared at once. Free to change."""
+"""Bytes that are copied or compared at once. May be changed: more take memory, fewer take longer."""
 
 Finish = Callable[[Path], None]
 """Builds the output from a whole spool file, or raises `SinkError`. It must be safe to repeat with the same spool, also

@@ -31,9 +31,10 @@ ITEM_ORIGIN = ("_appid", "_crawlid", "_spiderid", "_attempt", "_timestamp", "_at
 """Columns with the other fields of an item's record. The underscore keeps them apart from the fields of items. More may
 be added: an existing table gets them."""
 _LOCK_SECONDS = 30.0
-"""Time to wait for another program that reads or writes the file, before the wait is reported. Free to change."""
+"""Time to wait for another program that reads or writes the file, before the wait is reported. May be changed: shorter
+reports programs that only take a moment."""
 _ROWS_AT_ONCE = 1000
-"""Records of a spool that one transaction adds. Free to change."""
+"""Records of a spool that one transaction adds. May be changed: more take memory, fewer take longer."""
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
 
 

@@ -49,9 +49,10 @@ MAX_COLUMNS = 900
 """Maximum number of columns for the fields of items. May be lowered freely. Must stay below 999, the number of values
 that an old SQLite takes in one statement, with room for the other columns."""
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. Free to change."""
+"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
 _HEADER_BYTES = 1 << 20
-"""Longest row of column names that is read from an existing file. Free to change."""
+"""Longest row of column names that is read from an existing file. May be raised; a file with a longer row is not
+recognised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,8 @@ def _with_empty_line(head: bytes) -> bytes:
 
 
 _USUAL_HEADER_BYTES = 1024
-"""Bytes that are read first to find the end of a record's header. Free to change."""
+"""Bytes that are read first to find the end of a record's header. May be changed: a longer header is read again, so a
+value below the usual length makes every check slower."""
 _MAX_HEADER_BYTES = 65_536
 """Length up to which a header is recognised. May be raised. Must exceed the longest header that `_record` makes, which
 has a URL (at most 8 KiB) and a line for each redirect: a longer one would count as torn and be cut off."""

@@ -2,11 +2,12 @@
 
 Processes of a pool extract main content (`extract/content_pool.py`), because a page may take seconds. A page keeps its
 lease, the worker's claim on its request, until its content is there; so the page is committed with it, and a worker
-that dies loses nothing. Safe to change: what is counted, the share of the slots, and the delays. Fixed: the page's own
-record stays the first output, whatever the rules find; the words of `PageRecord.extract_error`, which are in records;
-and in a pool of workers that many crawls share, pages that wait for their content never take all slots of the worker,
-or one crawl would stop the others. An asset is a file that a page embeds or links, and a request of its own; the words
-of its reasons (`wrong_type`, `too_large`) are in records, so they are fixed, too.
+that dies loses nothing. An asset is a file that a page embeds or links; it is a request of its own.
+
+Safe to change: what is counted, the share of the slots, the delays, and the limits as they say. Fixed: the page's own
+record stays the first output, whatever the rules find; the words of `PageRecord.extract_error` and the reasons of
+assets, which are in records; and in a pool of workers that many crawls share, pages that wait for their content never
+take all slots of the worker, or one crawl would stop the others.
 """
 
 import asyncio
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from gossamer.extract.fields import CompiledExtraction, PageItems
 
 _TOO_COMPLEX, _LIMIT = "too_complex", "limit"
+"""Values of `PageRecord.extract_error`: the page is too complex for the rules; it has more items than are taken. Fixed:
+records hold them."""
 ITEM_BYTES = 1000
 """Approximate memory of an item besides the text of its values. Tuning only: more lets fewer pages wait for a slow
 output at once."""
@@ -51,7 +54,7 @@ def add_items(context: Context, document: HtmlDocument | None, finished: Finishe
     page, rules = finished.outputs[0].record, context.rules
     if rules is None or not isinstance(page, PageRecord):
         return
-    counts = context.run.crawl.pool != SHARED_POOL
+    counts = context.run.crawl.pool != SHARED_POOL  # workers of many crawls would mix up the counts of their rules
     if counts and not tally.rules:
         for at, rule in enumerate(rules.rules):
             tally.rules[rule_label(rule, at, len(rules.rules))] = RuleCount(fields=dict.fromkeys(rule.fields, 0))
@@ -103,6 +106,7 @@ class PageContents:
         self._max_pages = max_pages
         self._in_progress = 0
         self._seconds = 0.0
+        """Time of the latest page in the pool, with its wait for a process."""
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:

@@ -59,7 +59,7 @@ _READING_FACTOR = 2
 """Memory that a page takes while it is read, as a multiple of its body: the body and its text. An estimate; a larger
 one lets fewer large pages be read at once."""
 _SHOWN_CHARACTERS = 200
-"""Characters of an invalid Location that a record shows. Free to change."""
+"""Characters of an invalid Location that a record shows. May be changed: more only make failed records larger."""
 _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
 """Reasons of a dropped seed that are no error of the person who started the crawl. May be changed freely."""
 
@@ -189,7 +189,7 @@ class Fetcher:
         name, began = host(attempt.url), time.monotonic()
         # Seconds by which a request to this host may be late, because connecting to it is known to take long.
         allowed = self._slow_hosts.allowance(name, now=began)
-        latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
+        latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed  # later, the hit is no longer valid
         timeout = attempt.context.terms.timeout_seconds
         if attempt.payload.asset is not None:
             request = structs.replace(request, body_bytes=self._asset_bytes, whole_only=True)
@@ -317,13 +317,15 @@ class Fetcher:
     # --- other ends ---------------------------------------------------------------------------------------------------
 
     def _refuse_by_robots(self, attempt: Attempt, verdict: RobotsRefused | RobotsPostponed) -> FinishedLease:
+        """Return the result of a request that robots.txt forbids, or whose robots.txt is not known yet."""
         if isinstance(verdict, RobotsPostponed):
             return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
         if verdict.unreachable:
             finished = self._fail(attempt, "robots_unreachable", verdict.rule)
         else:
             finished = self._drop(attempt, DropReason.ROBOTS, verdict.rule)
-        # Of a site that forbids thousands of URLs, each would else take the time of a request.
+        # The hit is given back if nothing was sent. Else a site that forbids thousands of URLs would take the time of a
+        # request for each.
         finished.settlement.unused = not self._was_sent(attempt)
         return finished
 
@@ -381,6 +383,7 @@ class Fetcher:
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
 
     def _retry(self, attempt: Attempt, reason: str, retry: Retry, detail: str = "") -> FinishedLease:
+        """Return the request to the frontier, for another attempt after the delay of `retry`."""
         self._tally.retry(reason)
         retries = attempt.context.terms.retries
         retrying_seconds = longest_retrying(
@@ -395,8 +398,11 @@ class Fetcher:
     def _tell_if_seed(
         self, attempt: Attempt, reason: str, detail: str, *, advice: str = "", retrying_seconds: float = 0.0
     ) -> None:
-        """Tell a person why a seed cannot be fetched. Pages that a sitemap lists are no seeds, but look like them once
-        there are pages."""
+        """Tell a person why a seed cannot be fetched.
+
+        Pages that a sitemap lists have the depth of seeds. With sitemaps, a seed is therefore only told as long as
+        there is no page: a sitemap is read after the first one.
+        """
         seeds = self._counts.seeds
         if seeds is None or attempt.lease.depth or attempt.payload.sitemap or not seeds.wants(reason):
             return
@@ -417,6 +423,7 @@ class Fetcher:
         return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _fail(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
+        """Return the result of a request that has failed for good. `reason`: a word, `detail`: more for a person."""
         if attempt.payload.asset is None:
             self._counts.fail(host(attempt.url), reason, attempt.lease.url)
         self._tally.status(attempt.lease.spider, fetched.status if fetched else 0)
@@ -424,6 +431,7 @@ class Fetcher:
         return self._finish(attempt, Outcome.FAILED, reason, detail, fetched)
 
     def _drop(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
+        """Return the result of a request that must not be fetched, or not again. Arguments as for `_fail`."""
         if attempt.payload.asset is None:
             self._tally.drop(reason)
         if reason not in _NOT_TOLD:

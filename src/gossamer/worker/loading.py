@@ -31,7 +31,7 @@ from gossamer.worker.parsing import error_text, places_of_error, record_text, sh
 from gossamer.worker.spider import LinkSpider, Spider
 
 GROUP = "gossamer.spiders"
-"""Entry point group of spiders. Fixed: installed spiders name it."""
+"""Entry point group (a section in the metadata of an installed package) of spiders. Fixed: their packages name it."""
 
 _EXAMPLE = """
     from gossamer import Spider
@@ -40,7 +40,7 @@ _EXAMPLE = """
         def parse(self, page):
             yield {"title": page.css("h1::text").get()}
 """
-_REFERENCE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
+_FILE_REFERENCE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
 
 
 def known_spiders() -> list[str]:
@@ -49,7 +49,7 @@ def known_spiders() -> list[str]:
 
 
 def _installed() -> Mapping[str, str]:
-    """Return the installed spiders: their places as `module:class`, by name. Of two with one name the first counts.
+    """Return the installed spiders: where they are, as `module:class`, by name. Of two with one name the first counts.
 
     The files of the installed packages are read here, and not by `importlib.metadata`, which takes several times as
     long; every crawl needs them before its first request.
@@ -123,12 +123,12 @@ class LoadedSpider:
 
 def is_file(reference: str) -> bool:
     """Return whether a reference names a Python file rather than an installed spider."""
-    return _REFERENCE.fullmatch(reference) is not None
+    return _FILE_REFERENCE.fullmatch(reference) is not None
 
 
 def find_spider(reference: str) -> LoadedSpider:
     """Return the spider that a reference names. Raises BadSpider if there is none, or its code does not load."""
-    parts = _REFERENCE.fullmatch(reference)
+    parts = _FILE_REFERENCE.fullmatch(reference)
     if parts:
         return _spider_of_file(parts["path"], parts["spider"] or "")
     if reference in _program_spiders:
@@ -164,6 +164,7 @@ def add_program_spider(spider: type[Spider]) -> str:
 
 
 def _unknown(name: str) -> str:
+    """Return the message for a name that no installed spider has."""
     installed = f"there is no spider {name}; installed are {', '.join(known_spiders())}."
     file = f"{name}.py"
     return f"{installed} For the spider in {file}, write --spider {file}." if Path(file).is_file() else installed
@@ -175,7 +176,7 @@ def identity(spider: LoadedSpider) -> str:
     The name of an installed spider; for one of a file, the file's name without its folder and the spider's name. So a
     corrected or moved file goes on with its crawl, and a copy under another name begins another one.
     """
-    parts = _REFERENCE.fullmatch(spider.reference)
+    parts = _FILE_REFERENCE.fullmatch(spider.reference)
     return f"{Path(parts['path']).name}:{spider.name}" if parts else spider.name
 
 
@@ -236,7 +237,7 @@ class SpiderSet:
 # --- spiders of a file ------------------------------------------------------------------------------------------------
 
 _modules: dict[tuple[str, int, int], ModuleType] = {}
-"""Files that this process has loaded, by path, time of change and size. A changed file is loaded again, so that a
+"""Files that this process has loaded, by path, time of change (ns) and size. A changed file is loaded again, so that a
 notebook sees the corrected spider."""
 
 
@@ -379,6 +380,7 @@ def _line(found: type) -> int:
 
 
 def _overrides_parse(spider: type[Spider]) -> bool:
+    """Return whether a class can read pages: it has its own `parse`, or follows all links, as the built-in ones do."""
     return spider.follows_all_links or spider.parse is not Spider.parse
 
 

@@ -1,9 +1,10 @@
 """Reads a response that is a page: its record, its links and its items. Sitemaps are read here, too.
 
 A page belongs to a lease: a request that the frontier (the cluster's store of requests) has handed to this worker.
-Links become batches: requests of one domain that the worker adds to the frontier. Safe to change: what counts as a
-sitemap, and the limits below as they say. Fixed: the payload of a request (`Payload`) and the reasons for dropped
-links, both of which the frontier stores.
+Links become batches: requests of one domain that the worker adds to the frontier. Terms are the options of the
+submission to which the request belongs. Safe to change: what counts as a sitemap, and the limits below as they say.
+Fixed: the payload of a request (`Payload`: method, body and what else the client packs), the reasons for dropped links
+and the reason `spider_error`, which the frontier or records keep.
 """
 
 import asyncio
@@ -158,8 +159,8 @@ page, and leaves that many links of every waiting page uncounted."""
 
 
 def output_size(output: Output) -> int:
-    """Return about how many bytes of memory an output takes: body, its text or base64, links with their texts, and the
-    archived bytes."""
+    """Return the approximate memory of an output in bytes: its body, the body's text or base64, links with their texts,
+    and the bytes as they were sent."""
     size = PAGE_OVERHEAD_BYTES + len(output.body)
     record = output.record
     if isinstance(record, PageRecord):
@@ -187,7 +188,7 @@ PRIORITY_STEP = 10
 """A link's priority is its page's minus this, so that a crawl is breadth first. Fixed: Scrapy Cluster's value,
 documented for spiders (`Follow.priority`)."""
 LOWEST_PRIORITY = -65_000
-"""Must equal LOWEST_PRIORITY in the frontier's settle.lua."""
+"""Lowest priority that a link gets. Fixed: must equal LOWEST_PRIORITY in the frontier's settle.lua."""
 _MAX_UNKNOWN_SPIDERS = 20
 """Number of names of missing spiders that are reported. May be changed; a limit is needed, because a spider may make up
 any number of names."""
@@ -195,7 +196,7 @@ _MAX_BROKEN_PLACES = 100
 """Number of different lines of spiders whose errors are reported. May be changed; a limit is needed, because the lines
 of a changing program have no end."""
 _SHOWN_CHARACTERS = 200
-"""Characters of a link that an error shows. Free to change."""
+"""Characters of a link that an error shows. May be changed: more make messages and records longer."""
 
 
 class PageReader:
@@ -242,10 +243,10 @@ class PageReader:
         if is_sitemap(attempt, fetched.body):
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
-        custom_parse = not context.spider.follows_all_links
+        custom_parse = not context.spider.follows_all_links  # the spider has a method `parse`
         links: Links | None = None
         document: HtmlDocument | None = None
-        # A spider of one's own asks for links when it wants them.
+        # A spider with its own `parse` asks for links when it wants them.
         wants_links = context.include_links or (follows and not custom_parse)
         if (wants_links or custom_parse or context.extracts or context.asset_kinds) and is_html(
             decoded.content_type, fetched.body
@@ -368,7 +369,8 @@ class PageReader:
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
         found = await read_sitemap(attempt, fetched.body)
         context = attempt.context
-        if context.spider.follows_all_links and context.terms.maxdepth is None:  # else links are not known here
+        # The summary names pages that only the sitemap lists. Other spiders and a limited depth do not show all links.
+        if context.spider.follows_all_links and context.terms.maxdepth is None:
             pages = [batch for batch in found.batches if batch.payloads is None]  # others are further sitemaps
             self._counts.list_pages(context.unlinked(pages))
         record = page_record(attempt, fetched, decoded, now=time.time())
@@ -483,4 +485,5 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
 
 
 def _count(drops: dict[str, int], reason: str, count: int = 1) -> None:
+    """Count links that are dropped for this reason."""
     drops[str(reason)] = drops.get(str(reason), 0) + count

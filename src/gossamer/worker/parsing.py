@@ -36,7 +36,7 @@ _FOREIGN = tuple(
 )
 """Folders whose files are never the user's own, even below the spider's folder."""
 _MAX_FRAMES = 8
-"""Calls of the user's own code that are shown, the innermost ones. Free to change."""
+"""Calls of the user's own code that are shown, the innermost ones. May be changed: more make the message longer."""
 
 
 class CodePlace(NamedTuple):
@@ -259,7 +259,7 @@ def _found(found: Any) -> Found:
 
 
 _SHOWN_CHARACTERS = 100
-"""Characters of an unusable result that an error shows. Free to change."""
+"""Characters of an unusable result that an error shows. May be changed: more make messages and records longer."""
 
 
 def _unusable(found: object, verb: str) -> str:

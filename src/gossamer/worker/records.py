@@ -17,7 +17,7 @@ from gossamer.policy.secrets import redacted_head
 from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
-"""Characters of an error's text that a record keeps. Free to change: more only make failed records larger."""
+"""Characters of an error's text that a record keeps. May be changed: more only make failed records larger."""
 
 
 class PageText(NamedTuple):

@@ -1,8 +1,9 @@
 """Checks robots.txt before each request, and sends the crawl delays and sitemaps that it names to the frontier.
 
 Here are also the stores in which workers share what they have fetched. The frontier is the cluster's store of requests;
-an origin is scheme, host and port of a URL. The limits below may be tuned as they say. Fixed: no request is sent before
-`check` has allowed it, and sitemaps are remembered as known only after the frontier has accepted all of them.
+an origin is scheme, host and port of a URL. Safe to change: the limits below, as they say, and the words for a person.
+Fixed: no request is sent before `check` has allowed it, and sitemaps are remembered as known only after the frontier
+has accepted all of them.
 """
 
 import time
@@ -21,7 +22,8 @@ from gossamer.worker.attempt import Attempt
 from gossamer.worker.page import sitemap_batches
 
 _TROUBLE = "robots"
-"""Key of the reported trouble; its begin and end must have the same one."""
+"""Key of the reported trouble (a lasting condition, which is shown at its begin and its end). May be any word that no
+other trouble has."""
 _MAX_WAITS = 10_000
 """Waiting origins that a worker remembers. May be changed: more take memory, others are not shown."""
 _WAITS_SHOWN = 20
@@ -76,7 +78,8 @@ class RobotsWaits:
 
 
 def _in_words(seconds: float) -> str:
-    """Return a duration for a person: `90 s`, `5 min`, `24 h`."""
+    """Return a duration for a person: `90 s`, `5 min`, `24 h`. A unit is used from two of it; 1 s is allowed for the
+    time since the duration was computed."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length - 1:
             return f"{seconds / length:.0f} {unit}"

@@ -13,6 +13,7 @@ from gossamer.cli import terminal
 from gossamer.errors import BadInput
 
 SHELLS = ("bash", "zsh", "fish")
+"""May be extended; each needs a script `cli/completion/gossamer.SHELL`."""
 
 
 def completion(

@@ -1,8 +1,8 @@
 """`gossamer crawl`: crawls from URLs into files. `gossamer demo`: the same with a small web on this machine.
 
 The requests of a crawl are in the frontier, a Valkey server, so that the same command resumes an interrupted crawl.
-Safe to change: help texts (then regenerate docs/reference), sentences (tests quote some), and what the demo fetches.
-Fixed: flags and exit codes. The crawl itself is run by `crawling/engine.py`.
+`crawling/engine.py` runs the crawl itself. Safe to change: help texts (then regenerate docs/reference), sentences
+(tests quote some), and what the demo fetches. Fixed: flags, which scripts use, and exit codes.
 """
 
 import shlex
@@ -127,7 +127,7 @@ def demo(
     """
     from gossamer.fakeweb import FakeWeb, WebSpec  # imported late: no other command needs it
 
-    hosts = 5
+    hosts = 5  # may be changed, as may the shares below
     spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
     is_readable = ".jsonl" in output.name
     records_before = sum(1 for _ in read_records(output)) if is_readable and output.is_file() else 0

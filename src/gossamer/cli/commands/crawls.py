@@ -272,7 +272,7 @@ def no_crawl_with(data_dir: Path) -> str:
 
 
 _MAX_CRAWLS = 1000
-"""Crawls that are read from the frontier. May be changed freely: more take longer."""
+"""Crawls that the list shows, and among which a name is looked for. May be changed: more take longer."""
 
 T = TypeVar("T")
 
@@ -297,6 +297,7 @@ class _ListedCrawl:
     outputs: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """Return the crawl for --json."""
         total = self.info.total() if self.info else None
         return {
             "appid": self.id.appid,
@@ -427,11 +428,11 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
     if crawl.info:
         if crawl.info.state is CrawlState.RUNNING:
             await frontier.stop_crawl(crawl.id)
-        await _in_flight_ended(frontier, crawl.id)
+        await _wait_until_none_in_flight(frontier, crawl.id)
         if not await frontier.delete_crawl(crawl.id):
             raise BadInput(f"{crawl.id} was started again. Stop it first.")
     note = read_note(settings.data_dir, crawl.id.crawlid) if crawl.id.appid == APPID else None
-    if note is not None:
+    if note is not None:  # last: with the note, a deletion that was interrupted can be repeated
         forget_written(settings, note.run, note.outputs)
         delete_note(settings.data_dir, crawl.id.crawlid)
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
@@ -448,7 +449,7 @@ def _confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _in_flight_ended(frontier: ValkeyFrontier, crawl: CrawlId) -> None:
+async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -> None:
     """Wait until no worker has a request of the stopped crawl. Raises BadInput if that takes too long."""
     await frontier.maintain()  # takes requests from workers that died
     for _ in range(_FLIGHT_CHECKS):
@@ -461,8 +462,8 @@ async def _in_flight_ended(frontier: ValkeyFrontier, crawl: CrawlId) -> None:
 
 _FLIGHT_CHECKS = 60
 _FLIGHT_PAUSE_SECONDS = 0.5
-"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed
-freely."""
+"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed; their
+product is the longest wait, after which the command is refused."""
 
 
 async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Awaitable[T]]) -> T:
@@ -473,7 +474,8 @@ async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Aw
 
 
 async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier) -> _ListedCrawl:
-    """Return the crawl of this name, of any application unless the name has one. Raises BadInput."""
+    """Return the crawl with the name ID (of the command line, else of another application) or APPID/ID. Raises
+    BadInput."""
     appid, slash, crawl_id = name.rpartition("/")
     candidates = [CrawlId(appid, crawl_id)] if slash else [CrawlId(APPID, name)]
     if not slash:
@@ -494,4 +496,5 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None) -> _List
 
 
 def _local_time(moment: float) -> str:
+    """Return a Unix time as a person of this time zone reads it."""
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")

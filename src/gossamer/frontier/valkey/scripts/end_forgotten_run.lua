@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- End a run (one life of a crawl, from its first request to its end) on this shard that its home shard, which decides
--- when runs end, has no record of: nothing else would ever end it here. The caller has seen that the record is missing,
--- and that the run is at rest on all other shards. It makes this call again and again; the run ends once all that has
--- been so for the retention, because the record may still come back. (Token: 16 characters that stand for a crawl.
--- Generation: number of the set of URLs that the crawl has seen.)
+-- End a run (one life of a crawl, from its first request to its end) on this shard if its home shard, which decides when
+-- runs end, has lost the record of it: nothing else would ever end it here. The caller repeats this call as long as that
+-- record is missing and the run is at rest on all other shards. The record may still come back, so the run ends only
+-- after it has been at rest here for the whole retention. (Token: 16 characters that stand for a crawl. Generation:
+-- number of the set of URLs that the crawl has seen. Retention: time for which an ended crawl is remembered.)
 -- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
--- Must hold: time counts only while nothing is added and nothing comes to its end, or requests that a worker has
--- would be dropped. What ends here is deleted by `sweep`, after `purge` has deleted its queues.
+-- Must hold: the time starts again whenever a request is added or done, or requests that a worker has would be
+-- dropped. `purge` deletes the queues of the run that ends here, and then `sweep` its other keys.
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 retention ms
 -- Returns 1 where the run was ended now, else 0
@@ -18,13 +18,15 @@
 -- include end_reasons
 local token = ARGV[3]
 local crawl = crawl_of(token)
--- What waits for a page of the crawl's budget waits in vain: the home shard would have to share out the budget.
+-- At rest: all requests are done, or those that are left wait for a part of the crawl's page budget ("starving"). They
+-- wait in vain, because the home shard shares out the budget.
 local is_at_rest = crawl and crawl.run == tonumber(ARGV[4]) and crawl.generation == ARGV[5]
   and (crawl.added == crawl.done or redis.call("SISMEMBER", BASE .. "starving", token) == 1)
 if not is_at_rest then
   redis.call("HDEL", BASE .. "forgotten", token)
   return 0
 end
+-- The hash "forgotten" has, for each such run, the time since when these two counts have not changed.
 local row = redis.call("HGET", BASE .. "forgotten", token)
 local since, added, done
 if row then
@@ -37,8 +39,8 @@ end
 if now - since < tonumber(ARGV[6]) then
   return 0
 end
-drop_waiting(crawl, nil, END_REASONS.b)
-redis.call("HSET", crawl.key, "st", "f")
+drop_waiting(crawl, nil, END_REASONS.b)  -- of all spiders, with the reason of an exhausted budget
+redis.call("HSET", crawl.key, "st", "f")  -- state: finished
 redis.call("ZADD", BASE .. "ending", now, token)
 redis.call("ZREM", BASE .. "idle", token)
 redis.call("ZREM", BASE .. "idle-until", token)

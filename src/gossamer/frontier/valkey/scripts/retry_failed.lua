@@ -1,11 +1,13 @@
 #!lua
--- Queue again what a crawl kept because it failed without an answer, and let all of its requests here have the terms
--- (the options) of the caller, so that a corrected option takes effect. In the run that the caller opened; where this
--- shard is in an earlier one, the run begins here. (Run: one life of a crawl, from its first request to its end.
--- Generation: number of the set of URLs that it has seen, which later runs continue.)
+-- Queue the failed requests of a crawl again: those in the list "failed:", which had no answer. All requests of the
+-- crawl on this shard get the terms (the options) of the caller, so that a corrected option takes effect. The requests
+-- are queued in the run that the caller opened; a shard that is still in an earlier run enters it. (Run: one life of a
+-- crawl, from its first request to its end. Generation: number of the set of URLs that it has seen, which later runs
+-- continue.)
 -- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
 -- Must hold: a request leaves the list and enters its queue in one call, or a kill would lose it; and it counts as done
--- no longer, or the run would be finished before it is fetched.
+-- no longer, or the run would be finished before it is fetched. Fixed: the form of the rows and entries, which is stored
+-- (include/failures.lua, include/entries.lua).
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
 --       6 single: 1 where there is one shard  7 crawl (msgpack)  8 limits (msgpack) and terms (opaque)
@@ -36,8 +38,9 @@ if not crawl then
   return refusal
 end
 
--- Stores these terms under every number that requests of the crawl carry. Digests keep their numbers, so that links
--- from pages which were leased before get the new terms, too.
+-- Stores these terms under every number that requests of the crawl carry. The hash also has a number for the digest of
+-- each terms, in fields that begin with "d": they stay, so that links from pages which were leased before lead to a
+-- number with the new terms, too.
 local function replace_terms()
   local key = BASE .. "t:" .. token
   if crawl.first_terms and crawl.first_terms ~= packed_terms then
@@ -52,13 +55,15 @@ local function replace_terms()
 end
 
 -- Returns the entry as a new request: without attempts, without the names of workers that died with it, and with
--- another identity (8 bytes), or a reader of the records would take the new one for a repetition. What follows the
--- header: the URL, or of an extended entry the identity, the length of the URL, the URL and what the client packed.
--- The new entry is an extended one, with the old one's terms and depth.
+-- another identity (8 bytes), or a reader of the records would take the new one for a repetition. The old entry is, after
+-- its header and the names of the dead, either the URL alone, or extended (bit 0 of its first byte): its identity, the
+-- length of the URL in 2 bytes, the URL, and what the client packed. The new entry is always an extended one. It keeps
+-- the old one's terms and depth (bytes 3 to 7).
 local function as_new(entry, salt)
-  local _, at = names_in(entry)
-  local rest = string.sub(entry, at)
-  if string.byte(entry, 1) % 2 == 1 then
+  local _, after_names = names_in(entry)
+  local rest = string.sub(entry, after_names)
+  local is_extended = string.byte(entry, 1) % 2 == 1
+  if is_extended then
     rest = string.sub(rest, 9)
   else
     rest = string.char(math.floor(#rest / 256), #rest % 256) .. rest
@@ -75,8 +80,8 @@ local salt = redis.call("HINCRBY", BASE .. "n", "retries", 1) .. "|"
 local rows = redis.call("LPOP", key, ARGV[11]) or {}
 for _, row in ipairs(rows) do
   local counter, priority, spider, domain, entry = cmsgpack.unpack(row)
-  count_crawl(token, "k", -1)
-  count_crawl(token, "K", -#row)
+  count_crawl(token, "k", -1)  -- kept failures
+  count_crawl(token, "K", -#row)  -- and their bytes
   count_done(crawl, counter, -1)
   enqueue(crawl, spider, domain, priority, { as_new(entry, salt) }, false)
 end

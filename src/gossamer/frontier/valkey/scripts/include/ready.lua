@@ -7,7 +7,7 @@
 -- Must hold: a domain with work stands where its policy and the head of its agenda say, with a time that is not too
 -- late, or its requests wait for ever. A time that is too early costs one look: `lease` computes it again. So code
 -- that changes an agenda, a budget or a block must call place_domain or update_domain afterwards.
--- Fixed: the key names and the scores, which are stored. Free to change: how due_of computes a time, within that rule.
+-- Fixed: the key names and the scores, which are stored. May be changed: how due_of computes a time, within that rule.
 -- include writes
 -- include agendas
 -- include windows
