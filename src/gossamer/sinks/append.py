@@ -1,10 +1,11 @@
 """A local file to which many processes append whole batches: locked, repaired, flushed to the disk.
 
-A ledger, a small file of its own, counts the records, so that the loss of records that were written is noticed.
+A torn tail is a part of a batch at the end of a file, left by a process that was killed. A ledger, a small file of its
+own, counts the records, so that the loss of records that were written is noticed.
 
 Fixed: the order of `AppendFile.append` (lock, cut off a torn tail, write, flush, count), because a process may be
-killed between any two steps, and a batch may be reported as written only when it is on the disk. Also fixed are the
-entries of ledgers. Safe to change: how losses are detected, as long as records that are only moved are not reported.
+killed between any two steps, and a batch may be reported as written only when it is on the disk. Also fixed: the form
+of a ledger's entries. Safe to change: how losses are detected, as long as records that are only moved are not reported.
 """
 
 import errno
@@ -52,7 +53,8 @@ class Ledger:
         self._fd = -1
 
     def note(self, output: int, begin: int, end: int, records: int) -> None:
-        """Record that a batch of `records` records lies between these offsets of the output (a file descriptor)."""
+        """Record that a batch of `records` records was written to the output (a file descriptor), between the offsets
+        `begin` and `end`."""
         inode = os.fstat(output).st_ino
         with self._locked():
             last = self._last()
@@ -236,7 +238,8 @@ class AppendFile:
             self._intact = -1
             raise
         size = os.fstat(fd).st_size
-        if size != begin + len(packed):  # another program truncated the file, and the batch was written after the rest
+        if size != begin + len(packed):
+            # Another program truncated the file meanwhile, so the batch is behind what is left. Take it back.
             before = size - len(packed)
             if before >= 0 and read_at(fd, before, len(packed)) == packed:
                 os.ftruncate(fd, before)
@@ -287,7 +290,7 @@ class AppendFile:
             self._ledger.close()
 
     def _let_go(self) -> None:
-        """Close a file that is no longer at `path`."""
+        """Close a file that is no longer at `path`, and remember it for the ledger."""
         self._moved_file = os.fstat(self._fd)
         os.close(self._fd)
         self._fd = self._intact = -1
@@ -307,7 +310,7 @@ class AppendFile:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Context with the locked file that is at `path`, opened or made if need be."""
+        """Context that has the file at `path` open and locked, and yields its descriptor. Makes it if there is none."""
         while True:
             if self._fd < 0:
                 self._fd = _open(self.path)
@@ -358,7 +361,8 @@ def make_folder(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """Open a file, made if need be, for appending: also where another program truncates it meanwhile."""
+    """Open a file for appending, and make it if there is none. O_APPEND: if another program truncates the file, a write
+    still goes to its end and leaves no gap of zeros."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
     try:
         return os.open(path, flags)

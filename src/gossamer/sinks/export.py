@@ -1,9 +1,10 @@
 """Conversion of an output into another format: every format that Gossamer writes into every other.
 
-The new file takes its name when it is complete. What the formats cannot carry is counted and said in sentences.
+The new file takes its name when it is complete. What the new format cannot carry (`Exported.losses`) is counted, and
+told in sentences.
 
-Safe to change: sentences, the size of groups, and which records a format takes by default. Fixed: an existing file is
-replaced only if the caller asks for it, and never by a part of the new one.
+Safe to change: sentences (tests quote some), the size of groups, and which records a format takes by default. Fixed: an
+existing file is replaced only if the caller asks for it, and never by a part of the new one.
 """
 
 import os
@@ -13,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -197,14 +197,20 @@ class _Export:
         self._ending = ending
         self._options = options
         self._kind: Kind = "all"
+        """Records that are written; `_choose_records` sets it, and `_survey` if the format needs one."""
         self._survey = _Survey(0, 0, [])
         self._read = 0
         """Records read so far, in all passes."""
         self._exported = Exported()
         self._left_out = {"pages": 0, "items": 0}
+        """Number of records that are not written, by kind."""
         self._lost: Counter[str] = Counter()
+        """Number of records that are written without a part, by the part: bodies, origin (the fields of an item's
+        record beside the item), wires (the bytes as they were sent), requests (request headers), rebuilt (wires that
+        are made from the record)."""
 
     def to_database(self, path: Path) -> Exported:
+        """Write a SQLite file."""
         from gossamer.sinks.sqlite import Database, translate_sqlite_errors, whole_pages
 
         self._choose_records()
@@ -218,6 +224,7 @@ class _Export:
         return self._finished()
 
     def to_stream(self, stream: BinaryIO) -> Exported:
+        """Write a file of any other format."""
         self._choose_records()
         if self._ending == CSV:
             self._write_csv(stream)
@@ -230,7 +237,8 @@ class _Export:
         return self._finished()
 
     def _choose_records(self) -> None:
-        """Find out which records to take."""
+        """Find out which records to take. CSV needs the columns of its items first, and CSV and JSON without a choice
+        take items if there are any; then the source is read once more."""
         kind = self._options.records
         if kind == "all" and self._ending == CSV:
             raise BadInput("a CSV file cannot hold both pages and items. Write --items or --pages.")
@@ -307,9 +315,10 @@ class _Export:
         if file_format.wants_wire:
             outputs = map(self._with_wires, outputs)
         head = file_format.head()
-        for group in chain([[]] if head else [], _groups(outputs)):
-            stream.write(framing.pack([*head, *(file_format.encode(group) if group else [])]))
-            head = []
+        if head:
+            stream.write(framing.pack(head))
+        for group in _groups(outputs):
+            stream.write(framing.pack(file_format.encode(group)))
 
     def _with_wires(self, output: Output) -> Output:
         """Return a page with its exchange: rebuilt if the source does not have it."""
@@ -326,6 +335,7 @@ class _Export:
     # --- what is lost -------------------------------------------------------------------------------------------------
 
     def _finished(self) -> Exported:
+        """Return the result, with a sentence for each kind of loss."""
         lacks, lost, losses = self._source.lacks, self._lost, self._exported.losses
         name = self._source.name
         self._options.on_progress(self._read)
@@ -356,6 +366,7 @@ class _Export:
         return self._exported
 
     def _add_losses_of_items(self, name: str) -> None:
+        """Add the sentences that are only about items. `name`: of the source."""
         lacks, losses = self._source.lacks, self._exported.losses
         if lacks[read.ORIGIN] and self._ending not in (CSV, JSON):
             items = _counted(lacks[read.ORIGIN], "items")
@@ -369,7 +380,7 @@ class _Export:
 
 
 def _counted(count: int, plural: str) -> str:
-    """Return the number with its noun and its verb's form left out: `1 page`, `2 pages`."""
+    """Return a number with its noun: `1 page`, `2 pages`. `plural`: the noun's form for several."""
     return f"{count:,} {plural.removesuffix('s') if count == 1 and plural != 'bodies' else plural}"
 
 

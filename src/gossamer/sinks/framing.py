@@ -4,9 +4,9 @@ A writer that is killed leaves a torn tail. The next writer must find where the 
 bytes that a page may have put into its own body. So it walks the units from a known start and never searches backwards
 for a pattern of bytes (only in plain JSON Lines is a newline proof enough). ADR 0004 has the reasons.
 
-The levels and sizes below may be tuned, and framings may be added. Fixed: the bytes between records must be such that
-every reader of JSON Lines, gzip or zstd reads the whole file; and `tail` must never return less than what was flushed,
-because a writer cuts off everything behind it.
+A framing writes units: a unit is a group of whole lines, or one archive record. The levels and sizes below may be
+tuned, and framings may be added. Fixed: every reader of JSON Lines, gzip or zstd must be able to read the whole file;
+and `tail` must never return less than what was flushed, because a writer cuts off everything behind it.
 """
 
 import os
@@ -41,7 +41,8 @@ _INFLATED_BYTES = 1 << 20
 that much memory for each open file, fewer take longer."""
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 3
-"""Compression levels, free to change. Level 3 of gzip takes half the time of level 6 and a tenth more space."""
+"""Compression levels. May be changed: higher ones save space and take time. Level 3 of gzip takes half the time of
+level 6 and a tenth more space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ def chunks_at(fd: int, offset: int, end: int) -> Iterator[bytes]:
 
 
 # Header before each zstd frame: a skippable frame (RFC 8878, section 3.1.2) with 12 bytes, a signature and the length
-# of the data frame that follows. Readers skip it. Better not changed: units with another header count as another
-# program's.
+# of the data frame that follows. Readers skip it. Should stay: units with another header count as another program's,
+# whose ends are only found by decompressing them.
 _ZSTD_HEADER = struct.pack("<II", 0x184D2A5A, 12) + b"GSMR"
 _ZSTD_HEADER_BYTES = len(_ZSTD_HEADER) + _LENGTH.size
 
@@ -208,7 +209,7 @@ def _data_frame_end(fd: int, offset: int, size: int) -> int:
 
 
 # Header of a gzip member (RFC 1952): magic, deflate, FEXTRA; no time; no hint; unknown system; 12 bytes of extra field:
-# "GS", 8 bytes long, for the length of the member. Better not changed, as above.
+# "GS", 8 bytes long, for the length of the member. Should stay, as above.
 _GZIP_HEADER = GZIP_MAGIC + b"\x08\x04" + b"\0\0\0\0" + b"\0\xff" + struct.pack("<H", 12) + b"GS" + struct.pack("<H", 8)
 _GZIP_TRAILER = struct.Struct("<II")  # checksum and length of the contents: fixed by RFC 1952
 _GZIP_OVERHEAD = len(_GZIP_HEADER) + _LENGTH.size + _GZIP_TRAILER.size
@@ -300,6 +301,7 @@ def _after_last_newline(fd: int, start: int, end: int) -> int:
 
 
 def _is_json(text: bytes) -> bool:
+    """Return whether a line is complete."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

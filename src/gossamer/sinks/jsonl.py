@@ -2,10 +2,10 @@
 
 Also the sink for standard output, which writes such lines for the next program in the pipe.
 
-Fixed: one record a line, without a raw newline or NUL, by which the end of a torn file is found; and that encoding
-never raises for contents, because a batch with such a record could never be written. On standard output, lines of two
-processes must not mix, and a batch of which a pipe may have got a part must not be written again. Safe to change: the
-replacements for what JSON cannot represent.
+Fixed: one record a line, without a raw newline or NUL, because the end of a torn file (its writer was killed) is found
+by them; and that encoding never raises for contents, because a batch with such a record could never be written. On
+standard output, lines of two processes must not mix, and a batch of which a pipe may have got a part must not be
+written again. Safe to change: the replacements for what JSON cannot represent.
 """
 
 import fcntl
@@ -70,10 +70,10 @@ def encode_value(value: object) -> bytes:
 def to_json_types(value: object, depth: int = 0) -> object:
     """Return a value that JSON can represent: lone surrogates become U+FFFD; keys and unknown objects become text.
 
-    For records that cannot be encoded as they are.
+    For records that cannot be encoded as they are. `depth`: levels of nesting above the value.
     """
     if isinstance(value, str):
-        # By way of UTF-16, so that two surrogates that form a pair become their character.
+        # UTF-16, because two surrogates that form a pair then become their character; lone ones are replaced.
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -1,7 +1,8 @@
 """Sinks from the output paths that a person names (`-o`): checked before a crawl, opened in each worker.
 
-Safe to change: the checks and their messages. Fixed: the suffixes, which people write, and the names of the folders in
-which an interrupted crawl has left a spool (a local file that collects records for an output) or a ledger.
+Safe to change: the checks and their messages (tests quote some). Fixed: the suffixes, which people write, and the names
+of the folders in which an interrupted crawl has left a spool (a local file that collects records for an output) or a
+ledger (a file that counts the records of an output).
 """
 
 import hashlib
@@ -79,7 +80,7 @@ SQLITE = (".sqlite", ".sqlite3", ".db")
 TABLES = (CSV, JSON, *SQLITE)
 """Formats that take either pages or items unless told otherwise."""
 ENDINGS = (*(file_format.suffix for file_format in FORMATS), PARQUET, *TABLES)
-"""All endings that select a format."""
+"""All endings that select a format. An ending must not be the end of another one: the first that fits is taken."""
 
 Named = str | Destination
 """An output as a person names it; a text is its path."""
@@ -221,13 +222,19 @@ def discard(output: Named, *, spool_dir: Path) -> None:
 
 
 def _filtered(sink: Sink, output: _Opened) -> Sink:
+    """Return the sink, limited to the records that the output takes."""
     if output.kind == "all":
         return sink
     kind = PageRecord if output.kind == "pages" else ItemRecord
-    return RecordFilter(sink, lambda output: isinstance(output.record, kind))
+    return RecordFilter(sink, lambda written: isinstance(written.record, kind))
 
 
 def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing | None, tables: TableOptions) -> Sink:
+    """Return the sink of an output for all records. Arguments as for `open_sinks`.
+
+    Standard output, SQLite files, and local files to which batches can be appended are written directly. The others are
+    built from a spool: remote files, Parquet, JSON, and CSV files whose columns are not known.
+    """
     if not output.ending:
         return StdoutSink(spool_dir)
     path = output.path
@@ -237,9 +244,9 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
     if output.is_remote:
         remote = RemoteFile(path)
         remote.require_driver()
-        appendable = format_of(path)
-        build = concatenate(appendable.framing()) if appendable else _build(output, tables)
-        return SpooledSink(remote.display_url, folder, appendable or JSONL_ZST, partial(finish_remote, remote, build))
+        own_format = format_of(path)
+        build = concatenate(own_format.framing()) if own_format else _build(output, tables)
+        return SpooledSink(remote.display_url, folder, own_format or JSONL_ZST, partial(finish_remote, remote, build))
     if output.ending in SQLITE:
         from gossamer.sinks.sqlite import SqliteSink  # imported late, as below: few crawls need SQLite
 
@@ -255,7 +262,8 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
 
 
 def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
-    """Return the format if batches can be appended to a local file: also of a CSV file whose columns are known."""
+    """Return the format of a local file to which batches can be appended: also of a CSV file whose columns are known.
+    None: the file has to be built from a spool."""
     if output.ending != CSV:
         return format_of(output.path)
     columns = PAGE_COLUMNS if output.kind == "pages" else tables.columns
@@ -265,7 +273,7 @@ def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
 
 
 def _build(output: _Opened, tables: TableOptions) -> Build:
-    """Return how an output is built from its spool."""
+    """Return the function that builds an output from its spool. Not for the FORMATS."""
     if output.ending == PARQUET:
         return build_parquet
     if output.ending == CSV:
@@ -307,6 +315,7 @@ def _output_key(path: str) -> str:
 
 
 def _check_remote(output: _Opened) -> None:
+    """Check that a remote output can be reached and has the right format, if it exists. Raises `BadInput`."""
     if output.ending == PARQUET:
         require_parquet()
     remote = RemoteFile(output.path)
@@ -334,6 +343,7 @@ def _accepts(output: _Opened, head: bytes) -> bool:
 
 
 def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
+    """Check that a local output can be written, and has the right format if it exists. Raises `BadInput`."""
     if output.ending == PARQUET:
         require_parquet()
     if path.is_dir():
@@ -350,7 +360,8 @@ def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
             raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
         if head or output.ending == PARQUET:
             _check_contents(path, output, tables)
-    if not path.exists() or _appendable(output, tables) is None:
+    is_appended_to = _appendable(output, tables) is not None  # others need a new file or a journal beside the old one
+    if not path.exists() or not is_appended_to:
         _check_folder(path)
 
 

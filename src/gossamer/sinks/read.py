@@ -3,7 +3,8 @@
 Records are read one after the other, in little memory. A format may lack parts of a record: a table of pages has no
 bodies, and CSV has no types. `Source.lacks` counts what was missing, so that a program can say it.
 
-Safe to change: limits and sentences. To add a format, add a reader to `_READERS`.
+Safe to change: limits and sentences (tests quote some). To add a format, add a reader to `_READERS`. Fixed: a file that
+any earlier version wrote must stay readable, so names of columns and fields may be added to what is read, not removed.
 """
 
 import gzip
@@ -90,6 +91,7 @@ class JoinedSource(Source):
 
 
 def _ending_of_file(path: Path) -> str:
+    """Return the ending that names the format of a file: that of its name, else the one that its contents suggest."""
     try:
         return ending_of(str(path))
     except BadInput:
@@ -123,7 +125,7 @@ def ending_of_head(head: bytes) -> str:
 
 
 class _Part(io.RawIOBase):
-    """The beginning of a file, as a stream."""
+    """The beginning of a file, as a stream: all but its torn tail, which a killed writer left."""
 
     def __init__(self, stream: BinaryIO, end: int) -> None:
         self._stream = stream
@@ -200,6 +202,7 @@ def _parquet(source: Source) -> Iterator[Output]:
 
 
 _PLAIN = (str, int, bool, Literal)
+"""Types of fields whose values a table holds as they are; others are JSON text. Must hold all such types."""
 _PAGE_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(PageRecord).items()}
 """Types of the fields of a page, without their parameters."""
 _ITEM_TYPES = {name: get_origin(kind) or kind for name, kind in get_type_hints(ItemRecord).items()}

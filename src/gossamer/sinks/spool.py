@@ -227,8 +227,8 @@ def check_parquet(path: Path) -> None:
 def parquet_schema() -> Any:
     """Return the columns: the fields of a page, then those that only an item has. A field that a record lacks is null.
 
-    Headers and timings are maps. `attrs`, `content` and `item` are JSON text. A change of a column
-    makes `check_parquet` refuse every existing file.
+    Headers and timings are maps. `attrs`, `content` and `item` are JSON text. A change of a column makes
+    `check_parquet` refuse every existing file.
     """
     text, number = pa.string(), pa.int64()
     headers = pa.map_(text, pa.list_(text))
@@ -288,6 +288,7 @@ def write_parquet(
 
 
 def _digest(path: Path) -> bytes:
+    """Return the digest of a spool that a Parquet file keeps under _SPOOL_KEY."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest().encode()
 

@@ -95,8 +95,8 @@ def translate_sqlite_errors(path: Path | str) -> Iterator[None]:
         with translate_os_errors(path):
             yield
     except sqlite3.Error as exc:
-        full = getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        raise (SinkFull if full else SinkError)(f"{path}: {exc}") from exc
+        is_full = getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        raise (SinkFull if is_full else SinkError)(f"{path}: {exc}") from exc
 
 
 class Database:
@@ -169,15 +169,17 @@ class Database:
         return columns
 
     def _with_columns(self, table: str, columns: dict[str, str], row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row with the fields that can have no column in OTHER_FIELDS; add columns for the others."""
+        """Add columns for the fields of a row that lack one. Return the row, with those that cannot have a column of
+        their own in OTHER_FIELDS."""
         fitting: dict[str, Any] = {}
         others: dict[str, Any] = {}
         for name, value in row.items():
-            known = columns.get(_lower(name))
-            if known is None and name and "\0" not in name and len(columns) < MAX_COLUMNS and name.isprintable():
+            column = columns.get(_lower(name))
+            may_be_column = bool(name) and name.isprintable()  # so it has no NUL, which ends a statement of SQLite
+            if column is None and may_be_column and len(columns) < MAX_COLUMNS:
                 self._add_column(table, columns, name)
-                known = name
-            (fitting if known == name else others)[name] = value
+                column = name
+            (fitting if column == name else others)[name] = value  # `a` does not fit the column `A`
         if others:
             if OTHER_FIELDS in fitting:
                 others[OTHER_FIELDS] = fitting[OTHER_FIELDS]
@@ -203,12 +205,15 @@ class Database:
 
 
 def _page_row(record: PageRecord) -> dict[str, Any]:
+    """Return the values of a page by column."""
     row = {name: getattr(record, name) for name in PAGE_FIELDS}
     row["request_id"] = record.request_id or None  # NULL, as a key, replaces no other row
     return row
 
 
 def _item_row(record: ItemRecord, position: int) -> dict[str, Any]:
+    """Return the values of an item by column: its key, where it comes from, its fields. Fields with the name of one of
+    the first columns go into OTHER_FIELDS."""
     origin = {"_request_id": record.request_id or None, "_position": position}
     origin |= {name: getattr(record, name[1:]) for name in ITEM_ORIGIN}
     fields = item_fields(record)
@@ -219,6 +224,7 @@ def _item_row(record: ItemRecord, position: int) -> dict[str, Any]:
 
 
 def _lower(name: str) -> str:
+    """Return the form of a column's name by which SQLite tells columns apart."""
     return name.lower()
 
 

@@ -4,8 +4,9 @@ A CSV file whose columns are known is appended to, row by row. Other tables are 
 collects records, when the last writer closes.
 
 Safe to change: the columns of pages in new files (existing files with other columns are then refused), limits, and how
-values become text, as long as no cell has a NUL. Fixed: rows end with a newline outside quotes, by which the end of a
-torn file is found; and `_once`, without which a kill between two steps would add a spool's records twice.
+values become text, as long as no cell has a NUL. Fixed: rows end with a newline outside quotes, because the end of a
+torn file (its writer was killed) is found by them; and `_once`, without which a kill between two steps would add a
+spool's records twice.
 """
 
 import csv
@@ -36,6 +37,7 @@ _FIRST_COLUMNS = (
     "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt",
 )  # fmt: skip
 _NO_COLUMNS = {"type", "body", "body_encoding"}
+"""Fields of a page without a column. May be changed, like the columns below."""
 PAGE_COLUMNS = tuple(
     name for name in dict.fromkeys([*_FIRST_COLUMNS, *PageRecord.__struct_fields__]) if name not in _NO_COLUMNS
 )
@@ -69,9 +71,8 @@ class TableOptions:
 
 def item_fields(record: ItemRecord) -> dict[str, Any]:
     """Return the fields of an item, the URL of its page first."""
-    item = record.item
-    fields = {PAGE_URL: record.url, **item}
-    if fields[PAGE_URL] is None:  # a spider's own
+    fields = {PAGE_URL: record.url, **record.item}
+    if fields[PAGE_URL] is None:  # the item has a field of this name, without a value
         fields[PAGE_URL] = record.url
     return fields
 
@@ -79,6 +80,8 @@ def item_fields(record: ItemRecord) -> dict[str, Any]:
 # --- rows of CSV ------------------------------------------------------------------------------------------------------
 
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
+"""Cells that are written in quotes. May match more; those with a comma, a quote or a line break must match (RFC
+4180)."""
 _FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
 """Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. May be extended, but none
 may be removed: the names of settings promise this protection."""
@@ -97,7 +100,7 @@ class CsvRows:
         self._kind = kind
         self._guard = guard
         self._known = frozenset(columns)
-        self._collects = kind == "items" and OTHER_FIELDS in self._known
+        self._collects = kind == "items" and OTHER_FIELDS in self._known  # fields without a column, in one cell
 
     def header(self) -> bytes:
         """Return the row of column names."""
@@ -127,8 +130,10 @@ class CsvRows:
             return f"{to_json_types(line)}\n".encode()
 
     def _cell(self, value: object) -> str:
+        """Return a value as a cell, in quotes if it needs them."""
         text = cell_text(value)
-        if self._guard and (isinstance(value, str) or not isinstance(value, bool | int | float)):
+        is_number = isinstance(value, bool | int | float)
+        if self._guard and not is_number:
             if _FORMULA.match(text):
                 text = f"'{text}"
             quoted = bool(text)  # also semicolons and tabs, which some spreadsheets take as the end of a cell
@@ -165,7 +170,7 @@ class CsvFraming:
             for part in chunk.split(b'"'):
                 rows += part.count(b"\n") if outside else 0
                 outside = not outside
-            outside = not outside  # a chunk has one part more than quotes
+            outside = not outside  # a chunk has one part more than quotes, so the loop has turned once too often
         return rows
 
     def tail(self, fd: int, start: int, size: int, *, verify: bool) -> Tail:
@@ -246,7 +251,7 @@ def build_json(kind: Literal["pages", "items", "all"]) -> Build:
 def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path | None, spool: Path, out: Path) -> bool:
     """Build `out`, unless `existing` was built from this spool before. A file beside the spool has the digests of what
     was built last and of its spool."""
-    marker = spool.with_name("built")
+    marker = spool.with_name("built")  # fixed: an interrupted crawl has left it
     spool_digest = _digest(spool)
     if existing is not None and marker.exists() and marker.read_text() == f"{spool_digest} {_digest(existing)}":
         return False
@@ -267,6 +272,7 @@ def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path |
 
 
 def _digest(path: Path) -> str:
+    """Return a digest of a file's contents. The algorithm is fixed: the marker of `_once` is compared with it."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "blake2b").hexdigest()
 
