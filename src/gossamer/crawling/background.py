@@ -59,6 +59,7 @@ class BackgroundTask(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
+        """Run the coroutine to its end. The body of the thread."""
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 self._loop = runner.get_loop()
@@ -293,6 +294,7 @@ def _set_read(futures: Sequence[asyncio.Future[None]]) -> None:
 
 
 def _call(notify: Callable[[], object] | None) -> None:
+    """Wake the reader, if it waits."""
     if notify:
         with contextlib.suppress(RuntimeError):  # the event loop of the reader is closed
             notify()

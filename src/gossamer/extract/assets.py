@@ -21,7 +21,9 @@ MAX_ASSETS = 10_000
 _MAX_CSS_BYTES = 2 * 1024 * 1024
 """Part of a style sheet, or of all styles of a page, that is read. May be changed: more takes longer."""
 
+# Patterns of CSS and HTML. They may be extended, with possessive quantifiers (`*+`), which never backtrack.
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+# A string of CSS. `{0}` begins the names of its groups: a pattern may hold two strings.
 _STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.)*+)"|'(?P<{0}single>(?:[^'\\\n]|\\.)*+)')"""
 _CSS_URL = re.compile(
     rf"""
@@ -31,14 +33,16 @@ _CSS_URL = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""A `url(…)`, or the text of an `@import`. With possessive quantifiers, so that no style sheet makes it backtrack."""
+"""A `url(…)`, or the text of an `@import`."""
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\n|(.))", re.DOTALL)
 
+# The elements that `_read_element` knows, and all others with a style or a background. Must name each that it handles.
 _SELECTOR = (
     "img,source,picture,input,link,script,video,audio,track,object,embed,iframe,image,a,area,style,[style],[background]"
 )
 _CANDIDATE = re.compile(r"[\s,]*+(\S++)")
-"""URL of the next candidate of a `srcset`. It may hold commas; if it ends with some, it has no descriptor."""
+"""URL of the next candidate of a `srcset`. It may hold commas; if it ends with some, no descriptor (`2x`) follows."""
+# Values of the attribute `rel` for icons, and kinds by the attribute `as` of preloaded files. Both may be extended.
 _ICONS = frozenset(("icon", "apple-touch-icon", "apple-touch-icon-precomposed", "mask-icon", "fluid-icon"))
 _PRELOADED = {
     "image": "images", "style": "css", "script": "js", "font": "fonts", "video": "video", "audio": "audio",
@@ -93,9 +97,9 @@ class _Found:
 def find_assets(document: HtmlDocument, page: str, kinds: Collection[str], *, encoding: str | None) -> dict[str, str]:
     """Return the assets of a page: canonical URLs, each with its kind. `page`: the page's canonical URL. `kinds`: those
     that are wanted. `encoding`: Python codec of the page. Never raises."""
-    charset = None if encoding is None or is_utf8(encoding) else encoding
+    charset = None if encoding is None or is_utf8(encoding) else encoding  # in which the queries of URLs are encoded
     found: _Found | None = None
-    # The pieces of a page have only its links; they serve where the whole would take too long to parse.
+    # A page that would take too long to parse as a whole (`tree` is None) is read in pieces, which have its links only.
     whole = document.tree
     for tree in document.trees() if whole is None else (whole,):
         if found is None:

@@ -27,14 +27,16 @@ _ENDINGS = {
     "pdf": "pdf",
     "documents": "csv doc docm docx dot dotx epub odp ods odt pot potx pps ppsx ppt pptm pptx rtf xls xlsb xlsm xlsx",
 }
+"""Endings of URLs by kind. Each ending belongs to one kind."""
 KINDS = tuple(_ENDINGS)
 """Names of the kinds. The schema `crawl.json` repeats them (a test compares)."""
 ALL = "all"
-"""Word for all kinds together."""
+"""Word for all kinds together. Fixed: users write it."""
 LINKED_KINDS = frozenset(("images", "video", "audio", "pdf", "documents"))
 """Kinds of files to which a link (`a href`) leads by its ending; the others are only embedded."""
 
 _KIND_BY_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
+# Kinds by content type. May be extended.
 _KIND_BY_TYPE = {
     "text/css": "css",
     "text/javascript": "js",
@@ -65,6 +67,7 @@ _KIND_BY_BEGINNING = (
     ("application/vnd.openxmlformats", "documents"),
     ("application/vnd.oasis.opendocument", "documents"),
 )
+"""Kinds by the beginning of a content type, for types that are not in _KIND_BY_TYPE. The first that fits counts."""
 _UNTYPED = frozenset(
     ("", "application/octet-stream", "binary/octet-stream", "application/x-download", "application/force-download",
      "application/download", "text/plain")
@@ -101,7 +104,8 @@ _TYPE_ENDINGS = {
     "application/vnd.oasis.opendocument.presentation": "odp",
     "application/epub+zip": "epub",
 }
-"""Endings for content types whose second part is none (`image/png` has one)."""
+"""Endings of files by content type, for types whose second part is no ending, as that of `image/png` is. May be
+extended; files of earlier crawls keep their names."""
 
 
 class Asset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

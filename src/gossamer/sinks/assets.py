@@ -23,7 +23,8 @@ from gossamer.sinks.jsonl import encode_value
 MANIFEST = "manifest.jsonl"
 """Name of the list of assets in their folder. Fixed."""
 _PART = "."
-"""Beginning of the names of files that are being written."""
+"""Beginning of the names of files that are being written. May be changed to another that no finished file has; what
+killed processes have left under the old one then stays."""
 
 
 def manifest_of(folder: str) -> str:
@@ -140,6 +141,7 @@ def _delete_if_left(part: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
+    """Return whether a process of this machine runs. `process`: its number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 A lease is a request that the frontier (the cluster's store of requests) has handed to this worker. Fixed: which cookies
 and secret headers another host gets (none that were not meant for it); and the payload of `packed`, which the frontier
-stores and workers of other versions read.
+stores and workers of other versions read. Safe to change: MAX_HOPS, as it says.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Context of one submission's requests: scope, headers, spider, and the memory of links already added.
 
 A worker gets requests as leases from the frontier, the cluster's store of requests, which remembers in its seen-set
-which requests a crawl has had. Terms are the options of one submission. Everything here is in memory, so names and
-sizes may change with any version. Fixed: a link may be remembered only after the frontier has confirmed it, and until
-the frontier enters another data epoch; otherwise pages are lost.
+which requests a crawl has had. Terms are the options of one submission. Safe to change: names of caches and sizes,
+because everything here is in memory. Fixed: a link may be remembered only after the frontier has confirmed it, and
+until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
@@ -102,7 +102,7 @@ _CONTEXT_BYTES = 3000
 _TERMS_FACTOR = 8
 """Approximate memory of terms for each byte of their packed form."""
 
-# Headers that a crawl may replace by its own. May be changed, but sites choose what they return by them.
+# Default headers; a crawl may name others. May be changed, but sites choose by them what they return.
 _ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _ACCEPT_LANGUAGE = "en;q=0.8,*;q=0.5"
 
@@ -110,8 +110,11 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class SharedMemory:
-    """Caches that all contexts of one worker share, each bounded by bytes. Larger bounds save time for workers with
-    many crawls: fewer links are looked up again, and fewer filters are compiled again."""
+    """Caches that all contexts of one worker share, each bounded by bytes.
+
+    The bounds may be changed: larger ones take memory, and save time for workers with many crawls, because fewer links
+    are looked up again, and fewer filters are compiled again.
+    """
 
     def __init__(
         self,
@@ -315,9 +318,10 @@ class Context:
             self._seen.remember(self._namespace, links.fingerprints)
             self._extractor.remember(links)
             return
-        except_positions = [at for at, value in enumerate(links.fingerprints) if value in rejected]
-        self._seen.remember(self._namespace, [value for value in links.fingerprints if value not in rejected])
-        self._extractor.remember(links, except_positions=except_positions)
+        accepted = [value for value in links.fingerprints if value not in rejected]
+        rejected_positions = [at for at, value in enumerate(links.fingerprints) if value in rejected]
+        self._seen.remember(self._namespace, accepted)
+        self._extractor.remember(links, except_positions=rejected_positions)
 
 
 def scope_of(terms: Terms) -> LinkScope:

@@ -171,6 +171,8 @@ be changed; a limit is needed, because a style sheet may import another one with
 _MAX_REFERRER_CHARACTERS = 2048
 """Longest referrer that is kept with an asset. May be changed: the frontier has it once for each asset that waits."""
 _WRONG_TYPE, _TOO_LARGE = "wrong_type", "too_large"
+"""Reasons of failed assets: the response is of no kind that is wanted; it is larger than `fetch.max_asset`. Fixed:
+records hold them."""
 
 
 def add_assets(attempt: Attempt, document: HtmlDocument, encoding: str, finished: FinishedLease) -> None:
@@ -216,9 +218,9 @@ def _add_requests(attempt: Attempt, found: Mapping[str, str], finished: Finished
     urls = [url for url in found if scope.reason(url) is None]
     fingerprints = [fingerprint(url, seed=context.asset_seed) for url in urls]
     referrer = attempt.url[:_MAX_REFERRER_CHARACTERS]
-    packed: dict[str, bytes | None] = {}
-    batches: dict[str, Batch] = {}
-    payloads: dict[str, list[bytes | None]] = {}
+    packed: dict[str, bytes | None] = {}  # payload by kind
+    batches: dict[str, Batch] = {}  # by domain
+    payloads: dict[str, list[bytes | None]] = {}  # by domain: the list that the batch of this domain holds
     sent: list[int] = []
     for at in context.unseen_assets(fingerprints):
         url, kind = urls[at], found[urls[at]]

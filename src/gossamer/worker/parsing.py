@@ -34,7 +34,8 @@ _FOREIGN = tuple(
     os.path.join(os.path.realpath(folder), "")
     for folder in (os.path.dirname(os.__file__), os.path.dirname(gossamer.__file__))
 )
-"""Folders whose files are never the user's own, even below the spider's folder."""
+"""Folders whose files are never the user's own, even below the spider's folder: Python's library and Gossamer. May be
+extended."""
 _MAX_FRAMES = 8
 """Calls of the user's own code that are shown, the innermost ones. May be changed: more make the message longer."""
 
@@ -77,6 +78,7 @@ def places_of(frames: Iterable[traceback.FrameSummary], home: str) -> list[CodeP
 
 
 def _is_own(file: str, folder: str) -> bool:
+    """Return whether a file is the user's own. `folder`: the spider's, with a slash at its end; empty: unknown."""
     path = os.path.realpath(file)
     return (
         bool(folder)
@@ -126,7 +128,7 @@ Take = Callable[[Found], Awaitable[None]]
 """Handles one result of a spider. Raises BadInput for one that cannot be used, which is raised again where the spider
 yielded it, so that the traceback has the user's line."""
 
-_END = object()
+_END = object()  # stands for the end of an iterator, which may yield None
 
 
 async def run_parse(spider: Spider, page: Page, take: Take, watch: "BlockWatch") -> None:
@@ -222,7 +224,8 @@ async def _take_async(iterator: Any, results: _Results, watched: Callable[[Await
 # --- items ------------------------------------------------------------------------------------------------------------
 
 _KEPT_TYPES = (bytes, bytearray, datetime, date, day_time, timedelta, Decimal, UUID)
-"""Types that stay as they are in an item, because the outputs write them."""
+"""Types that stay as they are in an item, because the outputs write them. May be extended by types that all outputs can
+write."""
 
 
 def as_item(found: object) -> dict[str, Any] | None:

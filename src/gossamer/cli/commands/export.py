@@ -1,8 +1,8 @@
 """`gossamer export`: converts an output of a crawl into another format. `gossamer report`: makes a page about a crawl
 from its records.
 
-Safe to change: help texts (then regenerate docs/reference) and sentences. Fixed: flags, exit codes, and the fields of
-`--json`, which scripts read; fields may be added.
+Safe to change: help texts (then regenerate docs/reference), intervals and sentences. Fixed: flags, exit codes, and the
+fields of `--json`, which scripts read; fields may be added.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption, counted
 from gossamer.errors import BadInput, OutputClosed
-from gossamer.model.record import Destination
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
 
 _TERMINAL_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
-"""Intervals of progress on a terminal and elsewhere. May be changed freely."""
+"""Intervals of progress on a terminal and elsewhere. May be changed: shorter ones elsewhere fill logs."""
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. May be changed freely."""
+"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
 _ABANDONED = "nothing was written"
+"""Message after Ctrl-C. May be changed."""
 
 
 def export(
@@ -73,12 +73,10 @@ def export(
 
     Exit code: 0 converted; 1 the target could not be written; 2 bad input; 130 interrupted.
     """
-    records = Destination("", "all" if items and pages else "items" if items else "pages" if pages else "auto").records
-    done = run_loop(
-        _export(
-            source, target, ExportOptions(records, csv_guard), force=force, output_format=output_format, quiet=quiet
-        )
-    )
+    choices = ExportOptions(csv_guard=csv_guard)
+    if items or pages:
+        choices.records = "all" if items and pages else "items" if items else "pages"
+    done = run_loop(_export(source, target, choices, force=force, output_format=output_format, quiet=quiet))
     _report(done, source, target, as_json=json, quiet=quiet)
 
 
@@ -150,6 +148,7 @@ def _convert(source: str, target: str, choices: ExportOptions, force: bool, outp
 
 
 def _ending(target: str, output_format: str) -> str:
+    """Return the ending that selects the format of the target; for standard output, that of --format."""
     if target != "-":
         return ending_of(target)
     ending = "." + output_format.lstrip(".").lower()

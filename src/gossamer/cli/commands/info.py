@@ -24,7 +24,7 @@ from gossamer.model.info import CrawlInfo
 from gossamer.wiring.service import ServiceContext
 
 _ROWS = 20
-"""Rows of a table that are shown. May be changed freely."""
+"""Rows of a table that are shown. May be changed; a note tells how many others there are."""
 _MAX_CRAWLS = 1000
 """Crawls that are read from the frontier, the store of requests, for the list and its JSON. May be changed freely: more
 take longer."""
@@ -260,6 +260,7 @@ def _tables(part: dict[str, Any], title: str) -> list[tuple[str, dict[str, Any]]
 
 
 def _is_windows(value: dict[str, Any]) -> bool:
+    """Return whether an object holds only counts by time window."""
     return all(name in _WINDOWS or name == "lifetime" for name in value)
 
 

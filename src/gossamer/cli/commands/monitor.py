@@ -31,7 +31,7 @@ from gossamer.wiring.service import ServiceContext
 _LIVE_SECONDS = 1.0
 """Interval in a terminal. Tuning only: each picture takes a few calls to every shard (part of the frontier)."""
 _PLAIN_SECONDS = 10.0
-"""Interval where the output is not a terminal. May be changed freely."""
+"""Interval where the output is not a terminal. May be changed: shorter makes the output longer."""
 _RATE_SECONDS = 10.0
 """Time over which the rate is measured. May be changed freely: shorter shows it less steady."""
 _CRAWLS_READ = 200
@@ -187,6 +187,7 @@ def _table(*headings: str) -> Table:
 
 
 def _crawls(snapshot: ClusterSnapshot) -> Table:
+    """Return the table of crawls, and how many there are besides."""
     table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "running / ended")
     now = time.time()
     for info in snapshot.crawls[:_CRAWLS_SHOWN]:

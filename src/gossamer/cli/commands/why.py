@@ -124,7 +124,7 @@ def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
 
 
 _IN_SCOPE = "inside"
-"""Value of the field `scope` of a URL that the crawl may fetch. Part of the JSON; must not change."""
+"""Value of the field `scope` of a URL that the crawl may fetch. Part of the JSON: fixed."""
 
 
 def _scope_text(crawl: KnownCrawl, refusal: Refusal | None) -> str:
