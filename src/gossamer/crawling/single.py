@@ -1,7 +1,8 @@
 """Fetches one page the way a crawl would, without a frontier: for `gossamer.get` and the commands that look at a page.
 
-Every decision (robots.txt, headers, redirects, scope) is made by the code that crawls use, never by a copy, or a page
-could look different here. Safe to change: what a trace records, by adding fields.
+Safe to change: what the trace of the requests (`FetchedPage.hops`) records, by adding fields. Fixed: every decision
+(robots.txt, headers, redirects, scope) is made by the code that crawls use, never by a copy here, or a page could look
+different from what a crawl gets.
 """
 
 import base64

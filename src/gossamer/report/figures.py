@@ -152,9 +152,9 @@ def _ticks(most: int) -> tuple[int, int]:
 
 def _short(value: int) -> str:
     """Return a round number in the width of the axis: `2,000`, `150k`, `3M`."""
-    for size, letter in ((1_000_000, "M"), (10_000, "k")):
-        if value >= size:
-            return f"{value / (1000 if letter == 'k' else size):g}{letter}"
+    for least, unit, letter in ((1_000_000, 1_000_000, "M"), (10_000, 1000, "k")):
+        if value >= least:
+            return f"{value / unit:g}{letter}"
     return f"{value:,}"
 
 
@@ -266,7 +266,8 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
     figures = Figures(
         links_known=finder.pages_with_links, links_unknown=finder.pages_without_links, sitemaps=store.sitemaps
     )
-    counts = dict(store.query("SELECT outcome, count(*) FROM pages GROUP BY outcome"))  # `PageOutcome` in SQL
+    # In SQL, `outcome` is the number of a PageOutcome: 0 page, 1 failed, 2 skipped.
+    counts = dict(store.query("SELECT outcome, count(*) FROM pages GROUP BY outcome"))
     figures.pages = counts.get(PageOutcome.PAGE, 0)
     figures.failed = counts.get(PageOutcome.FAILED, 0)
     figures.skipped = counts.get(PageOutcome.SKIPPED, 0)

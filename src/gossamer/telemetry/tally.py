@@ -219,8 +219,9 @@ class Tally(msgspec.Struct):
         )
 
 
-_HOSTS_LED = 10
-"""Hosts in a tally that are the slowest, and as many that failed most. May be changed: more make each report larger."""
+_HOSTS_REPORTED = 10
+"""Number of the slowest hosts in a tally, and of those that failed most. May be changed: more make each report
+larger."""
 _HOSTS_COUNTED = 512
 """Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
 forgotten, and each report costs more time."""
@@ -233,8 +234,8 @@ _PAGES_LISTED = 50_000
 about 200 bytes each."""
 
 
-def leading(hosts: dict[str, HostCount], count: int = _HOSTS_LED) -> dict[str, HostCount]:
-    """Return the slowest hosts, and those on which most requests failed, so many of each."""
+def leading(hosts: dict[str, HostCount], count: int = _HOSTS_REPORTED) -> dict[str, HostCount]:
+    """Return the slowest hosts, and those on which most requests failed: `count` of each."""
     if len(hosts) <= count:
         return hosts
     slowest = nlargest(count, hosts.items(), key=lambda pair: pair[1].mean_seconds)
@@ -263,14 +264,14 @@ class WorkerCounts:
         answers = self.tally.answers
         answers[status] = answers.get(status, 0) + 1
         self.tally.answer_seconds += seconds
-        count = self._hosts.get(host) or self._added(host)
+        count = self._hosts.get(host) or self._begin_count(host)
         count.responses += 1
         count.seconds += seconds
 
     def fail(self, host: str, reason: str, url: str) -> None:
         """Count a request to this host that failed for good."""
         self.tally.fail(reason, url)
-        count = self._hosts.get(host) or self._added(host)
+        count = self._hosts.get(host) or self._begin_count(host)
         count.failed += 1
 
     def name_sitemaps(self, origin: str, sitemaps: tuple[str, ...]) -> None:
@@ -297,8 +298,10 @@ class WorkerCounts:
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")
 
-    def _added(self, host: str) -> HostCount:
+    def _begin_count(self, host: str) -> HostCount:
+        """Return a count for a host that has none. If there is no room, forget all hosts but the leading ones."""
         if len(self._hosts) >= _HOSTS_COUNTED:
+            # At most half of them stay: a quarter are the slowest, and a quarter those that failed most.
             self._hosts = leading(self._hosts, _HOSTS_COUNTED // 4)
         count = self._hosts[host] = HostCount()
         return count
