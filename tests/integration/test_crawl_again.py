@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -340,6 +340,37 @@ def test_a_crawl_that_the_frontier_has_forgotten_adds_to_its_own_file_and_says_s
         shutil.rmtree(tmp_path / ".gossamer")
         crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl", "--fresh")
         assert len(records_of(tmp_path / "out.jsonl")) == 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_finished_crawl_past_its_retention_is_crawled_again(tmp_path: Path, *, shared: bool) -> None:
+    """The server of the private frontier is down between the two commands; that of a shared one has no worker."""
+    (tmp_path / "gossamer.toml").write_text("retention = 2\n")
+    with ExitStack() as stack:
+        site = stack.enter_context(a_site(a="<p>a"))
+        flags = [site.url, "-o", "out.jsonl"]
+        if shared:
+            flags += ["--frontier", stack.enter_context(standalone()).address]
+        crawl(tmp_path, *flags)
+        over = time.time() + 2
+        until(lambda: time.time() > over, "the end of the retention")
+        summary, said = crawl(tmp_path, *flags)
+        assert (summary["already_finished"], summary["pages"], summary["pages_in_all"]) == (False, 2, 2)
+        assert "out.jsonl has records of an earlier start of this crawl; the new ones are added." in said
+        assert site.requests == {"/": 2, "/a": 2}
+        assert len(records_of(tmp_path / "out.jsonl")) == 4
+
+
+def test_what_failed_in_a_crawl_past_its_retention_is_no_longer_kept(tmp_path: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text("retention = 2\n")
+    with a_site(a="<p>a", b="<p>b") as site:
+        site.answers["/b"] = (503, "")
+        crawl(tmp_path, site.url, "-o", "out.jsonl")
+        over = time.time() + 2
+        until(lambda: time.time() > over, "the end of the retention")
+        summary, _ = crawl(tmp_path, site.url, "-o", "out.jsonl")
+        assert site.requests == {"/": 2, "/a": 2, "/b": 2}
+        assert (summary["pages_in_all"], summary["failed"]) == (2, {"http_503": 1})
 
 
 def test_the_report_counts_the_last_record_of_each_url(tmp_path: Path) -> None:

@@ -215,6 +215,9 @@ class _Crawling:
         """Start or resume the crawl, or retry what failed in it, and run it to its end."""
         identity, fresh = self.plan.crawl.id, self.start.fresh
         before = await self.frontier.crawl_info(identity)
+        forgotten = before is not None and self._is_forgotten(before)
+        if forgotten:
+            before = None
         state = None if before is None else before.state
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
             if not fresh and not can_retry(self.plan, before):
@@ -230,7 +233,7 @@ class _Crawling:
         if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
-        run, new_seeds, retried = await self._open(before)
+        run, new_seeds, retried = await self._open(before, forgotten=forgotten)
         retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
         if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
@@ -251,6 +254,15 @@ class _Crawling:
         result.notes = [*later.notes, *result.notes]
         result.unwritten = result.unwritten or later.unwritten
         return result
+
+    def _is_forgotten(self, info: CrawlInfo) -> bool:
+        """Return whether a crawl ended longer ago than crawls are remembered.
+
+        The frontier deletes such a crawl only while a worker runs, and its own time may stand still while its server
+        is down.
+        """
+        ended = info.ended if info.state in (CrawlState.FINISHED, CrawlState.EXPIRED) else None
+        return ended is not None and time.time() - ended > self.settings.retention
 
     def _warn_of_absent_spiders(self, before: CrawlInfo) -> None:
         """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
@@ -302,9 +314,9 @@ class _Crawling:
         """Return whether an output is in the data directory: that of a report, which no person has named."""
         return _absolute(path).startswith(_absolute(str(self.settings.data_dir)) + os.sep)
 
-    async def _open(self, before: CrawlInfo | None) -> _OpenedRun:
+    async def _open(self, before: CrawlInfo | None, *, forgotten: bool) -> _OpenedRun:
         """Open a run in the frontier, or continue the running one, and add the seeds. `before`: the crawl until now;
-        None: the frontier does not know it.
+        None: the frontier does not know it, or its time is over (`forgotten`).
 
         The order of the steps is fixed; each may be repeated, because seeds that were added before count as duplicates:
         1. Open the run. Of two commands with --fresh, the frontier refuses the second one.
@@ -321,7 +333,7 @@ class _Crawling:
         if is_new and not start.append:
             self._tell_of_earlier_records(existing)
         # A running crawl that --fresh may continue was opened by such a command, which was killed.
-        opens_fresh = start.fresh and (before is None or before.state is not CrawlState.RUNNING)
+        opens_fresh = forgotten or (start.fresh and (before is None or before.state is not CrawlState.RUNNING))
         retried = new_seeds = 0
         try:
             expires = {plan.spider: plan.terms.expires}
