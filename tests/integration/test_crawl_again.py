@@ -124,9 +124,12 @@ def test_a_server_that_was_down_is_asked_again(tmp_path: Path) -> None:
         url = site.url
     summary, _ = crawl(tmp_path, url, "-o", "out.jsonl", code=1)
     assert summary["failed"] == {"connect": 1}
+    for _ in range(2):
+        assert crawl(tmp_path, url, "-o", "out.jsonl", code=1)[0]["links_dropped"] == {}  # the URL itself is no link
     with a_site(site.port, a="<p>a", b="<p>b") as site:
         summary, said = crawl(tmp_path, url, "-o", "out.jsonl")
         assert "retrying 1 failed URL" in said
+        assert summary["links_dropped"] == {}
         assert (summary["state"], summary["pages"], summary["pages_in_all"], summary["failed"]) == (
             "finished",
             3,
@@ -199,6 +202,27 @@ def test_a_corrected_spider_reads_the_pages_on_which_it_failed(tmp_path: Path) -
         assert "retrying 1 failed URL" in said
         assert (summary["pages"], summary["items"], summary["failed"]) == (2, 2, {})
         assert site.requests == {"/a": 2, "/b": 1}
+
+
+def test_the_summary_says_how_what_failed_is_retried(tmp_path: Path) -> None:
+    """Also of a page that was answered, and of one whose spider has to be corrected first."""
+    (tmp_path / "shop.py").write_text(
+        "from gossamer import Spider\n\n\nclass Shop(Spider):\n    def parse(self, page):\n        1 / 0\n"
+    )
+    with a_site(a="<p>a") as site:
+        site.answers["/"] = (500, "")
+        said = printed(tmp_path, site.url)
+        assert "\n  The same command retries the 1 failed URL.\n" in said
+        said = printed(tmp_path, f"{site.url}/a", "--spider", "shop.py")
+        assert "\n  Correct shop.py; then the same command retries the 1 failed URL.\n" in said
+        assert "(The field exception of its record has the error.)" in said
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    """The summary of `gossamer crawl` for a person."""
+    return subprocess.run(
+        command("crawl", *arguments, *FLAGS), cwd=folder, capture_output=True, text=True, timeout=60
+    ).stdout
 
 
 def test_a_killed_retry_loses_nothing_and_fetches_nothing_twice_but_what_was_in_flight(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_an_unknown_kind_is_bad_input(web: FakeWeb, tmp_path: Path) -> None:
         (["--assets-to", "x"], "--assets-to: no assets are asked for"),
         (["--max-assets", "5"], "--max-assets: no assets are asked for"),
         (["--assets", "pdf", "--assets-to", "file"], "is a file. Name a folder."),
+        (["--assets", "pdf", "--assets-to", "/proc/x"], "--assets-to: /proc may not be written ("),
         (["--assets", "pdf", "--assets-to", "s3://bucket"], "is no folder on this machine"),
     ],
 )

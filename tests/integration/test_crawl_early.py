@@ -83,7 +83,7 @@ def test_a_name_that_does_not_exist_is_told_with_what_to_do(tmp_path: Path) -> N
     ended = gossamer("crawl", "http://nobody.invalid/", "--retries", "0", cwd=tmp_path)
     assert ended.returncode == 1
     said = ended.stderr.splitlines()[0]
-    assert said.startswith("gossamer: Cannot fetch http://nobody.invalid/: the host name could not be resolved (")
+    assert said.startswith("gossamer: Cannot fetch http://nobody.invalid/: the host name could not be resolved (nobody")
     assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
 
 

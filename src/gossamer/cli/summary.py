@@ -125,9 +125,11 @@ class Display:
         return ((last.pages - first.pages) / seconds, (last.bytes - first.bytes) / seconds) if seconds else (0.0, 0.0)
 
     def _time_left(self, info: CrawlInfo) -> str:
-        """Return the time that the queue needs at the rate of the last seconds; empty: not known. While new URLs are
-        found, it is a lower bound."""
+        """Return the time that the queue needs at the rate of the last seconds; empty: not known, as where all that is
+        left waits for a retry. While new URLs are found or retries wait, it is a lower bound."""
         total, assets = info.total(), info.assets
+        if total.later and not total.queued:
+            return ""
         left = total.queued + total.later + total.leased
         if self._max_pages is not None:  # which limits pages, but not assets
             pages_left = max(0, self._max_pages - info.pages.fetched)
@@ -141,7 +143,7 @@ class Display:
             return ""
         words = duration_text(seconds_left) if seconds_left >= 60 else f"{seconds_left} s"
         is_growing = last.added > first.added
-        return f"{'at least' if is_growing else 'about'} {words} left"
+        return f"{'at least' if is_growing or total.later else 'about'} {words} left"
 
     def _text(self, snapshot: Snapshot) -> "Text":
         """Return the progress for a terminal, no line longer than it is wide."""
@@ -184,7 +186,7 @@ class Display:
         failures = reason_counts(tally.failed)
         if failures or tally.retries:
             why = f" ({reason_counts(tally.retried)})" if tally.retried else ""
-            lines.append(f"  errors: {failures or 'none'}   retries: {tally.retries:,}{why}")
+            lines.append(f"  failed for good: {failures or 'none'}   retries: {tally.retries:,}{why}")
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
         return lines
@@ -199,7 +201,7 @@ def response_classes(tally: Tally) -> list[tuple[str, int, str]]:
         counts[kind] = counts.get(kind, 0) + count
     styles = {"2": "green", "4": "yellow", "5": "red"}
     rows = [(f"{kind}xx", count, styles.get(kind, "")) for kind, count in counts.items()]
-    return [*rows, ("failed", tally.failed_unanswered, "red")]
+    return [*rows, ("other failures", tally.failed_unanswered, "red")]
 
 
 def fetching_lines(tally: Tally, width: int) -> list[str]:

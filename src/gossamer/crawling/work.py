@@ -201,7 +201,7 @@ async def _attend(
     if tally.abandoned and not cancelled:
         one = tally.abandoned == 1
         observer.say(
-            f"{tally.abandoned:,} page{'' if one else 's'} could not be finished; nothing is lost, "
+            f"{tally.abandoned:,} fetched URL{'' if one else 's'} could not be finished; nothing is lost, "
             f"{'it is' if one else 'they are'} fetched again when the crawl is resumed."
         )
         control.limit_time()  # an output that accepts nothing may not close either

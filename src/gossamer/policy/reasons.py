@@ -52,7 +52,7 @@ _EXPLANATIONS = {
     "redirect_loop": Explanation("It redirects in a circle"),
     "bad_request": Explanation("The request cannot be sent"),
     "bad_entry": Explanation("The entry of the queue cannot be read"),
-    "spider_error": Explanation("The spider failed on this page", "The error of each page is beside its URL."),
+    "spider_error": Explanation("The spider failed on this page", "The field exception of its record has the error."),
     "robots_unreachable": Explanation(
         "robots.txt could not be fetched, so nothing of the site may be fetched",
         "A longer --robots-patience waits for it. --ignore-robots is for sites of your own.",
@@ -60,7 +60,9 @@ _EXPLANATIONS = {
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
     "wrong_type": Explanation("The response is not the image or other file that was expected"),
     "too_large": Explanation("The file is too large", "--assets-max-bytes keeps larger ones."),
-    "internal_error": Explanation("An error in Gossamer", "Please report it with the error beside the URL."),
+    "internal_error": Explanation(
+        "An error in Gossamer", "Please report it with the error, the field exception of its record."
+    ),
     # Dropped on purpose.
     "duplicate": Explanation("It redirects to a page that was found before"),
     "offsite": Explanation("It redirects out of the crawl's scope", "--allow-domain adds a domain."),
@@ -103,6 +105,7 @@ def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", re
     the request is repeated; 0: it is not.
     """
     title, usual_advice = explain(reason)
+    detail = detail.removeprefix(f"{title}: ")  # an error that was raised begins with the same words
     begin = title[0].lower() + title[1:] if title.startswith(("The ", "It ")) else title
     parts = [f"Cannot fetch {url}: {begin}" + (f" ({detail})." if detail else "."), advice or usual_advice]
     if retrying_seconds:

@@ -10,6 +10,7 @@ unfinished files.
 import hashlib
 import os
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,8 +61,11 @@ def check_folder(path: str) -> None:
         folder = folder.parent
     if not folder.is_dir():
         raise BadInput(f"--assets-to: {folder} is a file. Name a folder.")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadInput(f"--assets-to: {folder} may not be written. Name another folder.")
+    try:
+        # Permission bits are not proof: nothing can be made in /proc.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BadInput(f"--assets-to: {folder} may not be written ({error.strerror}). Name another folder.") from None
 
 
 class _Files:

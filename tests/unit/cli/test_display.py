@@ -53,7 +53,7 @@ def test_retries_are_shown_with_what_went_wrong() -> None:
     other.retry("http_503")
     with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
         display.update(Snapshot(one.plus(other), None, 1.0))
-    assert "errors: none   retries: 3 (dns 2, http_503 1)" in written.getvalue()
+    assert "failed for good: none   retries: 3 (dns 2, http_503 1)" in written.getvalue()
 
 
 def shown(snapshots: list[Snapshot], *, width: int = 80, max_pages: int | None = None, **console: Any) -> str:
@@ -107,6 +107,16 @@ def test_what_is_left_is_estimated_honestly(
     assert estimate in shown([before, now], max_pages=max_pages)
 
 
+def test_waiting_retries_make_the_estimate_a_lower_bound_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows here when a retry is due."""
+    monkeypatch.setattr(summary, "time", Clock())
+    before = Snapshot(Tally(pages=50), state(added=600, queued=540, later=10, fetched=50), 5.0)
+    now = Snapshot(Tally(pages=100), state(added=600, queued=490, later=10, fetched=100), 10.0)
+    assert "500 queued on 2 domains, 10 for a retry; at least 50 s left" in shown([before, now])
+    only_retries = Snapshot(Tally(pages=100), state(added=600, queued=0, later=10, fetched=590), 10.0)
+    assert "left" not in shown([before, only_retries])
+
+
 def test_nothing_is_estimated_without_a_rate() -> None:
     stuck = Snapshot(Tally(), state(added=600, queued=600, fetched=0), 10.0)
     assert "left" not in shown([stuck, stuck])
@@ -116,7 +126,7 @@ def test_classes_of_responses_and_what_is_fetched_now_are_shown() -> None:
     tally = Tally(answers={200: 1200, 204: 3, 301: 2, 404: 7, 503: 1}, failed={"http_404": 7, "dns": 2})
     tally.fetching = {"http://a.test/slow": 12.3, "http://a.test/quick": 0.2}
     lines = plain(shown([Snapshot(tally, None, 1.0)]))
-    assert "  2xx 1,203   3xx 2   4xx 7   5xx 1   failed 2" in [line.rstrip() for line in lines]
+    assert "  2xx 1,203   3xx 2   4xx 7   5xx 1   other failures 2" in [line.rstrip() for line in lines]
     assert "  now http://a.test/slow (12.3 s)" in lines
     assert "      http://a.test/quick" in lines
 

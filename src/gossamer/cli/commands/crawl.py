@@ -209,8 +209,8 @@ async def run_crawl(
     if summary.already_finished:
         summary.notes.append("To crawl it again, repeat the command with --fresh.")
     elif summary.finished and summary.info is not None and engine.can_retry(plan, summary.info):
-        unanswered = counted(summary.info.kept_failed, "URL")
-        summary.notes.append(f"The same command retries the {unanswered} without an answer.")
+        first = f"Correct {settings.crawl.spider}; then the" if summary.info.pages.failed.get("spider_error") else "The"
+        summary.notes.append(f"{first} same command retries the {counted(summary.info.kept_failed, 'failed URL')}.")
         if forgotten := summary.info.forgotten_failed:
             summary.notes.append(f"{forgotten:,} more are too many to be remembered; only --fresh fetches them.")
     elif summary.interrupted and not summary.finished and not summary.lost:

@@ -12,7 +12,7 @@
 --       number  12 number of the call: repeated with the same number, it changes nothing and gets the same answer
 --       13 spiders whose part has ended: "slink,eother"  14 retention ms
 --       15 last: 1 when nothing more of this submission comes and nothing was new so far
---       16 seeds: 1 when no settlement will count what is not added, so it is counted here and the positions of
+--       16 seeds: 1 when no settlement will count what is dropped, so it is counted here, and the positions of
 --       duplicates are returned too
 --       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
 --       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)

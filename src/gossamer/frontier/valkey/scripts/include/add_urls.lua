@@ -81,11 +81,11 @@ local function keep_terms(crawl, addition)
   return number
 end
 
--- Counts a URL that the seen-set has. `position`: its place among all URLs of the call.
-local function note_duplicate(answer, addition, spider, position)
+-- Counts a URL that the seen-set has. `position`: its place among all URLs of the call. A seed that is submitted again
+-- is no link, so the crawl's counts of links leave it out.
+local function note_duplicate(answer, addition, position)
   answer.duplicates = answer.duplicates + 1
   if addition.seeds then
-    count_crawl(addition.token, "L:" .. spider .. ":duplicate", 1)
     answer.known[#answer.known + 1] = position
   end
 end
@@ -140,7 +140,7 @@ local function add_batch(crawl, addition, answer, at, first_position)
     local fingerprint = ARGV[urls + 2 * k]
     if #entries >= room then
       if not unfiltered and is_seen(crawl, fingerprint) then
-        note_duplicate(answer, addition, spider, first_position + k)
+        note_duplicate(answer, addition, first_position + k)
       else
         note_rejected(answer, addition, spider, first_position + k, "budget")
       end
@@ -151,7 +151,7 @@ local function add_batch(crawl, addition, answer, at, first_position)
       end
       entries[#entries + 1] = header .. ARGV[urls + 2 * k + 1]
     else
-      note_duplicate(answer, addition, spider, first_position + k)
+      note_duplicate(answer, addition, first_position + k)
     end
   end
   if #entries > 0 then
