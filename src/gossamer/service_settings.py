@@ -28,8 +28,8 @@ Depth = Annotated[int, integers(0, 1_000_000)]
 Concurrency = Annotated[int, integers(CONCURRENCY_RANGE[0], CONCURRENCY_RANGE[1])]
 Seconds = Annotated[float, numbers(0, _DAY_SECONDS, above=True)]
 SecondsOrZero = Annotated[float, numbers(0, _DAY_SECONDS)]
-Bytes = Annotated[int, integers(1, 2**40)]
-MessageBytes = Annotated[int, integers(1024, 2**30)]
+Bytes = Annotated[int, integers(1, 2**40, unit="bytes")]
+MessageBytes = Annotated[int, integers(1024, 2**30, unit="bytes")]
 Retention = Annotated[float, numbers(0, CENTURY_SECONDS, above=True)]
 
 

@@ -69,9 +69,10 @@ def field_of(
     return SettingField(default, description, prepare=prepare, expects=expects, splits=splits)
 
 
-def integers(least: int, most: int) -> Any:
-    """Return the range of an integer setting, for `Annotated[int, integers(1, 10)]`. Both ends are allowed."""
-    return msgspec.Meta(ge=least, le=most)
+def integers(least: int, most: int, *, unit: str = "") -> Any:
+    """Return the range of an integer setting, for `Annotated[int, integers(1, 10)]`. Both ends are allowed. `unit`:
+    what messages say is counted."""
+    return msgspec.Meta(ge=least, le=most, extra={"unit": unit} if unit else None)
 
 
 def numbers(least: float, most: float, *, above: bool = False) -> Any:
@@ -368,6 +369,8 @@ def _expected_one(kind: Any) -> str:
     if get_origin(kind) is Annotated:
         base, limits = get_args(kind)[:2]
         number = "a whole number" if base is int else "a number"
+        if limits.extra:
+            number = f"{number} of {limits.extra['unit']}"
         if limits.gt is not None:
             return f"{number} above {limits.gt:,g}, at most {limits.le:,g}"
         if base is int and limits.le >= _UNLIMITED:

@@ -10,6 +10,7 @@ which stand in users' files. A new default of a setting in `derived_id` (wiring/
 crawl id, so that it does not resume its crawl.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from gossamer import __version__
 from gossamer.errors import BadInput
 from gossamer.model.content import CHUNK_RANGE
+from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Rate
 from gossamer.model.record import Destination, destination_fields
 from gossamer.service_settings import (
     CENTURY_SECONDS,
@@ -70,6 +72,39 @@ def contact_address(value: Any) -> Any:
     if _EMAIL.fullmatch(address) or _PAGE.fullmatch(address):
         return address
     raise BadInput(f"cannot use {value!r:.100}. Write a URL or an e-mail address: https://example.org/bot")
+
+
+def rate_text(value: Any) -> Any:
+    """Return `HITS/SECONDS` for a number of requests per second; another value as it is. Raises BadInput."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    if not 0 < value < math.inf:
+        raise BadInput(f"{value!r} is no rate. Write requests per second, for example 0.5 or 5, or '10/60'.")
+    return f"{value:.0f}/1" if value == int(value) else f"1/{1 / value:.9g}"
+
+
+def parse_rate(text: str) -> Rate:
+    """Parse `HITS/SECONDS`: `10/60` is ten a minute, `5` is `5/1`. Raises BadInput."""
+    hits, slash, seconds = text.partition("/")
+    try:
+        rate = Rate(hits=int(hits), window_seconds=float(seconds) if slash else 1.0)
+    except ValueError:
+        raise BadInput(f"cannot read {text!r:.80}. Write HITS/SECONDS, for example 1/1 or 10/60.") from None
+    if not rate.is_in_range:
+        (least, most), (shortest, longest) = HITS_RANGE, WINDOW_SECONDS_RANGE
+        raise BadInput(
+            f"{text!r:.80} is out of range. Write at least {least} hit and at most {most:,}, in "
+            f"{shortest} to {longest:,} seconds."
+        )
+    return rate
+
+
+def _checked_rate(value: Any) -> Any:
+    """Return the value of `crawl.rate` as a text. Raises BadInput."""
+    text = rate_text(value)
+    if text and isinstance(text, str):
+        parse_rate(text)
+    return text
 
 
 class CrawlSettings(SettingGroup):
@@ -123,6 +158,8 @@ class CrawlSettings(SettingGroup):
         "",
         "How often to send a request to each domain, evenly spaced: 10/60 is ten requests in 60 seconds. Unset: the "
         "operator's policy for the domain, else 1/1",
+        prepare=_checked_rate,
+        expects="HITS/SECONDS, for example 1/1 or 10/60",
     )
     domain_concurrency: _Concurrency | None = _setting(
         None,

@@ -17,10 +17,13 @@ CASES: dict[str, tuple[list[str], str]] = {
     "no URL": (["crawl"], "no URL is given"),
     "another scheme": (["crawl", "ftp://example.com/"], "http and https"),
     "no host": (["crawl", "http://"], "http"),
-    "a path": (["crawl", "/etc/passwd"], "https://host/path"),
+    "a path": (["crawl", "/etc/no/file"], "https://host/path"),
     "a rate": (["crawl", SEED, "--rate", "fast"], "HITS/SECONDS"),
     "no hits": (["crawl", SEED, "--rate", "0/1"], "HITS/SECONDS|at least 1 hit"),
-    "a regex": (["crawl", SEED, "--allow", "("], "expression '('"),
+    "a regex": (["crawl", SEED, "--allow", "("], "--allow expression '('"),
+    "a size": (["crawl", SEED, "--assets-max-bytes", "5MB"], "Write a whole number of bytes from 1 up."),
+    "a value of a flag": (["crawl", SEED, "--fresh", "true"], "'true' is one word: which site is meant?"),
+    "a word as a page": (["fetch", "true"], "'true' is one word: which site is meant?"),
     "a scope": (["crawl", SEED, "--scope", "galaxy"], "--scope: cannot use 'galaxy'. Write domain, host, path or any."),
     "a depth": (
         ["crawl", SEED, "--depth", "-1"],
@@ -154,7 +157,61 @@ def test_a_faulty_seed_is_named_with_its_line(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "--seeds: seeds.txt, line 4: " in result.stderr
     assert "'ht!tp://b.test'" in result.stderr
-    assert "1 more line is faulty." in result.stderr
+    assert "Also faulty: line 6." in result.stderr
+
+
+FAULTY_LISTS: dict[str, tuple[bytes, str]] = {
+    "a text that is no URL": (
+        b"https://a.test/\nnot a url\n",
+        "line 2: This is not an http or https URL: 'not a url'.",
+    ),
+    "many faults": (b"no url\n" * 8, "Also faulty: lines 2, 3, 4, 5, 6 and 2 more."),
+    "a table": (b"url,name\nhttps://a.test/,A\n", "line 1: 'url,name' has a comma in the name of the host."),
+    "a title": (b"url\nhttps://a.test/\n", "line 1: 'url' is one word"),
+    "UTF-16": ("https://a.test/".encode("utf-16"), "seeds.txt holds no UTF-8 text."),
+    "UTF-16 without a mark": ("https://a.test/".encode("utf-16-le"), "seeds.txt holds no UTF-8 text."),
+    "bytes": (bytes(range(128, 256)), "seeds.txt holds no UTF-8 text."),
+    "a web page": (b"\n<!DOCTYPE html>\n<p>Text\n", "seeds.txt holds a web page, no list."),
+    "a sitemap": (b"<?xml version='1.0'?>\n<urlset>", "seeds.txt holds XML, no list."),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY_LISTS)
+def test_a_list_that_is_none_is_refused_with_what_it_is(name: str, tmp_path: Path) -> None:
+    content, words = FAULTY_LISTS[name]
+    (tmp_path / "seeds.txt").write_bytes(content)
+    result = gossamer("crawl", "--seeds", "seeds.txt", cwd=tmp_path)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_in_the_place_of_a_url_is_refused_with_the_option_for_it(tmp_path: Path) -> None:
+    (tmp_path / "my seeds.txt").write_text("https://a.test/\n")
+    result = gossamer("crawl", "my seeds.txt", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "my seeds.txt is a file here; write --seeds 'my seeds.txt'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('rate = "abc"', "gossamer: gossamer.toml: crawl.rate: cannot read 'abc'. Write HITS/SECONDS"),
+        ("rate = 0", "gossamer: gossamer.toml: crawl.rate: 0 is no rate. Write requests per second"),
+        ("rate = true", "gossamer: gossamer.toml: crawl.rate: cannot use True. Write HITS/SECONDS"),
+    ],
+)
+def test_a_rate_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text(f"[crawl]\n{line}\n")
+    result = gossamer("crawl", SEED, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(said)
+
+
+def test_an_option_before_the_command_is_told_its_place(tmp_path: Path) -> None:
+    result = gossamer("-v", "crawl", SEED, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Write options after the command: gossamer crawl -v." in result.stderr
 
 
 @pytest.mark.parametrize("contact", ["me", "ftp://a.test/", "https://a.test/)(", "a@b", "me@example.org\nX: y"])

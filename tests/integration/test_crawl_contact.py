@@ -40,6 +40,14 @@ def test_the_user_agent_has_the_contact(options: tuple[str, ...], agent: str, tm
     assert all(record["request_headers"]["User-Agent"] == [agent] for record in records)
 
 
+def test_fetch_shows_the_user_agent_that_was_sent(tmp_path: Path) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
+        flags = ["fetch", *web.seeds(), *resolving(web.resolve_overrides()), "--contact", "me@example.org"]
+        agent = f"{DEFAULT_USER_AGENT} (+mailto:me@example.org)"
+        assert f"  agent      {agent}\n" in gossamer(*flags, cwd=tmp_path).stdout
+        assert json.loads(gossamer(*flags, "--json", cwd=tmp_path).stdout)["user_agent"] == agent
+
+
 def test_a_crawl_resumes_when_a_contact_is_added(tmp_path: Path) -> None:
     with FakeWeb.start(WebSpec(hosts=1, pages=2)) as web:
         flags = [*web.seeds(), *resolving(web.resolve_overrides()), "--rate", "99/1"]

@@ -252,3 +252,9 @@ async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: 
     (tmp_path / "again.py").write_text(TITLES)
     done = await run(web, tmp_path, "--spider", "again.py", "--json", "--append")
     assert json.loads(done.stdout)["crawl_id"] != names[0]
+
+
+def test_the_command_for_a_new_spider_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    written = gossamer("new", "spider", "my shop", cwd=tmp_path)
+    assert written.returncode == 0
+    assert written.stdout.endswith("--spider 'my shop.py'\n")

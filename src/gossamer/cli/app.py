@@ -92,12 +92,15 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     try:
         code = command(args=list(arguments), prog_name="gossamer", standalone_mode=False)
     except _CommandLineError as error:
-        return _show_usage_error(error)
+        is_misplaced = first_word in COMMANDS and arguments[0] != first_word
+        advice = f"Write options after the command: gossamer {first_word} {arguments[0]}." if is_misplaced else ""
+        return _show_usage_error(error, advice=advice)
     return code if isinstance(code, int) else 0
 
 
 def _convert_quickly(command: Any) -> None:
-    """Make the parameters of a command, and of its subcommands, skip Typer's conversion of texts and flags.
+    """Make the parameters of a command, and of its subcommands, skip Typer's conversion of texts and flags, and show no
+    value of flags in the help, where some versions of Typer write `--fresh <bool>`.
 
     The conversion would not change them, but in some versions of Typer it loads pydantic, which takes a quarter of the
     time in which a crawl starts.
@@ -113,6 +116,8 @@ def _convert_quickly(command: Any) -> None:
     def get_quick_parameters(context: Any) -> list[Any]:
         parameters: list[Any] = get_parameters(context)  # with --help, which is not among `command.params`
         for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = parameter.metavar or " "
             if not isinstance(parameter.process_value, partial):
                 is_text = annotations.get(parameter.name) in _TEXTS
                 parameter.process_value = partial(_process_value, parameter, parameter.process_value, is_text)
@@ -185,12 +190,16 @@ def _version(
         raise typer.Exit
 
 
-def _show_usage_error(error: Exception) -> int:
-    """Show the error and where to find help, in one line. A command group without a command has shown its help already,
-    and its error has no message."""
+def _show_usage_error(error: Exception, *, advice: str = "") -> int:
+    """Show the error, the advice and where to find help, in one line.
+
+    A command group without a command has shown its help already, and its error has no message.
+    """
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     if message:
         sentence = message if message.endswith((".", "?")) else f"{message}."
+        if advice:
+            sentence = f"{sentence} {advice}"
         terminal.say(f"{sentence} See {context.command_path if context else 'gossamer'} --help.")
     return 2

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict
 
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.settings import rate_text
 from gossamer.worker.loading import add_program_spider
 from gossamer.worker.spider import Spider
 
@@ -197,15 +198,6 @@ def _overrides(value: Any) -> dict[str, str]:
     return dict(map(parse_override, _texts(value)))
 
 
-def _rate(value: Any) -> str:
-    """Return `HITS/SECONDS` for a number of hits per second."""
-    if isinstance(value, str):
-        return value
-    if not value > 0:
-        raise BadInput(f"{value!r} is no rate. Write requests per second, for example 0.5 or 5, or '10/60'.")
-    return f"{value:.0f}/1" if value == int(value) else f"1/{1 / value:.9g}"
-
-
 def _spider(value: Any) -> str:
     """Return the reference to a spider."""
     return value if isinstance(value, str) else add_program_spider(value)
@@ -250,7 +242,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "spider": ("crawl.spider", _spider),
     "priority": ("crawl.priority", None),
     "expires": ("crawl.expires", _moment),
-    "rate": ("crawl.rate", _rate),
+    "rate": ("crawl.rate", rate_text),
     "domain_concurrency": ("crawl.domain_concurrency", None),
     "concurrency": ("worker.concurrency", None),
     "processes": ("worker.processes", None),

@@ -7,12 +7,15 @@ URLs, which is that of the sources.
 """
 
 import asyncio
+import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gossamer.errors import BadInput, BadUrl, BlockedAddress, DnsFailed, FetchError
+from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.resolve import Resolver
@@ -30,8 +33,11 @@ async def gather_seeds(
 ) -> list[str]:
     """Return `urls` and the URLs of all `sources` (files, URLs, or `-` for standard input), in order and as written.
 
-    Raises BadInput for a source that cannot be read or holds no URL.
+    Raises BadInput for a source that cannot be read or holds no URL, and for `urls` that are probably no URLs.
     """
+    for url in urls:
+        _check_no_file(url)
+        check_host(url)
     found = list(urls)
     for source in sources:
         if source.startswith(("http://", "https://")):
@@ -41,6 +47,31 @@ async def gather_seeds(
         else:
             found += _lines(_read_seeds(source), source)
     return found
+
+
+def _check_no_file(text: str) -> None:
+    """Raise BadInput for the name of a file in the place of a URL."""
+    if "://" not in text and os.path.isfile(text):  # not Path.is_file, which fails for a very long text
+        site = "" if "/" in text else f" A site of that name is http://{text}"
+        raise BadInput(f"{text} is a file here; write --seeds {shlex.quote(text)} to crawl the URLs in it.{site}")
+
+
+_WORD = re.compile(r"(?!localhost(?:/|$))(?!\d+(?:/|$))([\w-]+)(?:/.*)?", re.IGNORECASE | re.DOTALL)
+"""A text that begins with a single word as its host, and no address in one number. May match less."""
+
+
+def check_host(text: str) -> str:
+    """Return the canonical URL of a person's input. Raises BadInput for what is no URL, or probably not meant as one: a
+    single word, such as the value of an option, or a row of a table with commas."""
+    url = from_user_input(text)
+    if word := _WORD.fullmatch(text.strip()):
+        raise BadInput(
+            f"{word[1]!r:.100} is one word: which site is meant? Write its whole name, such as {word[1]:.60}.com, or "
+            f"http://{word[1]:.60} for a host of your network. Options like --fresh take no value."
+        )
+    if "," in host(url):
+        raise BadInput(f"{text.strip()!r:.200} has a comma in the name of the host. Write one URL, without commas.")
+    return url
 
 
 def _read_seeds(source: str) -> bytes:
@@ -55,28 +86,60 @@ def _read_seeds(source: str) -> bytes:
 def _lines(content: bytes, source: str) -> list[str]:
     """Return the canonical URLs of a list, one per line; empty lines and those that begin with # are skipped.
 
-    Raises BadInput for the first line that is no URL, and tells how many others there are.
+    Raises BadInput for the first line that is no URL, and names the others.
     """
     if len(content) > _MAX_SEED_BYTES:
         raise BadInput(
             f"--seeds: {source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls."
         )
     urls: list[str] = []
-    faults: list[str] = []
-    for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1):
+    faults: dict[int, BadInput] = {}
+    for number, line in enumerate(_text(content, source).splitlines(), 1):
         text = line.strip()
         if text and not text.startswith("#"):
             try:
-                urls.append(from_user_input(text))
-            except BadUrl as error:
-                faults.append(f"{source}, line {number}: {error}")
+                urls.append(check_host(text))
+            except BadInput as error:
+                faults[number] = error
     if faults:
-        others = len(faults) - 1
-        more = f" {others:,} more {'line is' if others == 1 else 'lines are'} faulty." if others else ""
-        raise BadInput(f"--seeds: {faults[0].rstrip('.')}.{more}")
+        (first, fault), *others = faults.items()
+        raise BadInput(
+            f"--seeds: {source}, line {first}: {str(fault).rstrip('.')}.{_other_lines([line for line, _ in others])}"
+        )
     if not urls:
         raise BadInput(f"--seeds: {source} holds no URL. Write one URL per line.")
     return urls
+
+
+def _text(content: bytes, source: str) -> str:
+    """Return the text of a list of seeds. Raises BadInput for a web page, and for what is no UTF-8 text."""
+    begin = content[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if begin.startswith(b"<"):
+        found = "XML" if begin.startswith(b"<?xml") else "a web page"
+        raise BadInput(f"--seeds: {source} holds {found}, no list. Write one URL per line.")
+    try:
+        if b"\0" not in content:
+            return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass
+    raise BadInput(f"--seeds: {source} holds no UTF-8 text. Save it as UTF-8, with one URL per line.")
+
+
+_SNIFFED_BYTES = 1024
+"""Bytes of a list that tell a web page. May be changed freely."""
+_LINES_SHOWN = 5
+"""Numbers of faulty lines after the first that a message shows. May be changed freely."""
+
+
+def _other_lines(numbers: Sequence[int]) -> str:
+    """Return a sentence on the other faulty lines, with a space before; empty: there are none."""
+    if not numbers:
+        return ""
+    shown = ", ".join(map(str, numbers[:_LINES_SHOWN]))
+    more = len(numbers) - _LINES_SHOWN
+    if more > 0:
+        shown += f" and {more:,} more"
+    return f" Also faulty: {'line' if len(numbers) == 1 else 'lines'} {shown}."
 
 
 async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> bytes:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gossamer.crawling.seeds import find_private_hosts
+from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused, GossamerError
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
@@ -70,6 +70,8 @@ class FetchedPage:
     """Decision on the links that a crawl from this URL would follow."""
     hops: list[Hop] = field(default_factory=list)
     """Requests in order. All but the last were redirected."""
+    user_agent: str = ""
+    """User-Agent header of the requests."""
     page: Page | None = None
     """The page, also one with an error status."""
     error: GossamerError | None = None
@@ -83,7 +85,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
     try:
-        url = from_user_input(url)
+        url = check_host(url)
         private = await find_private_hosts(
             resolver,
             [url],
@@ -173,6 +175,7 @@ async def _follow(
         hop = Hop(attempt.url)
         found.hops.append(hop)  # before it is complete: an error shows how far it came
         request = attempt.request(keep_wire=False)
+        found.user_agent = first_header(request.headers, "user-agent") or ""
         hop.robots = await _verdict(request, settings, robots)
         if not hop.robots.allowed:
             raise FetchRefused(f"robots.txt: {hop.robots.rule}")

@@ -224,7 +224,10 @@ def from_user_input(text: str) -> str:
     is_typo = ":" in authority and authority[0] != "[" and not _HOST_AND_PORT.match(authority)
     if not text or text[0] in "/?#.\\" or "@" in authority or is_typo:
         raise BadUrl(f"{_shown(text)} (write it as https://host/path)")
-    return canonical("http://" + text)
+    try:
+        return canonical("http://" + text)
+    except BadUrl as error:
+        raise type(error)(_shown(text)) from None  # as it was typed
 
 
 def host(url: str) -> str:

@@ -26,10 +26,11 @@ from gossamer.fetch.egress import AddressService
 from gossamer.fetch.request import check_headers
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Crawl, CrawlId, QueryOrder, Rate, Terms
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.extraction import Extraction
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
+from gossamer.policy.scope import check_regex
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
@@ -41,7 +42,7 @@ from gossamer.policy.urls import (
     with_sorted_query,
 )
 from gossamer.service_settings import CENTURY_SECONDS
-from gossamer.settings import DEFAULT_USER_AGENT, Settings
+from gossamer.settings import DEFAULT_USER_AGENT, Settings, parse_rate
 from gossamer.sinks.assets import check_folder
 from gossamer.sinks.open import TABLES
 from gossamer.wiring.extraction import load_extraction
@@ -165,22 +166,6 @@ _SPAN_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 """A number and one of _UNITS."""
 
 
-def parse_rate(text: str) -> Rate:
-    """Parse `HITS/SECONDS`: `10/60` is ten a minute, `5` is `5/1`. Raises BadInput."""
-    hits, slash, seconds = text.partition("/")
-    try:
-        rate = Rate(hits=int(hits), window_seconds=float(seconds) if slash else 1.0)
-    except ValueError:
-        raise BadInput(f"--rate: cannot read {text!r}. Write HITS/SECONDS, for example 1/1 or 10/60.") from None
-    if not rate.is_in_range:
-        (least, most), (shortest, longest) = HITS_RANGE, WINDOW_SECONDS_RANGE
-        raise BadInput(
-            f"--rate: {text!r:.80} is out of range. Write at least {least} hit and at most {most:,}, in "
-            f"{shortest} to {longest:,} seconds."
-        )
-    return rate
-
-
 def parse_expires(text: str, *, now: float) -> float:
     """Return the epoch seconds of a span from now (`90`, `90m`, `12h`, `3d`) or of an ISO 8601 time.
 
@@ -270,6 +255,9 @@ def make_plan(
     spider = find_spider(crawl.spider)
     extraction = load_extraction(crawl)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
+    for kind, texts in (("--allow", crawl.allow), ("--deny", crawl.deny)):
+        for text in texts:
+            check_regex(text, kind, linear=False)
     scope_of(terms)  # raises BadInput for a filter that is not valid
     crawl_identity = CrawlId(
         APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds, spider, extraction)

@@ -406,7 +406,7 @@ async def test_the_door_names_the_fault(stage: Stage, fields: dict[str, Any], fi
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("not a url", "this is not an http or https URL: 'http://not a url'"),
+        ("not a url", "this is not an http or https URL: 'not a url'"),
         ("ftp://a.test/", "only http and https URLs are crawled: 'ftp://a.test/'"),
         ("/a", "this is not an http or https URL: '/a' (write it as https://host/path)"),
     ],

@@ -7,9 +7,9 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Rate, Run
-from gossamer.settings import CrawlSettings, load
+from gossamer.settings import CrawlSettings, load, parse_rate
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note, write_note
-from gossamer.wiring.plan import Plan, make_plan, parse_expires, parse_rate
+from gossamer.wiring.plan import Plan, make_plan, parse_expires
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +200,10 @@ def test_a_note_is_read_back_and_only_its_owner_may(tmp_path: Path) -> None:
     assert known_crawls(tmp_path / "data") == [made.crawl.id.crawlid]
     (path,) = (tmp_path / "data" / "crawls").iterdir()
     assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("number", "text"), [("100", "100/1"), ("0.5", "1/2"), ("2.0", "2/1")])
+def test_a_rate_in_the_file_may_be_a_number(number: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "gossamer.toml"
+    file.write_text(f"[crawl]\nrate = {number}\n")
+    assert load(config=file).crawl.rate == text

@@ -437,7 +437,8 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
         delete_note(settings.data_dir, crawl.id.crawlid)
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
-    return f"Deleted {what}: its queue{urls}, its counts{' and its note' if note else ''}.{stays}"
+    entry = " and its entry in `gossamer crawls list`" if note else ""
+    return f"Deleted {what}: its queue{urls}, its counts{entry}.{stays}"
 
 
 def _confirmed(question: str) -> bool:

@@ -40,8 +40,8 @@ def fetch(
 ) -> None:
     """Fetch one page and show what a crawl would learn from it.
 
-    Shows the address, the robots.txt verdict with its rule, redirects, timings, headers, the encoding, and for each
-    link whether a crawl from this page would follow it, and why. Needs no frontier and writes no file.
+    Shows the User-Agent, the address, the robots.txt verdict with its rule, redirects, timings, headers, the encoding,
+    and for each link whether a crawl from this page would follow it, and why. Needs no frontier and writes no file.
 
     gossamer fetch https://example.com
 
@@ -59,6 +59,7 @@ def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:
     found: dict[str, Any] = {
         "url": trace.url,
         "domain": registered_domain(host(trace.url)),
+        "user_agent": trace.user_agent,
         "hops": [_hop(hop) for hop in trace.hops],
         "success": False,
     }
@@ -134,6 +135,8 @@ def _links(
 def _report(found: dict[str, Any]) -> list[str]:
     """Return what `_found` returned as lines for a person."""
     lines = [f"{found['url']}   (domain {found['domain']})"]
+    if found["user_agent"]:
+        lines.append(f"  agent      {found['user_agent']}")
     for hop in found["hops"]:
         robots = hop.get("robots")
         if hop["url"] != found["url"]:

@@ -11,6 +11,7 @@ import contextlib
 import keyword
 import mimetypes
 import re
+import shlex
 import signal
 import tempfile
 import traceback
@@ -302,5 +303,5 @@ def spider(
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     terminal.print_result(
         f"The spider {class_name.lower()} is in {path}. Crawl with it:\n"
-        f"  gossamer crawl https://example.com --spider {path}"
+        f"  gossamer crawl https://example.com --spider {shlex.quote(str(path))}"
     )
