@@ -437,8 +437,7 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
         delete_note(settings.data_dir, crawl.id.crawlid)
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
-    entry = " and its entry in `gossamer crawls list`" if note else ""
-    return f"Deleted {what}: its queue{urls}, its counts{entry}.{stays}"
+    return f"Deleted {what}: its queue{urls}, its counts{' and what this folder knew of it' if note else ''}.{stays}"
 
 
 def _confirmed(question: str) -> bool:
