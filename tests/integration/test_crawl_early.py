@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import math
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -13,9 +15,12 @@ import pytest
 from gossamer.crawling.seeds import find_private_hosts
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, plain, redirect, serve
 from gossamer.fetch.resolve import DnsLimits, Resolver
+from gossamer.policy.retry import longest_retrying, retry_delay
 from tests.servers.crawling import crawl, gossamer
 
 SOON_SECONDS = 5.0
+RETRY_BASE_SECONDS = 60.0
+RETRIES = 3
 NONE = WebSpec(hosts=1, pages=1)
 
 
@@ -30,7 +35,11 @@ async def said_soon(
     folder: Path, urls: list[str], overrides: list[str], capsys: pytest.CaptureFixture[str]
 ) -> AsyncIterator[str]:
     """What a crawl has said once it has said something. The crawl ends with the context."""
-    crawling = asyncio.create_task(crawl(folder, urls, overrides, fetch__retry_base=60.0, fetch__timeout=60.0))
+    crawling = asyncio.create_task(
+        crawl(
+            folder, urls, overrides, fetch__retry_base=RETRY_BASE_SECONDS, fetch__timeout=60.0, fetch__retries=RETRIES
+        )
+    )
     said, started = "", time.monotonic()
     try:
         while "\n" not in said and not crawling.done() and time.monotonic() - started < 10 * SOON_SECONDS:
@@ -49,7 +58,17 @@ async def test_a_server_that_is_down_is_told_while_it_is_tried_again(
     seed = f"http://down.test:{closed_port()}/"
     async with said_soon(tmp_path, [seed], ["down.test:127.0.0.1"], capsys) as said:
         assert f"Cannot fetch {seed}: the server did not accept the connection (" in said
-        assert "Check whether it is running. Retrying for up to 4" in said  # 60 + 120 + 240 s at most
+        told = re.search(r"Check whether it is running\. Retrying for up to ([0-9,]+) s;", said)
+        assert told is not None
+        # Only the first delay is known, and it is spread; the later ones are told at their longest.
+        shortest, longest = (
+            longest_retrying(1, RETRIES, base_seconds=RETRY_BASE_SECONDS, first_seconds=first)
+            for first in (
+                retry_delay(1, random=spread, base_seconds=RETRY_BASE_SECONDS, cap_seconds=math.inf)
+                for spread in (0.0, 1.0)
+            )
+        )
+        assert shortest - 1 <= int(told[1].replace(",", "")) <= longest + 1  # 390 to 420 s, rounded
         assert said.rstrip().endswith(" s; Ctrl-C stops.")
 
 
