@@ -15,7 +15,7 @@ from typing import NoReturn
 from gossamer.cli import terminal
 from gossamer.wiring import WORKER_PROCESS
 
-_COLLECT_AFTER = 50_000
+_COLLECT_AFTER = 200_000
 """Number of new objects after which Python looks for cycles of unused ones. Tuning only: at Python's default, loading a
 command's modules takes a tenth more CPU time, for cycles that there are not."""
 

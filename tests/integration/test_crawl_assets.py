@@ -186,6 +186,47 @@ def test_a_killed_crawl_loses_no_asset(web: FakeWeb, tmp_path: Path) -> None:
     assert files(tmp_path / "assets") == {line["file"] for line in good}
 
 
+def test_fresh_begins_with_an_empty_folder_and_leaves_foreign_files(web: FakeWeb, tmp_path: Path) -> None:
+    folder = tmp_path / "assets"
+    assert crawl(web, tmp_path, "--assets", "images,css,pdf", "-o", "pages.jsonl").returncode == 0
+    first = files(folder)
+    price = manifest(folder)["price.pdf"]["file"]
+    mine = {"notes.txt", f"{price[:2]}/mine.pdf"}
+    for name in mine:
+        (folder / name).write_text("mine")
+    (tmp_path / "victim").write_text("mine")
+    hostile = json.loads((folder / "manifest.jsonl").read_text().splitlines()[0]) | {"url": "x/x"}
+    with (folder / "manifest.jsonl").open("a") as lines:
+        for name in ("../victim", "notes.txt", str(tmp_path / "victim")):
+            lines.write(json.dumps(hostile | {"file": name}) + "\n")
+    web.mount("shop.test", "/price.pdf", file(b"%PDF-1.7 new", "application/pdf"))
+    again = crawl(web, tmp_path, "--assets", "images,css,pdf", "-o", "pages.jsonl", "--fresh")
+    assert again.returncode == 0, again.stderr
+    second = {line["file"] for line in manifest(folder).values() if line["file"]}
+    assert price not in second
+    assert len(second) == len(first)
+    assert files(folder) == second | mine
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_a_folder_with_the_assets_of_another_crawl_is_refused_unless_they_are_to_stay(
+    web: FakeWeb, tmp_path: Path
+) -> None:
+    flags = ("--assets", "pdf", "--crawl-id")
+    assert crawl(web, tmp_path, *flags, "one", "-o", "one.jsonl").returncode == 0
+    before = (tmp_path / "assets" / "manifest.jsonl").read_bytes()
+    for more in ((), ("--fresh",)):
+        refused = crawl(web, tmp_path, *flags, "two", "-o", "two.jsonl", *more)
+        assert refused.returncode == 2
+        assert "assets holds the assets of another crawl, one. Name another folder with --assets-to" in refused.stderr
+    assert not (tmp_path / "two.jsonl").exists()
+    added = crawl(web, tmp_path, *flags, "two", "-o", "two.jsonl", "--append")
+    assert added.returncode == 0, added.stderr
+    assert (tmp_path / "assets" / "manifest.jsonl").read_bytes().startswith(before)
+    lines = [json.loads(line) for line in (tmp_path / "assets" / "manifest.jsonl").read_text().splitlines()]
+    assert {line["crawlid"] for line in lines} == {"one", "two"}
+
+
 def test_an_archive_has_the_assets_and_their_repeated_contents_once(web: FakeWeb, tmp_path: Path) -> None:
     done = crawl(web, tmp_path, "--assets", "images", "--max-pages", "1", "-o", "site.warc.gz", "-o", "pages.csv")
     assert done.returncode == 0, done.stderr

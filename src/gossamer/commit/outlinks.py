@@ -35,8 +35,7 @@ LinksAddedCallback = Callable[[Collection[int]], None]
 frontier's seen-set; all others are."""
 
 
-@dataclass(slots=True)
-class FinishedLease:
+class FinishedLease(msgspec.Struct):
     """Result of the work on one lease.
 
     The outlinks are added under the lease's run (one life of a crawl, from its first request to its end) and terms (the
@@ -45,7 +44,7 @@ class FinishedLease:
 
     settlement: Settlement
     outputs: Sequence[Output] = ()
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[Batch] = []
     """Outlinks."""
     on_links_added: LinksAddedCallback | None = None
     size: int = 0

@@ -328,7 +328,8 @@ class _Crawling:
         """
         plan, start, outputs = self.plan, self.start, self.settings.crawl.output
         note = read_note(self.settings.data_dir, plan.crawl.id.crawlid)
-        existing = await asyncio.to_thread(find_existing, outputs, plan.crawl.id.crawlid, start, note)
+        folder = asset_folder(self.settings)
+        existing = await asyncio.to_thread(find_existing, outputs, folder, plan.crawl.id.crawlid, start, note)
         is_new = before is None and not start.fresh
         if is_new and not start.append:
             self._tell_of_earlier_records(existing)
@@ -344,6 +345,8 @@ class _Crawling:
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
             emptied = self._outputs_to_empty(existing, is_new=is_new)
             await asyncio.to_thread(existing.empty, emptied, spool_folder(self.settings))
+            if folder and start.fresh and not start.append:
+                await asyncio.to_thread(existing.empty_assets, folder)
             if before is not None and not start.fresh:
                 run, retried = await self.frontier.retry_failed(run, plan.terms)
             for batches in plan.batches(self.frontier.secret):

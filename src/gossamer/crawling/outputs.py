@@ -27,6 +27,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.policy.urls import host
 from gossamer.settings import Settings
+from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_url, kind_of, local_path
 from gossamer.sinks.read import JoinedSource, Source
@@ -242,20 +243,29 @@ class ExistingOutputs:
             if size == self.sizes.get(output.path, 0):
                 discard(output, spool_dir=spool_dir)
 
+    def empty_assets(self, folder: str) -> None:
+        """Delete the assets in a folder. If its manifest has changed meanwhile, they stay, as above."""
+        manifest = Path(manifest_of(folder))
+        if manifest.exists() and manifest.stat().st_size == self.sizes.get(str(manifest), 0):
+            empty_folder(Path(folder))
+
 
 def find_existing(
-    outputs: Sequence[Destination], crawl_id: str, start: StartOptions, note: CrawlNote | None
+    outputs: Sequence[Destination], folder: str, crawl_id: str, start: StartOptions, note: CrawlNote | None
 ) -> ExistingOutputs:
     """Return which outputs have content, and check that this crawl may use them. Raises BadInput for the first one that
     it may not use.
 
     With --append, every output may be used. Otherwise an output must hold records of this crawl, records beside which
     an earlier start of this crawl was told to write, or nothing but failures of a crawl of the same site. `note`: of
-    the crawl's latest start on this machine. It tells whose a file is that does not name its crawl.
+    the crawl's latest start on this machine. It tells whose a file is that does not name its crawl. `folder`: of
+    assets, the files that pages embed or link; empty: none.
     """
     known_outputs = note.outputs if note else ()
     known_beside = set(note.beside if note else ())
     found = ExistingOutputs()
+    if folder:
+        _check_assets(found, folder, crawl_id, start, note)
     for output in outputs:
         path = local_path(output.path)
         if output.path == "-" or is_url(output.path) or not _has_content(path):
@@ -280,6 +290,24 @@ def find_existing(
         elif others and (start.fresh or not others <= known_beside):  # --fresh would empty what another crawl wrote
             raise BadInput(f"{path} holds the records of another crawl, {min(others)}. {_OTHERWISE}")
     return found
+
+
+def _check_assets(
+    found: ExistingOutputs, folder: str, crawl_id: str, start: StartOptions, note: CrawlNote | None
+) -> None:
+    """Add the manifest of a folder of assets to `found`, and check that it is this crawl's. Raises BadInput."""
+    manifest = Path(manifest_of(folder))
+    if not _has_content(manifest):
+        return
+    found.sizes[str(manifest)] = manifest.stat().st_size
+    others = crawls_in(Path(folder)) - {crawl_id}
+    if start.append:
+        found.beside |= others
+    elif others and (start.fresh or not others <= set(note.beside if note else ())):
+        raise BadInput(
+            f"{folder} holds the assets of another crawl, {min(others)}. Name another folder with --assets-to, or add "
+            "--append to keep what it holds."
+        )
 
 
 _OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."

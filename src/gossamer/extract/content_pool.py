@@ -62,8 +62,7 @@ def require_trafilatura() -> None:
         raise BadInput("text and Markdown need trafilatura: pip install 'gossamer-crawl[text]'")
 
 
-@dataclass(frozen=True, slots=True)
-class ContentLimits:
+class ContentLimits(msgspec.Struct, frozen=True):
     """Size of a pool, and limits for each page."""
 
     processes: int

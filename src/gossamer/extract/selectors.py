@@ -13,10 +13,10 @@ contain; and that XPath has no EXSLT expressions, whose backtracking a page coul
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from gossamer.errors import BadInput
@@ -67,8 +67,7 @@ _HINTS = (
 """Reasons, by the part of a selector that cannot be parsed. May be extended freely."""
 
 
-@dataclass(frozen=True, slots=True)
-class CssSelector:
+class CssSelector(msgspec.Struct, frozen=True):
     """A checked CSS selector, with the part of its matches that it asks for."""
 
     text: str
@@ -116,8 +115,7 @@ class CssSelector:
         return [match.html or "" for match in matches]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True):
     """Part of a selector between two descendant combinators: `ul > li` of `nav ul > li a`."""
 
     css: str
@@ -239,11 +237,10 @@ def _hint(text: str) -> str:
     return next((hint for part, hint in _HINTS if part.search(text)), "")
 
 
-@dataclass(slots=True)
-class _Alternative:
+class _Alternative(msgspec.Struct):
     """One of the selectors between commas."""
 
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[_Step] = []
     """Those that are complete. All of them after the scan."""
     pseudo_element: tuple[str, str] | None = None
     """(_TEXT, _ALL or ""), or (_ATTRIBUTE, name of the attribute). None: there is none."""
@@ -439,8 +436,7 @@ class _Scanner:
         return BadInput(f"the CSS selector {self._text!r} {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class XPathSelector:
+class XPathSelector(msgspec.Struct, frozen=True):
     """A compiled XPath expression."""
 
     text: str

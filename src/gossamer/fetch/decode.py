@@ -9,9 +9,9 @@ bomb (a small body that decodes to gigabytes) costs at most the limit in memory.
 
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import brotli
+import msgspec
 import zstandard
 
 from gossamer.errors import DecodeBomb, DecodeFailed
@@ -35,8 +35,7 @@ _ZLIB_FORMAT = zlib.MAX_WBITS
 _BARE_DEFLATE = -zlib.MAX_WBITS
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedBody:
+class DecodedBody(msgspec.Struct, frozen=True):
     """Body without its content encodings."""
 
     body: bytes
@@ -44,8 +43,7 @@ class DecodedBody:
     """True: the body was cut at the limit, or the encoded data ended early."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(msgspec.Struct, frozen=True):
     """Result of removing one encoding."""
 
     output: bytes

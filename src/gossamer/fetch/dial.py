@@ -23,6 +23,8 @@ from ipaddress import ip_address
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
+import msgspec
+
 from gossamer.errors import BadInput, BlockedAddress, ConnectFailed, ConnectTimeout, DnsFailed, ProxyFailed, TlsFailed
 from gossamer.fetch.connection import ClientContext, HttpConnection, PoolKey, TlsContexts
 from gossamer.fetch.exchange import FetchRequest
@@ -199,8 +201,7 @@ class Tunnel(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Instructions to open one connection."""
 
     ip: str
@@ -217,8 +218,7 @@ class Route:
     """True: the address is a proxy's, with or without a tunnel."""
 
 
-@dataclass(frozen=True, slots=True)
-class DialResult:
+class DialResult(msgspec.Struct, frozen=True):
     """New connection, and the seconds that it took."""
 
     connection: HttpConnection
@@ -293,8 +293,7 @@ class Addresses(Protocol):
         """Return approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
 
 
-@dataclass(slots=True)
-class ConnectionPlan:
+class ConnectionPlan(msgspec.Struct):
     """Plan for one request: the addresses and the proxy, for a kept connection or a new one."""
 
     origin: Origin

@@ -131,8 +131,7 @@ class ResponseLimits:
     """Interim (1xx) responses before the final one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True):
     """Timeouts of the phases of a request, in seconds. Longer ones wait for slower servers, and let a silent server
     hold a connection and a request of the worker for as long.
 

@@ -10,12 +10,13 @@ may send a hostile file and the worker's event loop matches it.
 import codecs
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from urllib.parse import quote
 
 import ada_url
+import msgspec
 
 from gossamer.policy import robots as robots_policy
 from gossamer.policy.robots import product_token
@@ -50,8 +51,7 @@ _UNQUOTED_IN_PATTERN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 always leaves. Everything else is percent-encoded. Must not change: `normal_pattern` expects such patterns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """An Allow or Disallow line of a robots.txt."""
 
     allow: bool
@@ -62,26 +62,24 @@ class Rule:
         return f"{'Allow' if self.allow else 'Disallow'}: {self.pattern}"
 
 
-@dataclass(slots=True)
-class RuleGroup:
+class RuleGroup(msgspec.Struct):
     """Rules below consecutive User-agent lines, in the order of the file.
 
     All agents named there share one group: a file of 20,000 agents before 10,000 rules must not become 200 million
     rules.
     """
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[Rule] = []
     crawl_delay: float | None = None
     """Seconds; the longest of several lines."""
 
 
-@dataclass(slots=True)
-class ParsedRobots:
+class ParsedRobots(msgspec.Struct):
     """Groups and sitemaps of a robots.txt."""
 
-    groups: dict[str, list[RuleGroup]] = field(default_factory=dict)
+    groups: dict[str, list[RuleGroup]] = {}
     """Groups that name each agent, in the order of the file. Keys are product tokens in lower case, and `*`."""
-    sitemaps: list[str] = field(default_factory=list)
+    sitemaps: list[str] = []
     """Values of the Sitemap lines as written, in order, without repeats."""
 
 

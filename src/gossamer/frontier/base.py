@@ -15,9 +15,10 @@ frontier/valkey and may change with them. Values of the enumerations may change 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Protocol
+
+import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, QueryOrder, Rate, Run, Terms
@@ -25,8 +26,7 @@ from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo
 from gossamer.model.request import Batch, Lease, Settlement, SettleResult
 
 
-@dataclass(slots=True)
-class AddResult:
+class AddResult(msgspec.Struct):
     """Result of one `add`: `added + duplicates + len(rejected)` is the number of its URLs.
 
     A URL that is not rejected is in the run's seen-set.
@@ -34,10 +34,10 @@ class AddResult:
 
     added: int = 0
     duplicates: int = 0
-    rejected: dict[tuple[int, int], str] = field(default_factory=dict)
+    rejected: dict[tuple[int, int], str] = {}
     """(batch, position) of every URL that was dropped, and the reason: `budget` (domain_max_pending), `stopped`,
     `expired`. These URLs are not in the seen-set and may be found again. The reasons are stored, so they are fixed."""
-    duplicate_positions: list[tuple[int, int]] = field(default_factory=list)
+    duplicate_positions: list[tuple[int, int]] = []
     """(batch, position) of every duplicate. For seeds only."""
     has_other_terms: bool = False
     """True: some duplicates are URLs that were queued under other terms. For seeds only."""
@@ -48,8 +48,7 @@ class AddResult:
         return dict(Counter(self.rejected.values()))
 
 
-@dataclass(slots=True)
-class Submission:
+class Submission(msgspec.Struct):
     """One request to crawl something, as `submit` takes it."""
 
     crawl: Crawl
@@ -64,8 +63,7 @@ class Submission:
     no key."""
 
 
-@dataclass(slots=True)
-class SubmissionResult:
+class SubmissionResult(msgspec.Struct):
     """Result of a submission."""
 
     run: Run

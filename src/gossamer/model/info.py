@@ -7,14 +7,14 @@ their readers in Python, and added freely. The sum in SpiderCounts is a promise 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState
 
 
-@dataclass(slots=True)
-class SpiderCounts:
+class SpiderCounts(msgspec.Struct):
     """Counts of one spider's part of a crawl.
 
     `added = queued + later + leased + fetched + failed + dropped` always holds. `links_dropped` counts links that never
@@ -28,10 +28,10 @@ class SpiderCounts:
     leased: int = 0
     """Requests that a worker holds."""
     fetched: int = 0
-    failed: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = {}
     """By reason, as are the next two."""
-    dropped: dict[str, int] = field(default_factory=dict)
-    links_dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = {}
+    links_dropped: dict[str, int] = {}
 
     @property
     def done(self) -> int:
@@ -39,8 +39,7 @@ class SpiderCounts:
         return self.fetched + sum(self.failed.values()) + sum(self.dropped.values())
 
 
-@dataclass(slots=True)
-class CrawlInfo:
+class CrawlInfo(msgspec.Struct):
     """State of a crawl, summed over all shards (the servers that share the frontier)."""
 
     crawl: CrawlId
@@ -62,9 +61,9 @@ class CrawlInfo:
     """Number of requests that got no answer, and are kept to be retried when the crawl is started again."""
     forgotten_failed: int = 0
     """Number of those that are not kept, because there were too many."""
-    queued_by_priority: dict[int, int] = field(default_factory=dict)
-    spiders: dict[str, SpiderCounts] = field(default_factory=dict)
-    expires: dict[str, float] = field(default_factory=dict)
+    queued_by_priority: dict[int, int] = {}
+    spiders: dict[str, SpiderCounts] = {}
+    expires: dict[str, float] = {}
     """By spider, the time when its part expires, in epoch seconds; 0: never. Only spiders with a submission appear."""
 
     def expires_at(self, spider: str) -> float:
@@ -107,8 +106,7 @@ def _sum(parts: Iterable[SpiderCounts]) -> SpiderCounts:
     return whole
 
 
-@dataclass(slots=True)
-class AppInfo:
+class AppInfo(msgspec.Struct):
     """Waiting requests of an application, for one spider or for all."""
 
     waiting: int
@@ -119,24 +117,22 @@ class AppInfo:
     """Domains with waiting requests. For all spiders, a domain counts once for each spider with requests there."""
 
 
-@dataclass(slots=True)
-class DomainInfo:
+class DomainInfo(msgspec.Struct):
     """Waiting requests of a crawl on one domain."""
 
     domain: str
     queued: int = 0
     later: int = 0
     """Requests that wait for a retry."""
-    by_priority: dict[int, int] = field(default_factory=dict)
+    by_priority: dict[int, int] = {}
     """Requests in queues or waiting for a retry, by priority."""
     pages: int = 0
     """Leased or fetched pages, where the crawl has a page budget per domain; else 0."""
-    by_spider: dict[str, dict[int, int]] = field(default_factory=dict)
+    by_spider: dict[str, dict[int, int]] = {}
     """As `by_priority`, for each spider."""
 
 
-@dataclass(slots=True)
-class WorkerInfo:
+class WorkerInfo(msgspec.Struct):
     """A worker with a session at the frontier."""
 
     name: str
@@ -146,8 +142,7 @@ class WorkerInfo:
     leased: int
 
 
-@dataclass(slots=True)
-class Backlog:
+class Backlog(msgspec.Struct):
     """Queued requests for one spider, of all crawls."""
 
     spider: str
@@ -156,8 +151,7 @@ class Backlog:
     """Domains with queued requests; a domain counts once for each pool that has some."""
 
 
-@dataclass(slots=True)
-class UrlInfo:
+class UrlInfo(msgspec.Struct):
     """State of one URL in a crawl, for `gossamer why`."""
 
     seen: bool

@@ -5,9 +5,10 @@ delay is never shorter than half its full length (a failing server would be hit 
 only lengthen it.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
+
+import msgspec
 
 Failure = str | int
 """The `kind` of a FetchError (such as `dns`), or the status of a response."""
@@ -61,8 +62,7 @@ class GiveUp(StrEnum):
     """The failure is worth another attempt, but there were enough attempts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Decision for another attempt, `delay_seconds` from now or later."""
 
     delay_seconds: float

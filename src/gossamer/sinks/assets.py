@@ -9,10 +9,14 @@ unfinished files.
 
 import hashlib
 import os
+import re
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.model.assets import file_ending
@@ -66,6 +70,51 @@ def check_folder(path: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise BadInput(f"--assets-to: {folder} may not be written ({error.strerror}). Name another folder.") from None
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line of a manifest."""
+
+    file: str
+    crawlid: str
+
+
+_NAME = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{62}(?:\.[a-z0-9]+)?")
+"""Names that `_Files` gives. Must match nothing else: `empty_folder` deletes such files, and a manifest can be changed
+by anybody."""
+
+
+def crawls_in(folder: Path) -> set[str]:
+    """Return the names of the crawls in the manifest of a folder. Raises BadInput if no crawl wrote it."""
+    return {line.crawlid for line in _lines(folder)}
+
+
+def empty_folder(folder: Path) -> None:
+    """Delete the files that the manifest of a folder names, and the lines of the manifest. All other files stay. No
+    sink may have the folder open. Raises SinkError, and BadInput as `crawls_in`."""
+    with translate_os_errors(folder):
+        groups = set()
+        for line in _lines(folder):
+            if _NAME.fullmatch(line.file):
+                (folder / line.file).unlink(missing_ok=True)
+                groups.add((folder / line.file).parent)
+        for group in groups:
+            with suppress(OSError):  # it has other files
+                group.rmdir()
+        with suppress(FileNotFoundError):
+            os.truncate(folder / MANIFEST, 0)  # last: after a kill, the manifest still names what is left
+
+
+def _lines(folder: Path) -> Iterator[_Line]:
+    """Yield the lines of a manifest but an unfinished last one, which a kill may leave."""
+    decode = msgspec.json.Decoder(_Line).decode
+    with suppress(FileNotFoundError), (folder / MANIFEST).open("rb") as manifest:
+        for line in manifest:
+            if line.endswith(b"\n"):
+                try:
+                    yield decode(line)
+                except msgspec.DecodeError as error:
+                    raise BadInput(f"{folder / MANIFEST} is not the manifest of a crawl ({error})") from None
 
 
 class _Files:

@@ -6,9 +6,10 @@ because they stand in people's settings, and that no message or printed address 
 
 import re
 import ssl
-from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import msgspec
 
 from gossamer.errors import BadInput
 
@@ -23,8 +24,7 @@ _NO = frozenset({"no", "none", "false", "0"})
 """Values, in lower case, that switch a check of the certificate off. Anything else leaves it on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Socket that one server listens on: a unix socket (`path`), or a host and a port."""
 
     path: str = ""
@@ -36,8 +36,7 @@ class Endpoint:
         return self.path or f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A server, or some nodes of a cluster, with credentials and TLS options."""
 
     endpoints: tuple[Endpoint, ...]

@@ -8,7 +8,8 @@ has accepted all of them.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from gossamer.commit.retrier import Retrier
 from gossamer.fetch.exchange import FetchRequest
@@ -97,8 +98,7 @@ _MAX_DELAYS = 100_000
 again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsRefused:
+class RobotsRefused(msgspec.Struct, frozen=True):
     """The URL must not be fetched; `rule` is the reason."""
 
     rule: str
@@ -106,8 +106,7 @@ class RobotsRefused:
     """True: there are no rules, because the robots.txt could not be fetched for too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsPostponed:
+class RobotsPostponed(msgspec.Struct, frozen=True):
     """The rules are unknown now; check again after `seconds`."""
 
     seconds: float

@@ -16,9 +16,10 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import codec
@@ -62,8 +63,7 @@ end many crawls sooner, with more calls at once."""
 # --- the home record --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlHome:
+class CrawlHome(msgspec.Struct, frozen=True):
     """A crawl's record on its home shard."""
 
     token: str
@@ -147,13 +147,12 @@ async def call_after_purge(
 # --- finishing and stopping -------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class StopResult:
+class StopResult(msgspec.Struct):
     """Result of ending a run or some of its parts on all shards."""
 
     purged: int = 0
     """Waiting requests dropped for this stop, also by other processes that carried it out on some shards."""
-    by_end: dict[str, int] = field(default_factory=dict)
+    by_end: dict[str, int] = {}
     """Waiting requests dropped for each end, by any stop: by spider, or "" for the whole crawl."""
     idle: bool = False
     """A shard has nothing left to do: the run may have finished."""
