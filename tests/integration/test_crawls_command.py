@@ -103,6 +103,31 @@ def test_a_folder_lists_shows_and_deletes_its_crawls(web: FakeWeb, tmp_path: Pat
     assert "30 pages" in again.stdout  # from the beginning: nothing is known of it
 
 
+def test_pages_kept_for_a_report_go_with_their_crawl(web: FakeWeb, tmp_path: Path) -> None:
+    def crawl(crawl_id: str, *more: str) -> "list[Path]":
+        failing = ("http://dead.test:1/", "--resolve", "dead.test:127.0.0.1", "--retries", "0")  # may be retried later
+        done = gossamer("crawl", *flags(web, crawl_id), *failing, "-o", "x.csv", "--append", *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return sorted((tmp_path / ".gossamer" / "report").glob("*"))
+
+    (first,) = crawl("first", "--report", "first.html")
+    assert listed(tmp_path)["first"]["outputs"] == ["x.csv"]
+    assert "The outputs stay: x.csv." in gossamer("crawls", "delete", "first", "--yes", cwd=tmp_path).stdout
+    assert not first.exists()
+
+    assert crawl("first", "--report", "first.html") == [first]
+    begins_anew = gossamer("crawl", *flags(web, "first"), "-o", "new.jsonl", "--fresh", cwd=tmp_path)
+    assert begins_anew.returncode == 0, begins_anew.stderr
+    assert not first.exists()
+
+    (second,) = crawl("second", "--report", "second.html")
+    month = 31 * 86_400
+    os.utime(second, (time.time() - month, time.time() - month))
+    assert crawl("second", "--report", "second.html") == [second]  # its own pages
+    os.utime(second, (time.time() - month, time.time() - month))
+    assert crawl("third") == []
+
+
 def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
     web: FakeWeb, server: Server, tmp_path: Path
 ) -> None:

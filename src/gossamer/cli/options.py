@@ -248,20 +248,9 @@ _CONFIG = inspect.Parameter(
 _VERBOSE = inspect.Parameter(
     "verbose",
     inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(
-        0,
-        "--verbose",
-        "-v",
-        count=True,
-        metavar=" ",
-        help="Log to standard error what happens. Twice (-vv): everything, for looking for a fault.",
-        show_default=False,
-        rich_help_panel=DISPLAY,
-    ),
-    annotation=int,
+    default=typer.Option(False, "--verbose", "-v", help="Log to standard error what happens.", rich_help_panel=DISPLAY),
+    annotation=bool,
 )
-_VERBOSE_LEVELS = ("", "info", "debug")
-"""Log level by the number of -v. Empty: that of the settings. May be extended; the help of -v explains the levels."""
 
 
 def _records_parameter(name: str) -> inspect.Parameter:
@@ -310,7 +299,7 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
             raise BadInput(f"--{name} belongs to the -o before it. Write, for example, -o {name}.csv --{name}.")
     values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name in OPTIONS}
     if options["verbose"]:
-        values["log_level"] = _VERBOSE_LEVELS[min(options["verbose"], len(_VERBOSE_LEVELS) - 1)]
+        values["log_level"] = "info"
     names = {option.setting: option.flags[-1] for name, option in OPTIONS.items() if name in options}
     settings = load(values, config=options["config"], names=names)
     if options["verbose"]:

@@ -386,6 +386,8 @@ class Summary(CrawlResult):
         if state is CrawlState.STOPPED:
             return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:
+            if state is CrawlState.RUNNING and not self.unwritten:
+                return f"The crawl {self.crawl_id} ended; another command has started it again meanwhile."
             return f"The crawl {self.crawl_id} ended; its state is unknown."
         return f"The crawl {self.crawl_id} was interrupted{'.' if self.missing_records else '; nothing is lost.'}"
 

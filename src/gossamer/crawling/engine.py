@@ -24,7 +24,9 @@ from gossamer.crawling.outputs import (
     FinishedCrawl,
     StartOptions,
     check_report,
+    delete_old_pages,
     find_existing,
+    kept_pages,
     make_outputs,
     may_be_made,
 )
@@ -158,6 +160,7 @@ async def run_crawl(
     report = CrawlReport.of(settings, plan.crawl.id)
     if report is not None:
         settings = report.with_output(settings)
+    delete_old_pages(settings.data_dir, now=time.time(), spared=plan.crawl.id)
     async with frontier_address(settings, name=name, on_trouble=observer.say) as address:
         frontier = await connect(settings, address)
         warn_of_memory_only(frontier, observer.say)
@@ -343,10 +346,7 @@ class _Crawling:
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
-            emptied = self._outputs_to_empty(existing, is_new=is_new)
-            await asyncio.to_thread(existing.empty, emptied, spool_folder(self.settings))
-            if folder and start.fresh and not start.append:
-                await asyncio.to_thread(existing.empty_assets, folder)
+            await asyncio.to_thread(self._empty_outputs, existing, is_new=is_new)
             if before is not None and not start.fresh:
                 run, retried = await self.frontier.retry_failed(run, plan.terms)
             for batches in plan.batches(self.frontier.secret):
@@ -366,15 +366,23 @@ class _Crawling:
                 "--fresh begins with an empty file."
             )
 
-    def _outputs_to_empty(self, existing: ExistingOutputs, *, is_new: bool) -> list[Destination]:
-        """Return the outputs that begin empty: all with --fresh and without --append, those with nothing but failures
-        of another crawl, and for a new crawl (`is_new`) the file for the report."""
+    def _empty_outputs(self, existing: ExistingOutputs, *, is_new: bool) -> None:
+        """Empty the outputs that begin empty: all with --fresh and without --append, also the folder of assets and the
+        pages kept for a report; those with nothing but failures of another crawl; and for a new crawl (`is_new`) the
+        file for the report."""
+        settings = self.settings
         begins_empty = self.start.fresh and not self.start.append
-        return [
+        private = [output for output in settings.crawl.output if self._is_private(output.path)]
+        emptied = [
             output
-            for output in self.settings.crawl.output
-            if begins_empty or output.path in existing.failed_only or (is_new and self._is_private(output.path))
+            for output in settings.crawl.output
+            if begins_empty or output.path in existing.failed_only or (is_new and output in private)
         ]
+        existing.empty(emptied, spool_folder(settings))
+        if begins_empty and (folder := asset_folder(settings)):
+            existing.empty_assets(folder)
+        if begins_empty and not private:  # an earlier start may have had --report
+            kept_pages(settings.data_dir, self.plan.crawl.id).unlink(missing_ok=True)
 
     async def _work(self, run: Run) -> CrawlResult:
         """Fetch until the run is over or the command is interrupted."""

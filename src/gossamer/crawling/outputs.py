@@ -339,6 +339,24 @@ def _has_only_failures(path: Path) -> bool:
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
+_KEPT_SECONDS = 30 * 86_400.0
+"""Time after which pages that are kept for a report are deleted, if their crawl has not gone on. May be changed: it
+must be longer than people leave a crawl interrupted."""
+
+
+def kept_pages(data_dir: Path, crawl: CrawlId) -> Path:
+    """Return the file with the pages that a crawl keeps for its report alone."""
+    return data_dir / "report" / f"{crawl.token}.jsonl.zst"
+
+
+def delete_old_pages(data_dir: Path, *, now: float, spared: CrawlId) -> None:
+    """Delete pages that other crawls than `spared` have kept for a report, and have not added to for a long time."""
+    for path in kept_pages(data_dir, spared).parent.glob("*.jsonl.zst"):
+        with contextlib.suppress(OSError):  # another command deletes it, or it stays for the next one
+            if path != kept_pages(data_dir, spared) and now - path.stat().st_mtime > _KEPT_SECONDS:
+                path.unlink()
+
+
 _READABLE = frozenset(ENDINGS) - frozenset(TABLES)
 """Endings of outputs that have the bodies of pages, and take pages unless told otherwise."""
 
@@ -364,8 +382,7 @@ class CrawlReport:
         for output in settings.crawl.output:
             if output.records != "items" and _is_readable(output.path):
                 return cls(page, Path(output.path), False, crawl.crawlid)
-        private = settings.data_dir / "report" / f"{crawl.token}.jsonl.zst"
-        return cls(page, private, True, crawl.crawlid)
+        return cls(page, kept_pages(settings.data_dir, crawl), True, crawl.crawlid)
 
     def with_output(self, settings: Settings) -> Settings:
         """Return the settings with the private file as one more output, if there is one."""

@@ -73,7 +73,7 @@ def check_folder(path: str) -> None:
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line of a manifest."""
+    """A line of a manifest, as far as it is read."""
 
     file: str
     crawlid: str
@@ -114,7 +114,10 @@ def _lines(folder: Path) -> Iterator[_Line]:
                 try:
                     yield decode(line)
                 except msgspec.DecodeError as error:
-                    raise BadInput(f"{folder / MANIFEST} is not the manifest of a crawl ({error})") from None
+                    raise BadInput(
+                        f"{folder / MANIFEST} is not the manifest of a crawl ({error}). Name another folder with "
+                        "--assets-to, or delete it."
+                    ) from None
 
 
 class _Files:

@@ -6,6 +6,8 @@ import pytest
 
 from gossamer.cli.summary import Summary, error_lines, failing_lines
 from gossamer.cli.terminal import without_passwords
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.tally import HostCount, Tally, WorkerCounts
 
 
@@ -35,6 +37,12 @@ def test_a_worker_is_no_crawl_that_was_interrupted() -> None:
     said = Summary("of the pool shared", None, Tally(pages=2), 1.0, ("pages.jsonl",), interrupted=True, pool="shared")
     assert said.as_text().startswith("The worker for the pool shared has stopped;")
     assert "pages are in pages.jsonl" in said.as_text()
+
+
+def test_a_crawl_that_another_command_starts_again_meanwhile_is_not_unknown() -> None:
+    info = CrawlInfo(CrawlId("cli", "one"), "one", CrawlState.RUNNING, 1, 0.0, None, domains=1, seen=3)
+    said = Summary("one", info, Tally(pages=2), 1.0, ("pages.jsonl",))
+    assert said.as_text().startswith("The crawl one ended; another command has started it again meanwhile.")
 
 
 def test_a_crawl_that_was_finished_before_says_where_its_pages_are() -> None:

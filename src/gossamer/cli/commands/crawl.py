@@ -36,7 +36,7 @@ _Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Crawl a finished crawl again from the start, and empty its outputs before.",
+        help="Crawl a finished crawl again from the start, and empty its outputs and its folder of assets before.",
         rich_help_panel=options.WHERE,
     ),
 ]

@@ -29,6 +29,7 @@ from rich.table import Table
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption, counted
+from gossamer.crawling.outputs import kept_pages
 from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
@@ -435,6 +436,7 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
     if note is not None:  # last: with the note, a deletion that was interrupted can be repeated
         forget_written(settings, note.run, note.outputs)
         delete_note(settings.data_dir, crawl.id.crawlid)
+        kept_pages(settings.data_dir, crawl.id).unlink(missing_ok=True)
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
     return f"Deleted {what}: its queue{urls}, its counts{' and what this folder knew of it' if note else ''}.{stays}"
@@ -491,8 +493,9 @@ async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier) -
 def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None) -> _ListedCrawl:
     """Return a crawl with the outputs that its note names, relative to this folder if they are in it."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
-    here = os.getcwd() + os.sep
-    return _ListedCrawl(crawl, info, tuple(path.removeprefix(here) for path in note.outputs) if note else ())
+    here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
+    outputs = [path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept]
+    return _ListedCrawl(crawl, info, tuple(outputs))
 
 
 def _local_time(moment: float) -> str:

@@ -105,7 +105,7 @@ complete -c gossamer -n '__gossamer_at crawl' -l data-dir -r -F -d 'Directory fo
 complete -c gossamer -n '__gossamer_at crawl' -l config -r -F -d 'TOML file of settings'
 complete -c gossamer -n '__gossamer_at crawl' -l verbose -s v -d 'Log to standard error what happens'
 complete -c gossamer -n '__gossamer_at crawl' -l crawl-id -x -a '(__gossamer_crawls)' -d 'Name of the crawl'
-complete -c gossamer -n '__gossamer_at crawl' -l fresh -d 'Crawl a finished crawl again from the start, and empty its outputs before'
+complete -c gossamer -n '__gossamer_at crawl' -l fresh -d 'Crawl a finished crawl again from the start, and empty its outputs and its folder of assets before'
 complete -c gossamer -n '__gossamer_at crawl' -l append -d 'Keep what the outputs hold, also the records of another crawl, or with --fresh of this one'
 complete -c gossamer -n '__gossamer_at crawl' -l json -d 'Print the result as one JSON object'
 complete -c gossamer -n '__gossamer_at crawl' -l quiet -s q -d 'Show neither progress nor summary'
