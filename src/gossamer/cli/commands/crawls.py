@@ -446,8 +446,7 @@ def _confirmed(question: str) -> bool:
     """Ask the person at the terminal. Raises BadInput where standard input is no terminal."""
     if not sys.stdin.isatty():
         raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
-    sys.stderr.write(question)
-    sys.stderr.flush()
+    print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -462,8 +461,7 @@ async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -
     raise BadInput(f"requests of {crawl} are still in flight. Try again when they are finished.")
 
 
-_FLIGHT_CHECKS = 60
-_FLIGHT_PAUSE_SECONDS = 0.5
+_FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
 """Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed; their
 product is the longest wait, after which the command is refused."""
 
@@ -476,8 +474,7 @@ async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Aw
 
 
 async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier) -> _ListedCrawl:
-    """Return the crawl with the name ID (of the command line, else of another application) or APPID/ID. Raises
-    BadInput."""
+    """Return the crawl named ID (of the command line, else of another application) or APPID/ID. Raises BadInput."""
     appid, slash, crawl_id = name.rpartition("/")
     candidates = [CrawlId(appid, crawl_id)] if slash else [CrawlId(APPID, name)]
     if not slash:
@@ -494,8 +491,8 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None) -> _List
     """Return a crawl with the outputs that its note names, relative to this folder if they are in it."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
-    outputs = [path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept]
-    return _ListedCrawl(crawl, info, tuple(outputs))
+    outputs = tuple(path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept)
+    return _ListedCrawl(crawl, info, outputs)
 
 
 def _local_time(moment: float) -> str:
