@@ -115,7 +115,11 @@ def test_a_folder_has_each_content_once_and_a_manifest(web: FakeWeb, tmp_path: P
     assert (found["a.png"]["kind"], found["price.pdf"]["kind"]) == ("images", "pdf")
     pages = [json.loads(line)["url"] for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
     assert sorted(url.partition(".test:")[2].partition("/")[2] for url in pages) == ["", "two"]
-    assert "  2 pages" in done.stdout
+    assert "\n  2 pages and 10 assets, " in done.stdout
+    assert "\n  status codes of pages and assets: 200 " in done.stdout
+    refused = gossamer("report", "assets/manifest.jsonl", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "assets/manifest.jsonl lists assets, not pages." in refused.stderr
     assert not {record.path for record in web.log() if record.host.startswith("cdn")} & {
         "/page",
         "/map.xml",
@@ -123,6 +127,22 @@ def test_a_folder_has_each_content_once_and_a_manifest(web: FakeWeb, tmp_path: P
     }
     assert "  assets: 10 fetched, in assets\n" in done.stdout
     assert "http_404 1" in done.stdout
+
+
+def test_a_finished_crawl_says_where_its_assets_are_and_are_not(web: FakeWeb, tmp_path: Path) -> None:
+    flags = ("--assets", "images", "--max-pages", "1")
+    done = crawl(web, tmp_path, *flags, "--assets-to", "pics", "-o", "p.jsonl")
+    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        done = crawl(web, tmp_path, *flags, "-o", "w.warc.gz")
+        assert "  assets: 5 fetched, in pics\n" in done.stdout
+        assert "\n  The 5 assets are in pics, not in w.warc.gz; --fresh fetches them again.\n" in done.stdout
+    assert "not in" not in crawl(web, tmp_path, *flags, "--assets-to", "pics", "-o", "p.jsonl").stdout
+    archived = ("--crawl-id", "archived", *flags)
+    crawl(web, tmp_path, *archived, "-o", "a.warc.gz")
+    done = crawl(web, tmp_path, *archived, "--assets-to", "d2", "-o", "a.warc.gz")
+    assert "\n  The 5 assets are in a.warc.gz, not in d2; --fresh fetches them again.\n" in done.stdout
+    assert not (tmp_path / "d2").exists()
 
 
 def test_assets_do_not_count_as_pages(web: FakeWeb, tmp_path: Path) -> None:

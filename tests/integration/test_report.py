@@ -127,6 +127,10 @@ def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_p
     ]  # fmt: skip
     assert "404 Not Found" in text
     assert not re.search(r"<script|<link|<img|<iframe|\bstyle=|\bon\w+=|\bsrc=|url\(|@import", text)
+    again = gossamer("report", str(crawled / "pages.jsonl"), cwd=tmp_path)
+    assert again.returncode == 2
+    assert "report.html exists. Name another file, or replace it with -f." in again.stderr
+    assert gossamer("report", str(crawled / "pages.jsonl"), "-f", cwd=tmp_path).returncode == 0
 
 
 def crawl(web: FakeWeb, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -318,9 +318,11 @@ class Summary(CrawlResult):
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
+            assets = f" and {counted(tally.assets, 'asset')}" if tally.assets else ""
             lines.append(
-                f"  {counted(tally.pages, 'page')}, {bytes_text(tally.bytes)}, in {duration_text(self.seconds)} "
-                f"({rate:,.1f} pages/s)" + (f"; {counted(tally.items, 'item')}" if tally.items else "")
+                f"  {counted(tally.pages, 'page')}{assets}, {bytes_text(tally.bytes)}, "
+                f"in {duration_text(self.seconds)} ({rate:,.1f} pages/s)"
+                + (f"; {counted(tally.items, 'item')}" if tally.items else "")
             )
             lines += response_lines(tally)
         if self.info is not None:
@@ -419,7 +421,8 @@ def response_lines(tally: Tally) -> list[str]:
     if not responses:
         return []
     codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.answers.items()))
-    lines = [f"  status codes: {codes}; {short_time(tally.answer_seconds / responses)} on average"]
+    of_all = " of pages and assets" if tally.assets or tally.assets_failed else ""
+    lines = [f"  status codes{of_all}: {codes}; {short_time(tally.answer_seconds / responses)} on average"]
     hosts = slowest_hosts(tally)
     if len(hosts) > 1:
         slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_NAMED])

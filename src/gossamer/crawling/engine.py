@@ -43,7 +43,7 @@ from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, kind_of
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
-from gossamer.wiring.plan import Plan, asset_folder, check_assets, check_settings, make_plan
+from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
 from gossamer.wiring.worker import (
     finish_outputs,
     forget_written,
@@ -169,7 +169,6 @@ async def run_crawl(
         finally:
             await frontier.close()
     result.item_outputs = (*result.item_outputs, *_item_outputs(settings))
-    result.asset_folder = asset_folder(settings)
     if report is not None:
         await _add_report(result, report)
     return result
@@ -285,6 +284,8 @@ class _Crawling:
         outputs = _existing(note.outputs) if note else ()
         result = CrawlResult(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
         result.item_outputs = _existing(note.item_outputs) if note else ()
+        if note is not None and info.assets.fetched:
+            self._tell_of_assets(result, note, info.assets.fetched)
         try:
             await finish_outputs(self.settings)
         except SinkError as error:
@@ -293,6 +294,19 @@ class _Crawling:
         if note is not None and self.start.named_outputs:
             await self._make_later_outputs(result, note, self.settings.crawl.output)
         return result
+
+    def _tell_of_assets(self, result: CrawlResult, note: CrawlNote, fetched: int) -> None:
+        """Name the place of the assets, which were fetched before, and the places of the options that have none."""
+        folder = next((path for path in note.assets_in if os.path.isdir(path)), "")
+        result.asset_folder = "".join(_existing([folder])) if folder else ""
+        # WARC files are made from the outputs: without a folder, from a WARC file that has the assets.
+        wanted = asset_places(self.settings) if folder else [asset_folder(self.settings)]
+        lacking = [path for path in wanted if path and _absolute(path) not in note.assets_in]
+        if lacking and (places := _existing(note.assets_in)):
+            are = "1 asset is" if fetched == 1 else f"{fetched:,} assets are"
+            result.notes.append(
+                f"The {are} in {', '.join(places)}, not in {', '.join(lacking)}; --fresh fetches them again."
+            )
 
     async def _make_later_outputs(
         self, result: CrawlResult, note: CrawlNote, destinations: Sequence[Destination]
@@ -412,6 +426,7 @@ class _Crawling:
             interrupted=self.control.was_interrupted,
             missing=missing,
             unwritten=bool(worked.fault),
+            asset_folder=asset_folder(settings),
         )
         await self._add_final_state(result)
         if worked.fault:
@@ -444,6 +459,7 @@ class _Crawling:
             spider=self.plan.spider,
             outputs=tuple(map(_absolute, self.settings.crawl.output_paths)),
             item_outputs=tuple(map(_absolute, _item_outputs(self.settings))),
+            assets_in=tuple(map(_absolute, asset_places(self.settings))),
             beside=tuple(beside),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",

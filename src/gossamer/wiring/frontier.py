@@ -95,6 +95,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Absolute paths, URLs, or - for standard output."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
+    assets_in: tuple[str, ...] = ()
+    """Folder and WARC files that get its assets, the files that pages embed or link, as absolute paths."""
     beside: tuple[str, ...] = ()
     """Other crawls whose records an output already had, and which a person let this crawl write to (--append)."""
     resolve: dict[str, str] = {}

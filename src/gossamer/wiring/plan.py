@@ -357,6 +357,15 @@ def asset_folder(settings: Settings) -> str:
     return _DEFAULT_ASSET_FOLDER
 
 
+def asset_places(settings: Settings) -> list[str]:
+    """Return the folder and the WARC files that get the assets. Empty: none are asked for."""
+    if not settings.crawl.assets:
+        return []
+    archives = [path for path in settings.crawl.output_paths if path.lower().endswith(_ARCHIVES)]
+    folder = asset_folder(settings)
+    return [folder, *archives] if folder else archives
+
+
 _ARCHIVES = (".warc", ".warc.gz")
 _DEFAULT_ASSET_FOLDER = "assets"
 """Documented: must not change."""

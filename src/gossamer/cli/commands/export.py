@@ -23,6 +23,7 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption, counted
 from gossamer.errors import BadInput, OutputClosed
+from gossamer.sinks.assets import MANIFEST
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
@@ -193,6 +194,7 @@ def report(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the page.")
     ] = DEFAULT_PAGE,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace the page if it exists.")] = False,
     csv: Annotated[
         Path | None,
         typer.Option("--csv", metavar="DIR", help="Folder for the tables as CSV files. Unset: none are written."),
@@ -213,6 +215,7 @@ def report(
     from gossamer.report.page import check_target, write_page
 
     check_target(output, records)
+    _check_report(output, records, force=force)
     if csv is not None and csv.exists() and not csv.is_dir():
         raise BadInput(f"--csv: {csv} is not a folder. Name a folder for the CSV files.")
     from gossamer.report.page import make_report  # imported late: `gossamer export` needs no Jinja2
@@ -243,6 +246,24 @@ def report(
         for note in made.notes:
             terminal.say(note)
         terminal.print_result(f"{counted(figures.pages, 'page')}, {figures.failed:,} failed: {output}")
+
+
+def _check_report(output: Path, records: list[Path], *, force: bool) -> None:
+    """Raise BadInput if the page exists and may not be replaced, or a file lists assets."""
+    if output.exists() and not force:
+        raise BadInput(f"{output} exists. Name another file, or replace it with -f.")
+    for path in records:
+        _refuse_manifest(path)
+
+
+def _refuse_manifest(path: Path) -> None:
+    """Raise BadInput for the list of assets in their folder, whose lines look like pages."""
+    if path.name != MANIFEST or not path.is_file():
+        return
+    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+        line = json_module.loads(file.readline())
+        if isinstance(line, dict) and {"sha256", "referrer"} <= line.keys():
+            raise BadInput(f"{path} lists assets, not pages. Name an output of the crawl that has its pages.")
 
 
 def _show_progress(step: str, pages: int) -> None:
