@@ -192,8 +192,6 @@ async def poll(request: Request) -> Response:
         return failure(400, _INVALID, error.message)
     try:
         found, answer = await request.app.state.pending.poll(given["poll_id"])
-    except RequestRejected as fault:
-        return failure(400, _INVALID, fault.detail)
     except FrontierError as error:
         return failure(500, _NO_FRONTIER, str(error), headers=_RETRY_LATER)
     return success(answer) if found else failure(404, _NO_ANSWER)

@@ -35,8 +35,9 @@ log = logging.getLogger("gossamer.api")
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 _MAX_PENDING = 1000
-"""Most requests that one process answers at the same time. A late one counts twice: it has two tasks. Tuning only: more
-need more memory; with fewer, clients get 503 earlier."""
+"""Most tasks that answer requests in one process. A late request counts twice, for its handler and for the task that
+stores its answer; a task that publishes answers on the bus counts, too. Tuning only: more need more memory; with fewer,
+clients get 503 earlier."""
 _MAX_UUID = 100
 """Characters of a request's `uuid` that can serve as its poll id, which is a part of keys. A request with a longer one
 gets a random id. Tuning only."""
@@ -92,7 +93,7 @@ class PendingRequests:
         self._handling: dict[asyncio.Task[Answer], PendingRequest] = {}
         """Running handlers."""
         self._background: set[asyncio.Task[None]] = set()
-        """Tasks that store late answers, or publish answers on the bus."""
+        """Tasks that store late answers, or publish answers on the bus. `close` cancels them."""
         self._owned: dict[str, str] = {}
         """Poll ids of the late requests that this process owns, by request id. `close` releases them."""
 
@@ -114,11 +115,11 @@ class PendingRequests:
         return None, poll_id
 
     async def poll(self, poll_id: str) -> tuple[bool, Any]:
-        """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierUnavailable."""
-        kind, *parts = await self._call("poll", poll_id, self._owner_timeout_ms)
-        if kind == _ANSWERED:
+        """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierError."""
+        outcome, *parts = await self._call("poll", poll_id, self._owner_timeout_ms)
+        if outcome == _ANSWERED:
             return True, msgspec.Raw(parts[0])
-        if kind == _TAKEN_OVER:
+        if outcome == _TAKEN_OVER:
             request_id, value = parts
             return await self._take_over(poll_id, request_id.decode(), value)
         return False, None
@@ -173,7 +174,8 @@ class PendingRequests:
             return False, None
         pending = PendingRequest(poll_id, request_id, value, kind, request, given)
         task = self._start(pending)
-        if not await self._is_in_time(task):
+        # An error is not the answer to a poll: the background task repeats the request, or stores a rejection.
+        if not await self._is_in_time(task) or task.exception() is not None:
             self._spawn(self._complete_late(task, pending, is_stored=True))
             return False, None
         answer = task.result()

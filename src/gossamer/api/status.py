@@ -1,9 +1,9 @@
 """Endpoints about the state of the service: health, metrics, workers, backlogs and statistics.
 
-The frontier is the cluster's queue of requests; the bus carries its messages. Clients and probes read paths, statuses
-and names of fields, so these are fixed; fields may be added. /healthz must not ask other services: an outage of one
-would restart every process. Texts may be changed; docs/reference/openapi.json contains them.
-"""
+The frontier is the cluster's queue of requests; the bus carries messages between the cluster and its clients. Fixed,
+because clients and probes use them: paths, HTTP status codes and names of fields; fields may be added. /healthz must
+not ask other services: an outage of one would restart every process. Texts may be changed; docs/reference/openapi.json
+is generated from them."""
 
 import asyncio
 from collections.abc import Awaitable

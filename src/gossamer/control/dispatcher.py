@@ -1,9 +1,10 @@
-"""Dispatch of requests from the bus, the REST API and the commands: crawl requests are submitted, others answered.
+"""Dispatch of requests from the bus (the message broker), the REST API and the commands: crawl requests are submitted
+to the frontier, others answered.
 
 To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
-its rank belong into `model.messages.reader`. A handler must be safe to call again with the same request. Fixed: the
-names of kinds and plug-ins (senders and statistics use them), and the signature of `Handler`, which plug-ins implement.
-Page sizes may be tuned. Fields of answers belong to `model.messages.answers`."""
+its rank (kinds are tried in this order) belong into `model.messages.reader`. A handler must be safe to call again with
+the same request. Fixed: the names of kinds and plug-ins (senders and statistics use them), and the signature of
+`Handler`, which plug-ins implement. Page sizes may be tuned. Fields of answers belong to `model.messages.answers`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,8 @@ class RequestDispatcher:
     def read(self, value: bytes | dict[str, Any], *, sent_at: float | None = None) -> tuple[str, Any]:
         """Return the kind and the request; a crawl request as AdmittedRequest. Raises RequestRejected.
 
-        `sent_at`: epoch seconds when a request that had to wait was sent. If it has expired since, it is still read."""
+        `sent_at`: epoch seconds when a request that had to wait was sent. If it has expired since, it is
+        still read."""
         kind, request = self._reader.read(value)
         return kind, self._validator.admit(request, sent_at=sent_at) if kind == CRAWL else request
 
@@ -88,8 +90,8 @@ class RequestDispatcher:
         return await unknown_spiders(self._frontier, requests)
 
     async def submit(self, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
-        """Submit crawl requests to the frontier. Return the result of each, in order. Raises errors of the frontier;
-        then repeat the call with the same objects."""
+        """Submit crawl requests to the frontier. Return the result of each, in order: rejected ones have a
+        reason. Raises errors of the frontier; the call may then be repeated with the same objects."""
         faults = await self.check(requests)
         valid = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
         submitted = iter(await submit(self._frontier, valid) if valid else [])
@@ -159,7 +161,8 @@ class CheckedHandler:
 # --- the built-in handlers --------------------------------------------------------------------------------------------
 
 _PLUGINS = {"info": "InfoMonitor", "stop": "StopMonitor", "stats": "StatsMonitor", "domain": "ZookeeperMonitor"}
-"""Scrapy Cluster's plug-in under whose name an answer is counted. Clients read the names in the statistics: fixed."""
+"""Scrapy Cluster's plug-in under whose name an answer is counted, by action or kind of request. Clients read the names
+in the statistics: fixed."""
 
 
 def built_in_handlers(
@@ -194,7 +197,7 @@ class ActionHandler:
         return [answers.info_1_0(answer) if format_1_0 and request.action == "info" else answer]
 
     async def _stop(self, request: ActionRequest) -> dict[str, Any]:
-        """Stop a crawl, or one spider's part of it, and return the answer."""
+        """Stop a crawl, or one spider's part of it, and return the answer with the number of purged requests."""
         crawl = CrawlId(request.appid, request.crawlid or "")
         purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
         return answers.stop_answer(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
@@ -251,7 +254,7 @@ async def _app_backlog(
     frontier: Frontier, appid: str, *, spider: str, cursor: str
 ) -> tuple[AppInfo, list[CrawlBacklog], str]:
     """Return an application's totals, one page of its crawls with waiting requests, and the cursor of the next page
-    (empty: there is none). Raises BadInput for an invalid cursor."""
+    (empty: there is none). Raises BadInput for an invalid cursor. `expires` of a crawl is in epoch seconds."""
     totals = await frontier.app_info(appid, spider=spider)
     page, next_cursor = await frontier.list_crawls(
         appid=appid, state=CrawlState.RUNNING, cursor=cursor, limit=_PAGE_SIZE
@@ -325,7 +328,7 @@ class DomainHandler:
         ]
 
     async def _change(self, request: DomainRequest) -> None:
-        """Change the policy as the request asks. Raises BadInput."""
+        """Change the domain's policy, or its place on the blacklist, as the request asks. Raises BadInput."""
         match request.action:
             case "domain-update":
                 policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)

@@ -2,7 +2,7 @@
 
 An href that starts with http:// or https:// means the same everywhere, one that starts with `//` on all pages of a
 scheme, one that starts with `/` on the whole origin, and any other in one directory. An href that depends on the whole
-page URL (`?page=2`) or is written in an unusual way is not remembered.
+page URL (`?page=2`) or is written in an unusual way (with white space) is not remembered.
 
 Safe to change: every number here, and what is forgotten first: an href that is forgotten is resolved again. Fixed: the
 rules above. An href that is remembered for more pages than it means the same on would be taken for known there, and its
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gossamer.policy.urls import directory, origin
 
 _MAX_HREF_LENGTH = 512
-"""Longest href in characters that is remembered. Tuning only: long ones seldom recur and take memory."""
+"""Length in characters of the longest href that is remembered. Tuning only: long ones seldom recur and take memory."""
 _SCHEMES = ("http", "https")
 """Schemes of the URLs that are crawled; also the names of the places of hrefs that mean the same everywhere."""
 
@@ -28,7 +28,8 @@ _PlaceKey = tuple[Hashable, str]
 """Namespace, and the place's URL or scheme."""
 
 Known = dict[str, str]
-"""Outcome by raw href without fragment: `known` (the URL is in the frontier), or the reason why it is not followed."""
+"""Outcome by raw href without fragment: `known` (the URL is in the frontier, the store of requests), or the reason why
+it is not followed."""
 
 
 class RememberedHrefs(NamedTuple):
@@ -64,9 +65,9 @@ class HrefMemory:
     document that an href's outcome depends on, such as the crawl's current run and its filters of URLs. The bound is
     for all namespaces together.
 
-    Hrefs that mean the same everywhere get at most half of the memory, so that links to the whole world leave the rest
-    to the sites' own.
-    """
+    The hrefs that mean the same everywhere are kept in one place for each namespace and scheme. Each of these places
+    gets at most half of the memory, so that in a crawl of one scheme, links to the whole world leave the rest to the
+    sites' own. Several such places may together take more."""
 
     def __init__(self, *, max_bytes: int = 16 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
@@ -80,8 +81,8 @@ class HrefMemory:
         return sum(len(place.known) for place in self._places.values())
 
     def enter_data_epoch(self, data_epoch: int) -> None:
-        """Forget everything that was remembered in another data epoch: a number that changes when the frontier, which
-        holds the requests, may have lost some. Their URLs must not stay `known`."""
+        """Forget everything that was remembered in another data epoch: a number that changes when the frontier
+        may have lost requests. Their URLs must not stay `known`."""
         if data_epoch != self._data_epoch:
             self._data_epoch = data_epoch
             self._places.clear()
@@ -123,8 +124,9 @@ class HrefMemory:
             self._put(key, href, outcome)
 
     def _put(self, key: _PlaceKey, href: str, outcome: str) -> None:
-        """Remember an href at a place. A place of hrefs that mean the same everywhere is emptied at half of the memory;
-        at all of it, the least recently used places are forgotten, this one last."""
+        """Remember an href at a place. A place of hrefs that mean the same everywhere is emptied when it takes half of
+        the memory; when all places take more than all of it, the least recently used places are forgotten, this one
+        last."""
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = _Place()

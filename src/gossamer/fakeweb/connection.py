@@ -1,7 +1,13 @@
-"""One connection to the fake web: HTTP/1.1 in, answers out, in order; keep-alive and pipelining.
+"""One connection to the fake web, the server of invented sites on which crawlers are tested. Speaks HTTP/1.1 with
+keep-alive and pipelining.
+
+An answer comes from a generated page; from a mounted one, which a test has put there; from an extra site, which a
+package implements; or from the control host, at which tests mount pages and read the journal. A script is an answer as
+a list of steps (send, wait, reset); a raw answer is sent as it is, without a head that the server adds. The journal is
+the access log.
 
 Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
-request that the journal (the access log) began is ended there once, when the kernel has all of its answer or the
+request that the journal began is ended there once, when the kernel has all of its answer or the
 connection is gone. Tests judge crawlers by these times, so no buffer may hold data back from the kernel.
 """
 
@@ -29,7 +35,7 @@ _ENDINGS_WITHOUT_STATUS = frozenset({Ending.REFUSE})
 _NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing sends a reset (socket(7))."""
 _BAD_REQUEST = Answer(status=400, headers=(("Content-Type", "text/plain"),), body=b"Not HTTP/1.1.\n")
-# Endings as the log names them.
+# Endings as the journal names them.
 _HOWS = {ending: How(ending.value) for ending in Ending}
 
 
@@ -52,7 +58,7 @@ class Connection(asyncio.Protocol):
     """Reads requests, gets their answers from the server, and sends them one after the other."""
 
     def __init__(self, server: "Server", number: int) -> None:
-        """`number`: of the connection, for the log; the first is 1."""
+        """`number`: number of the connection, for the journal; the first is 1."""
         self._server = server
         self._number = number
         self._parser = httptools.HttpRequestParser(self)
@@ -67,9 +73,9 @@ class Connection(asyncio.Protocol):
         self._closing = False
         """True: nothing more is read or answered."""
         self._entry = -1
-        """Number of the current request in the log; -1: it is not logged."""
+        """Number of the current request in the journal; -1: it is not recorded."""
         self._how = How.LEFT
-        """Ending of the current request, for the log, if the connection is lost now."""
+        """Ending of the current request, for the journal, if the connection is lost now. LEFT: the client closed it."""
         self._after_drain: Ending | None = None
         """Ending of an answer that the kernel has not taken completely yet."""
         self._keep = True
@@ -204,8 +210,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begin(self, request: _Request) -> None:
-        """Get the answer to a request, log the request, and send the answer, now or after its delay. The answer comes
-        from the control host (never logged or delayed), an extra site, or the generated and mounted pages."""
+        """Get the answer to a request, record the request, and send the answer, now or after its delay. The answer
+        comes from the control host (never recorded or delayed), an extra site, or the generated and mounted pages."""
         server = self._server
         self._busy = True
         self._how = How.LEFT
@@ -267,7 +273,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _performed(self, task: "asyncio.Task[bool]") -> None:
-        """Finish a request whose steps are done. Its connection is never used again."""
+        """Finish a request whose script is done. The script's result True means a reset. The connection is not used
+        again."""
         if task.cancelled() or self._closing:
             return
         self._finish(Ending.RESET if task.result() else Ending.WHOLE)

@@ -2,10 +2,9 @@
 
 The frontier, which hands out requests, counts hits per egress: workers behind one address share one site's budget.
 
-Safe to change: the constants below, and the texts of messages. Fixed: `parse` must return the one shortest spelling of
-an address, because the frontier stores budgets under it: two spellings would be two budgets, so twice the hits that a
-site permits; and a service that does not respond must never stop the worker.
-"""
+Safe to change: the numbers below, and the texts of messages. Fixed: `_TROUBLE`; `parse` must return the one shortest
+spelling of an address, because the frontier stores budgets under it: two spellings would be two budgets, so twice the
+hits that a site permits; and a service that does not respond must never stop the worker."""
 
 import asyncio
 import re
@@ -22,10 +21,11 @@ MAX_RESPONSE_BYTES = 64 * 1024
 page that names the address later needs more."""
 
 _TROUBLE = "egress"
-"""Short name of this problem in the log and among the worker's present troubles. Another module must not use it."""
+"""Name of this problem in the log, among the worker's present troubles and in the metric `gossamer_trouble`, whose
+label values alerts use: fixed. Another module must not use it."""
 _FIRST_RETRY_SECONDS = 5.0
-"""Delay of the first retry after a failure; it doubles up to the refresh interval. Tuning only: a shorter one asks a
-failing service more often."""
+"""Delay of the first retry after a failure; it doubles with each further failure, up to the refresh interval. Tuning
+only: a shorter one asks a failing service more often."""
 
 
 class AddressService:
@@ -83,6 +83,7 @@ class EgressMonitor:
         self._fetch = fetch
         self._troubles = troubles
         self._refresh_seconds = refresh_seconds
+        self._retry_seconds = 0.0  # last delay after a failure; 0.0: the service responded since
         self.name = fallback_name
         """Name under which the frontier now counts this worker's hits. Empty: the default egress."""
 
@@ -106,17 +107,18 @@ class EgressMonitor:
 
         After a failure the service is asked again sooner.
         """
-        pause = self._next_pause(0.0, succeeded=_TROUBLE not in self._troubles.current)
+        pause = self._next_pause(succeeded=_TROUBLE not in self._troubles.current)
         while True:
             await asyncio.sleep(pause)
             before = self.name
-            pause = self._next_pause(pause, succeeded=await self.refresh())
+            pause = self._next_pause(succeeded=await self.refresh())
             if self.name != before:
                 changed(self.name)
 
-    def _next_pause(self, pause: float, *, succeeded: bool) -> float:
-        """Return the seconds until the next call of the service. `pause`: seconds before the last one; 0.0: none."""
+    def _next_pause(self, *, succeeded: bool) -> float:
+        """Return the seconds until the next call of the service. `succeeded`: whether the last call did."""
         if succeeded:
+            self._retry_seconds = 0.0
             return self._refresh_seconds
-        longer = 2 * pause if 0 < pause < self._refresh_seconds else _FIRST_RETRY_SECONDS
-        return min(longer, self._refresh_seconds)
+        self._retry_seconds = min(2 * self._retry_seconds or _FIRST_RETRY_SECONDS, self._refresh_seconds)
+        return self._retry_seconds

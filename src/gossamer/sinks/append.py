@@ -1,6 +1,7 @@
 """A local file to which many processes append whole batches: locked, repaired, flushed to the disk.
 
-A torn tail is a part of a batch at the end of a file, left by a process that was killed. A ledger, a small file of its
+A unit is a group of whole lines, or one archive record; a framing (`sinks/framing.py`) packs the units of a batch. A
+torn tail is a part of a batch at the end of a file, left by a process that was killed. A ledger, a small file of its
 own, counts the records, so that the loss of records that were written is noticed.
 
 Fixed: the order of `AppendFile.append` (lock, cut off a torn tail, write, flush, count), because a process may be
@@ -213,8 +214,8 @@ class AppendFile:
         Other threads may take from it."""
 
     def append(self, units: Sequence[bytes], *, records: int = 0) -> None:
-        """Append these units (see `Framing`) as one batch, and return when they are on the disk. Raises as
-        `Sink.write`.
+        """Append these units (see `Framing`) as one batch, and return when they are on the disk. Raises
+        SinkError; SinkFull when the disk is full.
 
         `records`: number of records in the batch, for the ledger.
         """
@@ -223,7 +224,8 @@ class AppendFile:
                 self._intact = -1  # not known any more: look for the end again
 
     def _append(self, fd: int, units: Sequence[bytes], records: int) -> bool:
-        """Append the batch. Returns False when another program truncated the file meanwhile: nothing was appended."""
+        """Append the batch. Returns False when another program changed the file's size meanwhile, so that it must be
+        appended again. If the batch is whole at the file's end, it is taken back; otherwise parts of it may stay."""
         separator = self._cut_torn_tail(fd)
         self._count_missing(fd, self._intact)
         begin = self._intact
@@ -239,7 +241,7 @@ class AppendFile:
             raise
         size = os.fstat(fd).st_size
         if size != begin + len(packed):
-            # Another program truncated the file meanwhile, so the batch is behind what is left. Take it back.
+            # Usually the file was truncated before the write, so the batch is behind what is left. Take it back.
             before = size - len(packed)
             if before >= 0 and read_at(fd, before, len(packed)) == packed:
                 os.ftruncate(fd, before)

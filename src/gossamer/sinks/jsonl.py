@@ -44,7 +44,8 @@ _encoder = msgspec.json.Encoder()
 
 
 def json_units(outputs: Sequence[Output]) -> list[bytes]:
-    """Return the lines of all records of the batch as a single unit, because one large unit compresses best."""
+    """Return the lines of all records of the batch as a single unit (the part that is compressed by itself), because
+    one large unit compresses best."""
     return [encode_lines([output.record for output in outputs])]
 
 
@@ -176,6 +177,7 @@ class StdoutSink:
 
     def __init__(self, lock_folder: Path | None, fd: int | None = None) -> None:
         self._fd = sys.stdout.fileno() if fd is None else fd
+        # The name is fixed: processes of other versions may share the pipe.
         self._lock_path = lock_folder / "stdout.lock" if lock_folder else None
         self._lock = -1  # file descriptor; -1: not open
         self._thread = SinkThread("sink-stdout")

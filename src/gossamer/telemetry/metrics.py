@@ -170,6 +170,7 @@ class _TallyCollector(Collector):
         tally = Tally()
         for part in self._tallies:
             tally = tally.plus(part())
+        # The client library appends `_total` to a counter's name itself.
         for info, value in (
             (PAGES, tally.pages),
             (ITEMS, tally.items),
@@ -201,7 +202,7 @@ class _LostShardsCollector(Collector):
 
 
 def _labelled_counter(info: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:
-    """Return a counter with counts by the value of its one label."""
+    """Return a metric from counts by the value of its one label."""
     family = CounterMetricFamily(info.name.removesuffix("_total"), info.description, labels=info.labels)
     for value, count in counts.items():
         family.add_metric([value], count)

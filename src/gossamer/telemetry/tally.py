@@ -79,7 +79,7 @@ class Tally(msgspec.Struct):
     """Counts since the process started. Settled: reported to the frontier, the queue of requests, with a result."""
 
     pages: int = 0
-    """Requests that are settled as fetched, or will be next."""
+    """Requests that were fetched: they are settled, or wait in a batch that is being settled."""
     failed: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests that failed for good, by reason."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
@@ -93,18 +93,19 @@ class Tally(msgspec.Struct):
     sitemaps: dict[str, str] = msgspec.field(default_factory=dict)
     """First sitemap that the robots.txt of an origin names, by origin, for a few of them."""
     unlinked: int = 0
-    """Pages of sitemaps to which no page links that this process has fetched. 0 also where that is not known."""
+    """Pages that sitemaps list, and to which none of the pages links that this process has fetched. 0 also where that
+    is not known: too many pages are listed, or several processes fetch."""
     unlinked_example: str = ""
-    """URL of one of them."""
+    """URL of one of the unlinked pages."""
     answer_seconds: float = 0.0
-    """Time of those responses together, each from the request to the decoded body."""
+    """Seconds of the responses in `answers` together, each from the request to the decoded body."""
     hosts: dict[str, HostCount] = msgspec.field(default_factory=dict)
     """The slowest hosts, and those on which most requests failed."""
     items: int = 0
     """Items that spiders and extraction rules took from pages."""
     rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
-    """Pages and items of each extraction rule, by its name. Counted only in a crawl of its own: a service has any
-    number of crawls."""
+    """Pages and items of each extraction rule, by its name. Counted only in a process that runs a single crawl: a
+    service has any number of crawls."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -116,8 +117,8 @@ class Tally(msgspec.Struct):
     in_flight: int = 0
     """Requests being fetched now."""
     fetching: dict[str, float] = msgspec.field(default_factory=dict)
-    """Some of the URLs that are being fetched now, with the seconds since their start. While none is, the latest one
-    with 0."""
+    """Some of the URLs that are being fetched now, with the seconds since their start. While none is being fetched: the
+    URL that was fetched last, with 0."""
     committing: int = 0
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)

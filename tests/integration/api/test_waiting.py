@@ -212,6 +212,35 @@ async def test_a_process_that_is_killed_is_stood_in_for(start: Start, one_server
         assert slow.asked == 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (RequestRejected("not today"), "not today"),
+        (ZeroDivisionError("by zero"), "its handler failed: ZeroDivisionError: by zero"),
+        (FrontierUnavailable("gone"), None),
+    ],
+)
+async def test_a_handler_that_fails_after_a_takeover_is_answered_once(
+    start: Start, fault: Exception, reason: str | None
+) -> None:
+    """The client polls as before: it gets the rejection, or after an outage the answer, and nothing is left to do."""
+    stuck, slow = Slow(), Slow()
+    slow.let.set()
+    slow.faults = [fault]
+    async with start(kinds=[SLOW], handlers={"slow": slow}, owner_timeout_seconds=3600) as other:
+        async with start(
+            kinds=[SLOW], handlers={"slow": stuck}, feed_wait_seconds=0.05, owner_timeout_seconds=3600
+        ) as service:
+            await service.feed(ask())
+        answer = await poll(other.http)
+        if reason is None:
+            assert answer == {"uuid": "u", "appid": "shop", "number": 2}
+        else:
+            assert (answer["action"], answer["uuid"], answer["reason"]) == ("rejected", "u", reason)
+            assert slow.asked == 1
+        assert (await other.http.post("/poll", json={"poll_id": "u"})).status_code == 404
+
+
 async def test_too_many_questions_at_once_are_sent_away(start: Start, service: Service) -> None:
     slow = Slow()
     async with start(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,6 +115,28 @@ async def test_it_is_asked_again_and_the_last_word_counts() -> None:
     assert changes == ["192.0.2.2", "192.0.2.3"]
     assert "it responded with status 500" in said[0]
     assert said[1:] == ["The address service returned 192.0.2.2 as the address of requests."]
+
+
+async def test_the_delay_grows_to_the_refresh_interval_and_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        delays.append(seconds)
+        if len(delays) == 9:
+            enough.set()
+        await sleep(0)
+
+    answers = (*[plain("", status=500)] * 6, plain("192.0.2.1"), plain("", status=500))
+    async with asked(*answers, refresh_seconds=30.0) as (egress, _):
+        assert not await egress.refresh()
+        monkeypatch.setattr("gossamer.fetch.egress.asyncio", SimpleNamespace(sleep=record))
+        task = asyncio.create_task(egress.run(lambda name: None))
+        await asyncio.wait_for(enough.wait(), 20)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert delays == [5, 10, 20, 30, 30, 30, 30, 5, 10]
 
 
 @pytest.mark.parametrize(("url", "pattern"), [("ftp://ip.test/", PATTERN), ("", PATTERN), ("http://ip.test/", "(")])

@@ -61,7 +61,7 @@ class RedisPipeline:
         self._connection = connection
         self._retrier = Retrier(Troubles())
         self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
-        """List's key, serialized item, and the future that is set when the item is written."""
+        """Key of the list, serialized item, and the future that is done when the item is written or has failed."""
         self._writing: asyncio.Future[None] | None = None
         """Task that writes the waiting items, one batch after the other."""
         self._server: Any = None
@@ -110,5 +110,6 @@ class RedisPipeline:
                         written.set_result(None) if fault is None else written.set_exception(fault)
 
     async def _push(self, key: str, rows: list[tuple[bytes, "asyncio.Future[None]"]]) -> None:
+        """Append the rows to a list, with one command."""
         shards = await self._connection.shards()
         await shards.command(key, "RPUSH", key, *(data for data, _ in rows))

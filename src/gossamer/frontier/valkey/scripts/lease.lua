@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- Lease requests that are due to a worker. In one step they leave their queues, their hits (fetches, as the rate limits
 -- count them) are charged for the times at which they are to start, and the leases are stored for `settle`.
--- Words: token: 16 characters that stand for a crawl; terms: the options that one submission carries; group:
--- "<pool>|<spider>", the workers that may lease a request; agenda: the queues of a domain in a group, the next one
--- first; band: one of five ranges of priorities; scope: what shares one rate limit; egress: the address that requests
--- leave from. What is not defined here comes from the includes. Steps: a repeated call gets its leases again; retries
--- that are due join their queues; requests leave the queues of ready domains, band by band, spider by spider; the
--- leases are stored.
--- May be changed: the numbers that bound one call or one read (MOST_DOMAINS, MOST_DROPPED, each count after LIMIT,
--- math.min(64, ...) and math.min(free, 1000)): more make a call longer, fewer need more calls. Arguments and reply,
--- together with session.py and leaseholder.py: each release loads its own scripts.
--- Must hold: the fields of a stored lease (see `taken`), the ids, and the field `last`. `settle`, `reclaim` and
--- `request_redirect` of another release read them, and workers hold the ids.
+-- Words: token: 16 characters that stand for a crawl; terms: the options that one submission carries; share: a crawl's
+-- counts on one domain; group: "<pool>|<spider>", the workers that may lease a request; agenda: the queues of a domain
+-- in a group, the next one first; band: one of five ranges of priorities; scope: what shares one rate limit; egress:
+-- the address that requests leave from; reserved, quota: pages of a crawl's page budget that this shard has leased or
+-- spent, and may lease. now and starts: ms of the shard's clock; wall: epoch ms. The includes define the rest. Steps: a
+-- repeated call gets its leases again; due retries join their queues; requests leave the queues of ready domains, band
+-- by band, spider by spider; the leases are stored. May be changed: arguments and reply, with session.py and
+-- leaseholder.py (each release loads its own scripts), and the numbers that bound one call or read (MOST_DOMAINS,
+-- MOST_DROPPED, the count after LIMIT, 64 and 1000 in math.min): more make a call longer, fewer need more calls. Must
+-- hold: CALL; counter fields D:, h: and R (keys.py); a stored lease's fields (see `taken`), the ids, the field `last`.
+-- `settle`, `reclaim` and `request_redirect` of another release read them, and workers hold the ids.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
 --       9 wait: 1 to be woken when less than the limit was found
@@ -87,7 +87,7 @@ local function show_crawl(token, run, terms_number)
     shown[name] = true
     terms_rows[#terms_rows + 1] = token
     terms_rows[#terms_rows + 1] = terms_number
-    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[5]
+    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[5] -- the blob: what only workers read
   end
 end
 
@@ -97,7 +97,7 @@ local function show_lease(called, id, lease)
   local n = #leases
   leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
   leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
-  leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- a reply's numbers are whole
+  leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- us, whole as a reply needs
   local terms_number = terms_number_of(entry)
   if token ~= last_shown[1] or run ~= last_shown[2] or terms_number ~= last_shown[3] then
     last_shown = { token, run, terms_number }
@@ -246,7 +246,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     end
     free = math.min(free, crawl.quota - crawl.reserved)
   end
-  local takes_turns = second and tonumber(string.sub(second, 18)) == priority -- second: "<token>|<priority>"
+  local takes_turns = second and tonumber(string.sub(second, 18)) == priority -- behind the token (16) and "|"
   if takes_turns then
     free = 1
   end
