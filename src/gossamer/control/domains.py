@@ -1,9 +1,10 @@
 """Domain policies: reading and writing them as YAML or JSON, and changing them in a running frontier.
 
-A policy limits how fast a domain is fetched, or puts it on the blacklist. To add a field, add it to DomainPolicy and to
-`_FIELDS` here; the REST model in `api.domains` and the schema `domain.json` describe the same fields. Fixed: the names
-in `_FIELDS` and of the sections `blacklist`, `default` and `domains`, which stand in operators' files. Edits compare
-what they replace with what they read (`expected`), and this must stay: else one of two concurrent edits is lost."""
+A policy limits how fast a domain is fetched, or puts it on the blacklist. To add a field, add it to DomainPolicy, which
+explains the fields, and to `_FIELDS` here; the REST model in `api.domains` and the schema `domain.json` describe the
+same fields. Fixed: the names in `_FIELDS` and of the sections `blacklist`, `default` and `domains`, because operators'
+files have them; and that an edit passes the policy it has read as `expected`, because otherwise one of two concurrent
+edits would be lost."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
@@ -26,10 +27,11 @@ from gossamer.model.crawl import (
 from gossamer.policy.urls import registered_domain
 
 MAX_YAML_BYTES = 16 * 1024 * 1024
-"""Size limit of a text with policies. May be changed: a text of this size keeps the parser busy for many seconds."""
+"""Size limit of a text with policies, in UTF-8. May be changed: a lower limit refuses longer lists, and a text of this
+size already keeps the parser busy for many seconds."""
 _MAX_YAML_DEPTH = 10
-"""Levels of nesting. A valid text has at most three, and the parser's time grows with the square of the depth. May be
-changed between these."""
+"""Levels of nesting. May be changed, but not below 3, which a valid text has; the parser's time grows with the square
+of the depth."""
 DEFAULT_POLICY = "*"
 """Name of the default policy, in place of a domain, in requests and in the API: fixed."""
 _MAX_DOMAIN_CHARACTERS = 253
@@ -50,7 +52,7 @@ class _Field(NamedTuple):
 
 
 def _whole_number(limits: tuple[int, int]) -> tuple[str, Callable[[Any], int]]:
-    """Return `valid` and `convert` for whole numbers in this range. 2.0 is one, True is not."""
+    """Return `valid` and `convert` for whole numbers in this range. 2.0 counts as a whole number, True does not."""
     low, high = limits
 
     def convert(value: Any) -> int:
@@ -92,7 +94,8 @@ _FIELDS: dict[str, _Field] = {
     "blacklisted": _Field("blacklisted", *_FLAG),
     "when_blacklisted": _Field("when_blacklisted", "held or dropped", WhenBlacklisted),
 }
-"""Fields of a policy by their names in YAML and JSON, in the order in which they are written."""
+"""Fields of a policy by their names in YAML and JSON, in the order in which they are written. The order may be
+changed."""
 
 
 # --- policies as text -------------------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPoli
     An empty text has no policies. Raises BadInput that names the invalid entry. `whole`: also raise it for a text that
     may be the beginning of a longer one, because it is empty or an entry in it has no value.
     """
-    if len(text) > MAX_YAML_BYTES:
+    if len(text.encode(errors="replace") if isinstance(text, str) else text) > MAX_YAML_BYTES:
         raise BadInput(f"the policies are longer than {MAX_YAML_BYTES // 2**20} MiB")
     try:
         _check_structure(text)
@@ -146,7 +149,8 @@ def dump_policies(default: DomainPolicy, policies: Mapping[str, DomainPolicy]) -
     domains = {}
     for name, policy in sorted(policies.items()):
         fields = policy_fields(policy)
-        fields.pop("blacklisted", None)
+        if policy.blacklisted:  # an explicit False stays: it exempts the domain from a default that blacklists all
+            del fields["blacklisted"]
         if fields or not policy.blacklisted:
             domains[name] = fields
     if domains:
@@ -229,7 +233,8 @@ def _check_structure(text: str | bytes) -> None:
 
 
 def _check_whole(document: object) -> None:
-    """Raise BadInput for a document that may be the beginning of a longer one: its last entry would have no value."""
+    """Raise BadInput for an empty document, and for an entry without a value. A text that is cut off between two lines
+    is one of these."""
     if not document:
         raise BadInput("it is empty; to remove all policies write domains: {}")
     for section, entries in _items(document):
@@ -312,19 +317,20 @@ async def replace_policy(frontier: Frontier, domain: str | None, policy: DomainP
 
 
 async def remove_policy(frontier: Frontier, domain: str | None) -> None:
-    """Remove all fields of a policy but the blacklist. May be repeated."""
+    """Unset all fields of a policy (None: the default policy) but `blacklisted`. May be repeated."""
     await _edit(frontier, domain, DomainPolicy(), keep_others=False)
 
 
 async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
-    """Add a domain to the blacklist, or remove it, and keep the rest of its policy. May be repeated."""
+    """Set a domain's `blacklisted` to True, or unset it, and keep the rest of its policy. May be repeated."""
+    # `changes` cannot unset a field, because None in it means no change.
     changes = DomainPolicy(blacklisted=blacklisted or None)
     await _edit(frontier, domain, changes, keep_others=True, unset_blacklisted=not blacklisted)
 
 
 async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     """Return the default policy, the policies by domain, and the version that they have together."""
-    # The two are read in several calls. An edit between them changes the version; then they are read again.
+    # `domain_policies` makes several calls. An edit between these changes the version; then all is read again.
     while True:
         version = await frontier.policies_version()
         default, policies = await frontier.domain_policies()

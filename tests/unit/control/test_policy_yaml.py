@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.control.domains import dump_policies, load_policies, merge_policies, parse_domain
+from gossamer.control.domains import MAX_YAML_BYTES, dump_policies, load_policies, merge_policies, parse_domain
 from gossamer.errors import BadInput
 from gossamer.model.crawl import BudgetScope, DomainPolicy
 
@@ -49,6 +49,16 @@ def test_what_is_dumped_loads_as_it_was(
         name: merge_policies(domains.get(name, DomainPolicy()), DomainPolicy(blacklisted=True)) for name in black
     }
     assert load_policies(dump_policies(default, domains)) == (default, domains)
+
+
+def test_a_domain_exempt_from_a_blacklisting_default_stays_exempt() -> None:
+    default, exempt = DomainPolicy(blacklisted=True), {"one.com": DomainPolicy(blacklisted=False)}
+    assert load_policies(dump_policies(default, exempt), whole=True) == (default, exempt)
+
+
+def test_the_size_limit_counts_bytes_of_a_text_too() -> None:
+    with pytest.raises(BadInput, match="longer than 16 MiB"):
+        load_policies("# " + "ü" * (MAX_YAML_BYTES // 2))
 
 
 @pytest.mark.parametrize(
