@@ -1,12 +1,13 @@
 """Limits of the API's connections: how many there may be, and how long each part of a request may take.
 
-A connection is busy while one of its requests is running, else waiting. Of the connections of each client, and of all
-together, an eighth may not be busy. At the limit there is therefore always a waiting connection, which is closed when a
-new connection needs room: idle clients keep no new one out. A request that would use the reserved eighth is answered
-with 503.
+A connection is busy while one of its requests is running, else waiting. About an eighth of the connections of each
+client, and of all clients together, is reserved for waiting ones. At the limit there is therefore always a waiting
+connection, which is closed when a new connection needs room: idle clients keep no new one out. A request that would
+make a reserved connection busy is answered with 503.
 
-Safe to change: the limits, within the bounds that their texts give. Fixed: the names of the limits, and that only
-`_set_state` changes the state of a connection: one that stayed counted after its end would use up the limit for ever.
+Safe to change: the values in ConnectionLimits, within the bounds that their texts give. Fixed: the names that
+`on_limit` of `Connections` gets; and that only `_set_state` changes the state of a connection, because one that stayed
+counted after its end would use up the limit for ever.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ from gossamer.api.problems import Problem, problem_response
 from gossamer.fetch.guard import Network, within
 
 _RESERVED_SHARE = 8
-"""One in this many connections may not be busy. May be changed: a smaller number leaves more room for new connections
-and allows fewer requests at once. Must be at least 2."""
+"""One in this many connections (rounded down, but at least one) is reserved for waiting ones. May be changed: a smaller
+number leaves more room for new connections and allows fewer requests at once. Must be at least 2."""
 _EVENT_STREAM = b"text/event-stream"
 """Media type of event streams (`api.events`), by which they are recognized, so that they do not count as busy for
 hours. Fixed by the standard of Server-Sent Events."""
@@ -69,8 +70,8 @@ class _ConnectionShare:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # With a limit of 1 nothing can be reserved, or no request would ever run.
         reserved = max(1, limit // _RESERVED_SHARE)
+        # At least 1, also with a limit of 1: else no request would ever run.
         self._max_busy = max(1, limit - reserved)
         self.waiting: dict[LimitedProtocol, None] = {}
         """Connections without a running request, the longest waiting first."""
@@ -155,8 +156,8 @@ class LimitedProtocol(H11Protocol):
         has ended."""
         self._awaited_part = ""
         """Part of a request that must arrive before the deadline, by the name of its limit. Empty: no deadline."""
-        self._awaited_of: object = None
-        """The request to which that part belongs: uvicorn's `cycle` of it, or None before its headers have come."""
+        self._awaited_request: object = None
+        """Request to which that part belongs: uvicorn's `cycle` object, or None before its headers have come."""
         self._deadline: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         """Closes the connection of a client that does not read."""
@@ -197,7 +198,7 @@ class LimitedProtocol(H11Protocol):
         if self.conn.their_state is h11.IDLE:
             self._set_deadline("head", self._limits.head)
         elif self.conn.their_state is h11.SEND_BODY:
-            self._set_deadline("body", self._limits.body, of=self.cycle)
+            self._set_deadline("body", self._limits.body, request=self.cycle)
         else:
             self._clear_deadline()
 
@@ -224,34 +225,34 @@ class LimitedProtocol(H11Protocol):
 
     # --- times --------------------------------------------------------------------------------------------------------
 
-    def _set_deadline(self, part: str, seconds: float, *, of: object = None) -> None:
-        """Set the deadline for a part of the request `of`. A deadline for the same part of the same request stays, so
-        that a client cannot extend it by sending slowly."""
-        if self._awaited_part == part and self._awaited_of is of:
+    def _set_deadline(self, part: str, seconds: float, *, request: object = None) -> None:
+        """Set the deadline for a part of a request (see `_awaited_request`). A deadline for the same part of the same
+        request stays, so that a client cannot extend it by sending slowly."""
+        if self._awaited_part == part and self._awaited_request is request:
             return
         self._clear_deadline()
-        self._awaited_part, self._awaited_of = part, of
+        self._awaited_part, self._awaited_request = part, request
         self._deadline = self.loop.call_later(seconds, self.abort, part)
 
     def _clear_deadline(self) -> None:
-        self._awaited_part, self._awaited_of = "", None
+        self._awaited_part, self._awaited_request = "", None
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _watch_client_reading(self, unread: int) -> None:
-        """Close the connection unless the client reads some of the `unread` bytes in time."""
+    def _watch_client_reading(self, unread_bytes: int) -> None:
+        """Close the connection unless the client reads some of these bytes of a response in time."""
         self._stop_watching_client()
-        if unread:
-            self._read_timer = self.loop.call_later(self._limits.unread, self._check_client_reading, unread)
+        if unread_bytes:
+            self._read_timer = self.loop.call_later(self._limits.unread, self._check_client_reading, unread_bytes)
 
-    def _check_client_reading(self, unread_before: int) -> None:
+    def _check_client_reading(self, bytes_before: int) -> None:
         """Close the connection if the client has read nothing since the last check; else check again later."""
-        unread = self.transport.get_write_buffer_size()
-        if unread >= unread_before:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes >= bytes_before:
             self.abort("unread")
         else:
-            self._watch_client_reading(unread)
+            self._watch_client_reading(unread_bytes)
 
     def _stop_watching_client(self) -> None:
         if self._read_timer is not None:

@@ -2,7 +2,7 @@
 
 Fixed: the keys and digests of imported entries, which are stored and tell a repeated import what to skip; the order of
 the steps in `_import_batch`, which lets an import be killed and repeated; and the field names of SpiderLeftovers and
-ImportResult, which `gossamer migrate --json` prints. Sizes and lifetimes may be tuned.
+ImportResult, which `gossamer migrate --json` prints. Safe to change: the constants, as far as each one says.
 """
 
 import base64
@@ -37,11 +37,13 @@ class BadPickle(BadInput):
     """The pickle cannot be read."""
 
     only_detail = False
-    """The message begins with this class's sentence, because the reason alone does not name the pickle."""
+    """`str()` of the error begins with the first sentence of this class's docstring, because the reason alone does not
+    say what cannot be read. BadInput has only the reason."""
 
 
 def _latin1_bytes(text: Any, name: Any) -> bytes:
-    """Stand in for _codecs.encode, which pickles of protocol 2 and older call with the text of bytes."""
+    """Return the bytes that a text stands for. Replaces _codecs.encode, which pickles of protocol 2 and older call for
+    every bytes object: they contain it as a Latin-1 text."""
     if not isinstance(text, str) or name != "latin1":
         raise BadPickle("it calls _codecs.encode for something other than bytes")
     return text.encode("latin1")
@@ -96,10 +98,11 @@ _BATCH_SIZE = 500
 """Entries of the queue that are imported at once. May be changed freely: larger batches need fewer calls and more
 memory."""
 _IMPORTED = ":migrated"
-"""Suffix of the key of a queue under which the digests of imported entries are kept: a set. Must not change: the next
-import would add every request again."""
+"""Suffix of the key of a queue under which the digests of imported entries are kept: a set. Must not change, or the
+next import would add every request again."""
 _DEAD = ":dead"
-"""Suffix of the key of a queue under which dead letters are kept: a list of JSON objects. Users read them: fixed."""
+"""Suffix of the key of a queue under which dead letters are kept: a list of JSON objects (`_dead_letter`). Users read
+them, so the suffix and the names of the fields are fixed."""
 KEPT_SECONDS = 7 * 86400
 """Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
 requests again. May be longer; the digests need memory in Redis until then."""
@@ -211,7 +214,7 @@ class ScrapyRedisImport:
         for start in range(0, count, _BATCH_SIZE):
             if self._leftovers.kind == "zset":
                 yield await self._shards.command(key, "ZRANGE", key, start, start + _BATCH_SIZE - 1)
-            else:
+            else:  # -500 to -1, then -1000 to -501, …: from the right end, where the oldest entries are
                 newest_first = await self._shards.command(key, "LRANGE", key, -start - _BATCH_SIZE, -start - 1)
                 yield newest_first[::-1]
 
@@ -291,6 +294,7 @@ async def forget_imported(shards: Shards, queue: str, entry: bytes, *, secret: i
 
 def _imported_digest(secret: int, crawl: CrawlId, entry: bytes) -> bytes:
     """Return the digest of an entry, which differs for each crawl, so that a queue can be imported into several.
+    `secret`: the frontier's, as its fingerprints use it. A crawl's token is the short form of its id in keys.
 
     Must not change: entries that were imported before would be imported again."""
     return hashlib.blake2b(entry, digest_size=16, key=secret.to_bytes(8, "big") + crawl.token.encode()).digest()
@@ -321,7 +325,8 @@ def read_request(entry: bytes) -> StoredRequest:
     priority = fields.get("priority") or 0
     meta = fields.get("meta")
     depth = meta.get("depth", 0) if isinstance(meta, dict) else 0
-    # The payload has the fields with other values than Scrapy's defaults. The URL is in the entry already.
+    # The payload has the fields with other values than Scrapy's defaults. StoredRequest has the canonical URL, so the
+    # payload has it only if it was spelled differently.
     kept = {
         name: value for name, value in fields.items() if name not in SCRAPY_DEFAULTS or value != SCRAPY_DEFAULTS[name]
     }
@@ -368,5 +373,7 @@ def _fields(entry: bytes) -> dict[str, Any]:
 
 
 def _dead_letter(entry: bytes, reason: str) -> bytes:
+    """Return the dead letter of an entry as JSON. `at` is the present time in Unix seconds. The names of the fields are
+    fixed; fields may be added."""
     encoded = base64.b64encode(entry).decode()
     return msgspec.json.encode({"reason": reason, "at": time.time(), "request_base64": encoded})

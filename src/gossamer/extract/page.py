@@ -1,8 +1,9 @@
 """A fetched page as spiders, the Python API and `gossamer shell` see it, and the links that they follow.
 
-Spiders outside this project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed; new
-attributes with a default may be added. Everything but the record, the body and the text is made on first use, so that a
-spider pays only for what it asks. Safe to change: how that is done.
+Spiders outside this project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed. `Page`
+and `Follow` may get new attributes with a default, but `PageLink` may not: spiders unpack it. Everything that must be
+computed from the record and the body is computed on first use, so that a spider pays only for what it asks. Safe to
+change: how that is done.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ _TEXT_TYPE = re.compile(r"\s*(?:text/|application/(?:[\w.-]+\+)?(?:json|xml|java
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Link that a spider wants crawled, with the options of its page's crawl and through the crawl's filters."""
+    """Link that a spider asks the crawl to fetch. The options and filters of the page's crawl apply to it."""
 
     url: str
     """Absolute, or relative to the page's URL."""
@@ -39,8 +40,8 @@ class Follow:
     attrs: Mapping[str, Any] | None = None
     """Attributes of the request; None: those of the page."""
     priority: int | None = None
-    """Priority of the request; higher ones are fetched first. None: the page's minus 10, as for every discovered
-    link."""
+    """Priority of the request; higher ones are fetched first. None: the page's minus 10
+    (`worker.page.PRIORITY_STEP`), as for every discovered link."""
     method: str = "GET"
     body: bytes = b""
     headers: Mapping[str, str] | None = None
@@ -54,7 +55,11 @@ class PageLink(NamedTuple):
     url: str
     """Absolute URL without its fragment."""
     text: str
-    """Text of the link, without surplus white space; cut after 500 characters."""
+    """Text of the link, without surplus white space; cut after 500 characters (`links.MAX_TEXT_LENGTH`)."""
+
+
+_SHOWN_LINKS = 5
+"""Links that the `repr` of a page's links shows. May be changed freely."""
 
 
 class PageLinks(Sequence[PageLink]):
@@ -92,10 +97,6 @@ class PageLinks(Sequence[PageLink]):
         return f"[{shown}{f', … {len(self)} in all' if len(self) > _SHOWN_LINKS else ''}]"
 
 
-_SHOWN_LINKS = 5
-"""Links that the `repr` of a page's links shows. May be changed freely."""
-
-
 class Page:
     """Fetched page."""
 
@@ -115,18 +116,20 @@ class Page:
         self.record = record
         """The page's record. Changes that a spider makes go to the outputs."""
         self.body = body
-        """Body without content encoding, at most the body limit."""
+        """Body without content encoding, cut where the response exceeded the crawl's limit of bodies."""
         self.priority = priority
         """Priority of the page's request."""
         self.items: list[dict[str, Any]] = []
-        """Items that the crawl extracted from the page, in a loop over a crawl. A spider gets the page before them."""
+        """Items that the crawl extracted from the page. Only a loop over a crawl (Python API) finds them here: a spider
+        gets the page before items are extracted."""
         self._text = text
         self._document = document
         self._in_scope = in_scope
 
     @classmethod
     def of_record(cls, record: PageRecord, body: bytes) -> "Page":
-        """Return the page of a record, without the crawl's filters. `body`: its bytes, which the record has as text."""
+        """Return the page of a record, without the crawl's filters. `body`: the bytes of the body, which the
+        record has encoded as text."""
         document = HtmlDocument(body, record.encoding or None) if is_html(record.content_type, body) else None
         return cls(record, body, record.body if record.body_encoding == "text" else None, document=document)
 
@@ -190,14 +193,9 @@ class Page:
         if document is None:
             return select_css(None, selector)
         root = document.root
-        if root is None:
+        if root is None:  # the document is too costly to parse
             self.record.extract_error = "too_complex"
         return select_css(root, selector)
-
-    @property
-    def _encoding(self) -> str | None:
-        """Python codec of the body; None: unknown."""
-        return self.record.encoding or None
 
     def xpath(self, expression: str) -> SelectorList:
         """Return what an XPath expression matches. It needs lxml: pip install 'gossamer-crawl[xpath]'. Raises
@@ -251,10 +249,16 @@ class Page:
         page."""
         return self._base.join(href)
 
+    @property
+    def _encoding(self) -> str | None:
+        """Python codec of the body; None: unknown."""
+        return self.record.encoding or None
+
     @cached_property
     def _base(self) -> BaseUrl:
         """URL that relative links are resolved against."""
         tree = self._document.tree if self._document else None
+        # `base_of` returns None for a page without a `base` element.
         return BaseUrl((tree and base_of(tree, self.url)) or self.url)
 
     def __repr__(self) -> str:

@@ -56,6 +56,7 @@ def inflate(body: bytes, *, max_bytes: int = MAX_BYTES, max_ratio: int = MAX_RAT
                 piece = member.decompress(given, _PIECE_BYTES)
             except zlib.error:
                 return
+            # Not read of the given bytes: those after the end of the member, and those left when the piece was full.
             at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
             given_bytes = min(2 * given_bytes, _PIECE_BYTES)
             if not piece and not given:
@@ -72,7 +73,8 @@ _MAX_TEXT_LENGTH = 2 * MAX_URL_LENGTH
 """Characters of an entry or line that are kept. Must exceed MAX_URL_LENGTH, so that a URL that is too long is refused
 and not cut to a valid one."""
 _SNIFFED_BYTES = 1024
-"""Bytes in which the first `<` of XML must come after white space. May be changed freely."""
+"""A file is XML if its first character but white space is `<` and comes within this many bytes. May be changed
+freely."""
 
 
 @dataclass(slots=True)
@@ -88,7 +90,8 @@ class SitemapEntries:
     malformed: bool = False
     """True: the XML is broken, ends early, or declares entities; the entries before that are here."""
     cut: bool = False
-    """True: there were more than MAX_URLS entries or MAX_BYTES; the first ones are here."""
+    """True: there were more than MAX_URLS entries or MAX_BYTES; the first ones are here. Not set where `inflate` ended
+    at MAX_RATIO or at broken data: XML is then `malformed`, and a text file has neither mark."""
 
 
 def parse_sitemap(body: bytes, url: str) -> SitemapEntries:
@@ -165,7 +168,7 @@ class _Reader:
                     self.found.cut = True
                     return
                 *lines, rest = (rest + decoder.decode(piece)).splitlines() or [""]
-                if piece.endswith(b"\n"):  # the last line is complete; else the next piece goes on with it
+                if piece.endswith(b"\n"):  # the last line is complete; else the next piece continues it
                     lines.append(rest)
                     rest = ""
                 for line in lines:
@@ -237,7 +240,7 @@ class _Reader:
 
 
 def _is_xml(start: bytes) -> bool:
-    """Return whether the text begins like XML, in UTF-8 or UTF-16."""
+    """Return whether the text begins like XML, in UTF-8 or UTF-16 (where each ASCII character has a zero byte)."""
     for bom in (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         start = start.removeprefix(bom)
     return start[:_SNIFFED_BYTES].lstrip(b" \t\r\n\0").startswith(b"<")

@@ -1,7 +1,9 @@
-"""The access log while it is written: columns of numbers, so that a million requests cost tens of megabytes.
+"""The access log of a fake web (test server) while it is written.
+
+It is kept in columns of numbers, so that a million requests cost tens of megabytes.
 
 Fixed: the fields of `Record` and the values of `How`. Log files have them as JSON, and the package gossamer-fakeweb
-judges crawls by them; fields with a default may be added. Safe to change: how the columns are kept, and LIMIT.
+judges crawls by them; fields with a default may be added. Safe to change: how the columns are stored, and LIMIT.
 """
 
 import time
@@ -15,16 +17,21 @@ import msgspec
 
 
 class How(StrEnum):
-    """End of a request. The spec asks for REFUSE, RESET, CUT and STALL; LEFT is caused by the client."""
+    """End of a request. The web decides on REFUSE, RESET, CUT and STALL (`Ending` in answer.py); the client causes
+    LEFT."""
 
     OPEN = "open"
     """The request is still being answered."""
     WHOLE = "whole"
     """The whole answer was sent."""
     REFUSE = "refuse"
+    """The connection was reset before a byte was sent."""
     RESET = "reset"
+    """The connection was reset in the middle of the body."""
     CUT = "cut"
+    """The connection was closed properly in the middle of the body."""
     STALL = "stall"
+    """The headers were sent, then nothing until the client left."""
     LEFT = "left"
     """The client closed the connection before it had the answer."""
 
@@ -57,16 +64,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LIMIT = 5_000_000
-"""Maximum number of records kept in memory; the rest is only counted (`missed`), because a test must never believe an
-incomplete log. May be changed: a record takes about 60 bytes, and each new URL its text."""
+"""Maximum number of records kept in memory; further requests are only counted (`missed`), by which a test
+notices that the log is incomplete. May be changed: a record takes about 60 bytes, and each new URL its text."""
 _HOWS = tuple(How)
 _CODES = {how: code for code, how in enumerate(_HOWS)}
 _OPEN = _CODES[How.OPEN]
 
 
 class Journal:
-    """Every request and its end, in order of arrival. With a file, each is also a line there once it has ended
-    (JSON, the fields of `Record`)."""
+    """Log of every request and its end, in order of arrival. With a file, each request that has ended is also written
+    there, as a line of JSON with the fields of `Record`."""
 
     def __init__(self, *, base: str, file: Path | None = None, limit: int = LIMIT) -> None:
         """`base`: beginning of all URLs, with `{host}` in place of the host, e.g. `http://{host}:8080`. `file`:
@@ -86,7 +93,7 @@ class Journal:
         self._first = self._serial
         """Number of the first request in the columns."""
         self.missed = 0
-        """Requests that were not logged, because LIMIT was reached."""
+        """Number of requests that were not logged, because the log had reached its `limit`."""
         # One value for each request. Addresses, methods and agents are numbers of entries in the look-ups below.
         self._started = array("d")
         self._ended = array("d")

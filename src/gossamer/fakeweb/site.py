@@ -1,6 +1,7 @@
-"""The shape of a fake web: its hosts, pages and links, and the fate of each request. Pure arithmetic on the seed.
+"""The shape of a fake web: its hosts, pages and links, and the fate of each request.
 
-Fixed: every number and formula here. Equal options must give the same web in every release, and what a crawl must find
+All but `Web`, which adds the address of a server, is computed from the spec and its seed alone. Fixed: every number and
+formula here. Equal options must give the same web in every release, and what a crawl must find
 there (`gossamer_fakeweb.expected`) is computed from this module. New kinds of fates may be added at the end of
 `spec.RATES`; webs without them then stay as they are.
 """
@@ -93,7 +94,7 @@ class Site:
         """Return the number of a (lower-case) host name; None: this web has no such host."""
         sub, _, rest = name.rpartition("site")
         digits = rest.removesuffix(".test")
-        sub_digits = sub[1:-1] or "0"
+        sub_digits = sub[1:-1] or "0"  # `sub` is `h1.` in `h1.site3.test`, and empty in `site7.test`
         if not (digits.isdecimal() and sub_digits.isdecimal() and len(digits) < 12 and len(sub_digits) < 12):
             return None
         number = int(digits) * self.spec.subdomains + int(sub_digits)
@@ -186,7 +187,8 @@ class Site:
         """Return the `out_degree` pages that this one links to, in the order of its HTML; a page may be there twice.
 
         First the navigation, then the page's children in a tree over the host's pages, by which every page can be
-        reached (page 3 has the children 7 and 8), then random ones, of which a share leads to other hosts.
+        reached (page 3 has the children 7 and 8; with an `out_degree` of 1 only 4), then random ones, of which a share
+        leads to other hosts.
         """
         spec, host, number = self.spec, page.host, page.number
         pages, degree = spec.pages, spec.out_degree
@@ -215,7 +217,8 @@ class Site:
         return draw(self.spec.seed, _LOOK, page)
 
     def _other_host(self, host: int, bits: int) -> int:
-        """Return a host other than this one, chosen by random bits."""
+        """Return a host other than this one, chosen by random bits. The web must have two hosts: WebSpec refuses links
+        and redirects to other hosts without a second one."""
         other = bits % (self.spec.hosts - 1)
         return other + (other >= host)
 
@@ -235,11 +238,12 @@ def scramble(value: int) -> int:
 
 
 ADDRESS = "127.0.0.1"
-"""Address that a fake web listens on. Must stay a loopback address: hostile pages are for this machine only."""
+"""Address that a fake web listens on. Must stay a loopback address: hostile pages, which attack
+crawlers, are for this machine only."""
 
 
 class Web:
-    """Names, addresses and the expected outcome of one running fake web."""
+    """URLs and addresses of one running fake web."""
 
     def __init__(self, spec: WebSpec, *, scheme: str, port: int) -> None:
         self.spec = spec
@@ -260,5 +264,5 @@ class Web:
         """Return `host:address` for each generated host, as `gossamer crawl --resolve` takes it. The URLs have the
         port."""
         named = [f"{host}:{ADDRESS}" for host in self.site.hosts()]
-        # Hostile hosts link to names that cannot be listed.
+        # The hostile hosts link to hosts whose names cannot be listed.
         return [*named, f"*.test:{ADDRESS}"] if self.spec.hostile else named

@@ -2,10 +2,11 @@
 
 A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process.
 
-Safe to change: the numbers in `PoolLimits` and those that say so. Fixed: a request is sent only over a connection from
-the planner, whose addresses the guard has approved; a request with `send_by` is sent at most once; every connection
-that is checked out goes back to the pool, and every complete body is consumed of the budget, also after an error or a
-cancellation, or their room is lost for the life of the process.
+Safe to change: the numbers in `PoolLimits` and those that say so. Fixed: a request is sent only to an address in its
+`ConnectionPlan`, because the guard, which keeps crawls out of private networks, has approved these; a request with
+`send_by` (see FetchRequest) is sent at most once; and, also after an error or a cancellation, every connection that is
+checked out goes back to the pool and every complete body is consumed from the budget, because otherwise their room is
+lost for the life of the process.
 """
 
 import asyncio
@@ -33,14 +34,15 @@ from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 
 STALL_SECONDS = 1.0
-"""When the budget of bytes is used up, one connection (the leader) goes on and the others pause. A leader that receives
-nothing for this time yields the lead. Tuning only: a longer time lets a slow server hold up the others, a shorter one
-changes the leader more often, and each leader adds a body to the memory."""
+"""Silence after which the leader is replaced. When the byte budget is used up, only one connection, the leader, goes on
+receiving; the others pause. Tuning only: a longer time lets a slow server hold up the others; a shorter one changes the
+leader more often, and each leader may add a body to the memory."""
 _TICKS_PER_TIMEOUT = 8
 _MIN_TICK_SECONDS = 0.005
 _MAX_TICK_SECONDS = 0.25
-"""Interval between two checks of all connections: this fraction of the shortest timeout, within these bounds. Tuning
-only, but `exchange.Timeouts` promises the precision: longer intervals end requests later, shorter ones cost CPU."""
+"""The three set the interval between two checks of all connections: the shortest timeout divided by
+_TICKS_PER_TIMEOUT, but at least _MIN_TICK_SECONDS and at most _MAX_TICK_SECONDS. Tuning only, but `exchange.Timeouts`
+promises the precision: longer intervals end requests later, shorter ones cost CPU."""
 
 
 class TimeoutWatch:
@@ -226,7 +228,7 @@ class HttpClient:
                 await self._send(plan, checkout, wire, reader, deadline)
             except ConnectionLost as error:
                 # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
-                if not self._may_repeat(request, plan, checkout, reader):
+                if not self._record_loss(request, plan, checkout, reader):
                     raise
                 if request.send_by is not None:
                     error.repeatable = True
@@ -272,19 +274,22 @@ class HttpClient:
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
     def _check_in_time(self, request: FetchRequest, checkout: _Checkout) -> None:
-        """Raise NotSentInTime if `send_by` has passed. The connection is kept for another request."""
+        """Raise NotSentInTime if the monotonic time `send_by` has passed. The connection is kept for another
+        request."""
         if request.send_by is None or (late := time.monotonic() - request.send_by) <= 0:
             return
         self._pool.release(checkout.key, checkout.connection)
         error = NotSentInTime()
         error.connect_seconds = checkout.connect_seconds + checkout.tls_seconds
+        # True if the request would have been in time without opening the connection.
         error.connecting = late <= error.connect_seconds
         raise error
 
-    def _may_repeat(
+    def _record_loss(
         self, request: FetchRequest, plan: ConnectionPlan, checkout: _Checkout, reader: ResponseReader
     ) -> bool:
-        """Return whether a request whose connection was lost may be sent again. Also records the loss."""
+        """Record that the server closed a kept connection, and return whether the request may be sent again. A loss of
+        a new connection, or within a response, is not recorded, and the request may not be sent again."""
         if not checkout.kept or reader.received_bytes:
             return False
         self._losses.record(plan.site)
@@ -310,8 +315,8 @@ class HttpClient:
             self._pool.release(checkout.key, connection)
 
     async def _check_out(self, plan: ConnectionPlan, deadline: float, *, fresh: bool) -> _Checkout:
-        """Return a kept connection to any of the addresses (unless `fresh`), else a new one to the first address that
-        accepts. Each address gets its share of the remaining connect timeout.
+        """Return a kept connection to any of the addresses, else a new one to the first address that accepts. `fresh`:
+        return no kept one. Each address gets its share of the remaining connect timeout.
 
         `deadline`: monotonic time. Room in the pool that is acquired here must be discarded if no connection is opened.
         """
@@ -436,7 +441,8 @@ class HttpClients:
         return await self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
 
     def waiting_for(self) -> str:
-        """Return, for a person, what the requests in progress wait for; of several things, the latest in a request."""
+        """Return words for what the requests in progress wait for. If they wait for different things, those for the
+        step that comes last in a request."""
         clients = self._clients.values()
         if any(client.awaiting_responses for client in clients):
             return "a response"

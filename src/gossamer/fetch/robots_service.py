@@ -1,9 +1,10 @@
 """Fetches each origin's robots.txt once a day for all workers, and decides whether URLs may be fetched.
 
 An origin is scheme, host and port. Safe to change: the constants that say so, and the texts of reasons. Fixed: the
-packed form of `RobotsRecord` and the text of `_key`, which are in the frontier's store; the order load, claim, load
-again, fetch, save, by which one worker fetches a file and none of them twice; and the meaning of statuses and failures,
-which RFC 9309 sets (`policy/robots.py`).
+packed form of `RobotsRecord` and the text of `_key`, which are in the frontier's store; the order of the steps (load,
+claim, load again, fetch, save), because with another order two workers could fetch the same file; and the meaning of
+statuses and failures, which RFC 9309 sets (`policy/robots.py`). The guard (`fetch/guard.py`) refuses connections to
+private addresses; an insecure request accepts any certificate.
 """
 
 import asyncio
@@ -215,14 +216,14 @@ class RobotsService:
         on_sitemaps: Callable[[str, tuple[str, ...]], None] | None = None,
     ) -> None:
         """`patience_seconds`: time for which the requests of an origin wait for a robots.txt that cannot be fetched. It
-        begins with the first failure, but not before this process, which asks again what failed before it. None: a day
-        from the first failure that any process has met.
+        is counted from the first failure, or from the start of this process if that is later: failures from before the
+        start are tried again. None: a day from the first failure in any process.
 
         `fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
 
         `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first pause before the store is asked
         again for a file that another process fetches; it doubles. `now`: Unix time in seconds. All numbers are tuning
-        only. `on_sitemaps`: called with an origin and the sitemaps that its robots.txt names.
+        only. `on_sitemaps`: called with an origin, as `_key` spells it, and the sitemaps that its robots.txt names.
         """
         self._fetch = fetch
         self._store = store
@@ -268,13 +269,14 @@ class RobotsService:
             return verdict
         if self._now() < unavailable.given_up_at:
             return unavailable
-        waited = "24 h" if self._patience_seconds is None else f"{self._patience_seconds:,.0f} s"
+        patience = self._patience_seconds
+        waited = f"{policy.UNREACHABLE_LIMIT_SECONDS / 3600:g} h" if patience is None else f"{patience:,.0f} s"
         rule = f"robots.txt unreachable for {waited} ({known.record.detail})"
         return RobotsVerdict(allowed=False, rule=rule, crawl_delay=None, unreachable=True)
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
-        """Return the outage for which requests of this canonical URL's origin wait in other processes; None: they wait
-        for no robots.txt.
+        """Return the outage of the robots.txt of this canonical URL's origin that workers have stored; None: there is
+        none, or the workers wait for it no longer. `insecure`: of the crawl's requests.
 
         Reads only the store and fetches nothing. Raises errors of the store."""
         record = unpack(await self._store.load(_key(_origin(url), insecure=insecure)))
@@ -312,7 +314,7 @@ class RobotsService:
         return RobotsUnavailable(record.retry_at, record.detail, self._given_up_at(record.failing_since))
 
     def _given_up_at(self, failing_since: float) -> float:
-        """Return the time from which requests are refused that wait since this failure."""
+        """Return the time from which the origin's requests are refused, if its first failure was at this time."""
         if self._patience_seconds is None:
             return failing_since + policy.UNREACHABLE_LIMIT_SECONDS
         return max(failing_since, self._began) + self._patience_seconds
@@ -374,7 +376,7 @@ class RobotsService:
             if record is None or not self._counts(record):
                 if await self._store.claim(key, claim_seconds):
                     break
-                if asyncio.get_running_loop().time() < deadline:
+                if asyncio.get_running_loop().time() < deadline:  # another worker fetches it
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _MAX_POLL_SECONDS)
                     continue

@@ -17,8 +17,9 @@ UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
 May be changed: a longer time keeps a crawl of a dead site running, a shorter one loses pages to an outage."""
 
 COMMAND_PATIENCE_SECONDS = 300.0
-"""Time without a response after which those requests fail in a crawl that a person started and waits for, unless the
-person sets another time. May be changed freely: RFC 9309, section 2.3.1.4, counts the site as forbidden at once."""
+"""Time without a response after which the requests of an origin fail in a crawl that a person started and waits for,
+unless the person sets another time. May be changed freely: RFC 9309 (section 2.3.1.4) demands only that nothing is
+fetched meanwhile."""
 
 MAX_BYTES = 500 * 1024
 """Length up to which a file is read. It may be larger, which costs memory and space in the frontier, but not smaller
@@ -115,7 +116,8 @@ def product_token(user_agent: str) -> str:
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
-"""More than the letters, `_` and `-` of RFC 9309: with digits and dots, the group of `bot2` is not that of `bot`."""
+"""Token of a user agent. RFC 9309 allows letters, `_` and `-`; here digits and dots count, too, so that the rules for
+`bot` are not applied to `bot2`. A change changes which rules a crawler obeys."""
 
 
 def leading_word(text: str) -> str:

@@ -24,7 +24,7 @@ PAGE_BROKE: Final = "page_broke"
 SPIDER_BROKE: Final = "spider_broke"
 """A spider's `parse` raised. The page is recorded as `spider_error`."""
 SEED_FAILED: Final = "seed_failed"
-"""A URL that a crawl starts from cannot be fetched, or not yet."""
+"""A URL that a crawl starts from could not be fetched; it may be retried."""
 SPIDER_BLOCKED: Final = "spider_blocked"
 """A spider's `parse` kept its process from fetching for a long time."""
 TROUBLE_BEGAN: Final = "trouble_began"
@@ -35,7 +35,7 @@ RECORDS_MISSING: Final = "records_missing"
 FRONTIER_LOST: Final = "frontier_lost"
 """Shards of the frontier lost their data; the process continues with what is left."""
 RUN_FORGOTTEN: Final = "run_forgotten"
-"""A shard of the frontier held the rest of a run that its home shard has no record of; it was deleted."""
+"""A shard of the frontier had data of a run that the run's home shard has no record of; the data were deleted."""
 CLOCK_SET: Final = "clock_set"
 """The clock of a frontier's server was set; the frontier's own time continues evenly."""
 PROCESS_DIED: Final = "process_died"
@@ -68,7 +68,7 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
     handler.setLevel(level.upper())  # on the handler, so that an embedding program still receives the other records
     root = logging.getLogger("gossamer")
     root.handlers[:] = [handler]  # in place of the handler of an earlier call
-    root.setLevel(min(handler.level, logging.WARNING))
+    root.setLevel(min(handler.level, logging.WARNING))  # warnings always reach an embedding program
 
 
 def _json_formatter() -> logging.Formatter:
@@ -99,8 +99,8 @@ class Troubles:
     """
 
     def __init__(self, notify: Callable[[str], None] | None = None, *, level: int = logging.WARNING) -> None:
-        """`notify` shows a message to a person. None: messages only go to the log. `level`: that of the log's lines on
-        beginnings and ends; lower where `notify` writes to the same log."""
+        """`notify` shows a message to a person. None: messages only go to the log. `level`: level at which beginnings
+        and ends are logged; a lower one where `notify` writes to the same log."""
         self._notify = notify
         self._level = level
         self.current: dict[str, str] = {}
@@ -116,8 +116,8 @@ class Troubles:
             self._notify(message)
 
     def report(self, event: str, message: str) -> None:
-        """Report something that happened, rather than lasts: to the person, else to the log. `event`: one of the names
-        above."""
+        """Report a single event, which has no end. `event`: one of the names above. With `notify` it is shown to the
+        person and logged at level INFO, without at level ERROR."""
         if self._notify:
             log.info("%s %s", event, message)
             self._notify(message)
@@ -134,7 +134,8 @@ class Troubles:
 
 
 _MAX_SEED_ERRORS = 3
-"""Sentences about seeds in one process. May be changed: a list of thousands of dead URLs must not fill the terminal."""
+"""Most messages about seeds in one process. May be changed, but must stay small: a list of thousands of dead URLs must
+not fill the terminal."""
 
 
 class SeedErrors:

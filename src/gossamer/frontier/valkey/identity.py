@@ -1,11 +1,12 @@
 """Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where.
 
-The frontier's keys are divided into shards. The fingerprints of requests, by which duplicates are found, depend on the
-secret, on the spider, and on the lanes (kinds of worker: Gossamer's own, or Scrapy) that run it. A shard whose id has
-changed has lost its data.
+The frontier is the store of a cluster's requests; its keys are divided into shards. The fingerprints of requests, by
+which duplicates are found, depend on the secret, on the spider, and on the lanes that run it (kinds of worker: FAST,
+Gossamer's own, or SCRAPY). A shard whose id has changed has lost its data.
 
 Safe to change: the times below. Fixed: how fingerprints are computed (`fingerprint` below), because all processes must
-compute the same ones and running frontiers have stored them; and that FORMAT is checked before the first write.
+compute the same ones and running frontiers have stored them; that FORMAT is checked before the first write; and the
+arguments and replies of the scripts `meta.lua` and `announce_spiders.lua`, unless these are changed, too.
 """
 
 import asyncio
@@ -93,9 +94,9 @@ class FrontierIdentity:
         """Compare a shard's id with the known one.
 
         A shard with another id or none was emptied. It is counted and opened again, with the secret that this process
-        knows unless another process was faster. The next data epoch begins, because caches of the shard's content are
-        wrong. Raises FrontierIncompatible where another process created the frontier anew with another number of
-        shards or format.
+        knows unless another process was faster. The next data epoch begins: caches that were filled in an
+        earlier one are no longer used. Raises FrontierIncompatible where another process created the frontier anew with
+        another number of shards or format.
         """
         if shard_id == self._ids[shard]:
             return
@@ -123,7 +124,7 @@ async def _open_shard(commands: ScriptCommands, shard: int, count: int, secret: 
 
 
 class ValkeySpiderRegistry:
-    """Implements SpiderRegistry. All announcements are on shard 0."""
+    """Implements SpiderRegistry (`frontier/base.py`), which describes the methods. All announcements are on shard 0."""
 
     def __init__(self, commands: ScriptCommands, identity: FrontierIdentity) -> None:
         self._commands = commands
@@ -164,7 +165,7 @@ class ValkeySpiderRegistry:
 
     async def _call(self, *announcement: str) -> None:
         """Announce spiders (a lane, then their names; nothing: none) and read all announcements."""
-        # The reply: the spiders of the fast lane, then those of Scrapy's.
+        # The script replies with the spiders of the fast lane, then those of the Scrapy lane.
         replies = await self._commands.call(0, "announce_spiders", _ANNOUNCED_MS, *announcement)
         announced: dict[str, frozenset[Lane]] = {}
         for lane, names in zip((Lane.FAST, Lane.SCRAPY), replies, strict=True):

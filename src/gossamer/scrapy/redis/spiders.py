@@ -1,7 +1,8 @@
 """Base classes of spiders whose start requests come from messages in Redis keys.
 
-Fixed: the names of classes, methods and attributes, and what each default is taken from. They are scrapy-redis's, and
-projects override or read them. Safe to change: everything that begins with an underscore, and the texts of errors.
+Fixed: the names of classes, methods and attributes, and which setting each default comes from. They are scrapy-redis's,
+and projects override or read them. Those in `_NOT_CALLED` are the ones that Gossamer does not support. Safe to change:
+everything that begins with an underscore, and the texts of errors.
 """
 
 import asyncio
@@ -44,13 +45,13 @@ class RedisMixin:
     redis_key: str | list[str] | None = None
     """The key, or several, the first ones preferred. `%(name)s` stands for the spider. None: REDIS_START_URLS_KEY."""
     redis_batch_size: int | None = None
-    """Number of messages taken at once. None: REDIS_START_URLS_BATCH_SIZE, else CONCURRENT_REQUESTS."""
+    """Maximum number of messages taken at once. None: REDIS_START_URLS_BATCH_SIZE, else CONCURRENT_REQUESTS."""
     redis_encoding: str | None = None
     """Encoding of the messages. None: REDIS_ENCODING."""
     max_idle_time: int | None = None
     """Seconds without work after which the spider closes. 0: never. None: MAX_IDLE_TIME_BEFORE_CLOSE."""
     redis_key_check_interval: float | None = None
-    """Accepted without effect: all keys are looked at every time."""
+    """Seconds. Accepted for scrapy-redis's sake and checked, but without effect: all keys are looked at every time."""
 
     _server: Any = None
     _idle: IdleWaiter | None = None
@@ -70,7 +71,8 @@ class RedisMixin:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """Raises BadInput, with the setting's or the attribute's name."""
+        """Return the spider, ready to read its keys. An invalid setting or attribute is logged and ends the program:
+        the `scrapy` command with exit code 2, another program with BadInput (see `abort`)."""
         spider = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc]
         try:
             spider.setup_redis(crawler)
@@ -98,6 +100,7 @@ class RedisMixin:
             "max_idle_time", settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") or 0, self.max_idle_time, minimum=0
         )
         interval = settings.get("REDIS_KEY_CHECK_INTERVAL")
+        # It has no effect, but a wrong value should be noticed.
         _integer("redis_key_check_interval", interval or 0, self.redis_key_check_interval, minimum=0)
         self.redis_encoding = self.redis_encoding or settings.get("REDIS_ENCODING") or "utf-8"
         self._as_text = settings.getbool("REDIS_DECODE_RESPONSES")
@@ -165,12 +168,13 @@ class RedisMixin:
         return [one.decode(self.redis_encoding or "utf-8") for one in messages] if self._as_text else list(messages)
 
     def spider_idle(self) -> None:
-        """Keep the spider open for further messages, until `max_idle_time` is over."""
+        """Keep the spider open for further messages, until `max_idle_time` is over. Scrapy's signal handler: it keeps
+        the spider open by raising DontCloseSpider."""
         if self._feeding is None or self._feeding.done() or self._idle is None:
             return  # no further message will be fed
         if getattr(EngineAdapter(self.crawler.engine).scheduler, "is_stopped", False):
             return
-        self._idle.wait()
+        self._idle.wait()  # raises DontCloseSpider until `max_idle_time` is over
         if not self.max_idle_time:
             raise DontCloseSpider
 

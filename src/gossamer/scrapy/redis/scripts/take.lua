@@ -1,9 +1,13 @@
 -- Take start messages for a lease: no other process gets them before the lease is over. Messages whose lease is over
 -- come first.
--- KEYS  1 the start key: a list, set or zset  2 the entries that are being processed
--- ARGV  1 most messages  2 lease ms  3 a unique name of this call
--- Returns the entries: name ":" number ":" score "|" message. TakenMessage in feeder.py reads this form, and entries
--- are stored in it: fixed. Taking must stay one script, so that a message is always in one of the two keys.
+-- KEYS  1 the start key: a list, set or zset
+--       2 the entries that are being processed: a zset
+-- ARGV  1 maximum number of messages
+--       2 lease in ms
+--       3 a unique name of this call, so that equal messages become different entries
+-- Returns the entries: name ":" number ":" score "|" message. An entry whose lease was over keeps the name of the call
+-- that first took it. TakenMessage in feeder.py reads this form, and entries are stored in it: fixed. Taking must stay
+-- one script, so that a message is always in one of the two keys.
 local kind = redis.call("TYPE", KEYS[1]).ok
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,15 +1,19 @@
 -- Additions to the seen-set of a crawl: the fingerprints (64-bit hashes) of all requests ever added. seen.lua tells how
 -- the set is split into buckets.
 -- Must hold: the number of buckets is written in the call that splits one, or fingerprints would be looked for in the
--- wrong bucket and pages fetched twice. So grow_seen comes after the additions of a call, before write_all.
+-- wrong bucket and pages fetched twice. So grow_seen comes after the additions of a call, before write_all (see
+-- writes.lua, which also has call_on_key).
+-- Stored in c:{token} (see crawls.lua), so the names are fixed: s the only fingerprint, n fingerprints, b buckets.
 -- include counters
 -- include seen
 
--- Fingerprints in a bucket on average. A bucket that waits for its split holds up to twice that, which must stay below
--- 512 (set-max-intset-entries). A smaller number would make the next addition split all of a large set at once.
+-- Fingerprints in a bucket on average. Must be below 256: a bucket that waits for its split holds up to twice as many,
+-- and at 512 (set-max-intset-entries) a set needs more memory. Should not be lowered: the next addition to a large set
+-- would split all of its buckets at once.
 local MEAN_BUCKET = 200
 
--- Sets or (nil) removes the field of a seen-set of one.
+-- Sets the field for the only fingerprint of a seen-set; nil removes it. crawl.new has the fields of a crawl whose
+-- record is not written yet.
 local function set_only_fingerprint(crawl, fingerprint)
   if crawl.new then
     crawl.new.s = fingerprint
@@ -52,7 +56,8 @@ local function split_bucket(crawl)
   local from = index - level
   local stay, move = {}, {}
   for _, fingerprint in ipairs(redis.call("SMEMBERS", bucket_key(crawl, from))) do
-    -- The hash and the bucket as bucket_of finds them once the new bucket is there.
+    -- The same formula as in bucket_of (4096 drops the low bits that a double does not keep): the bucket of the
+    -- fingerprint once the new bucket is there.
     if math.floor(tonumber(fingerprint) / 4096) % (level * 2) == index then
       move[#move + 1] = fingerprint
     else
