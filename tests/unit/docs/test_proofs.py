@@ -7,6 +7,28 @@ import pytest
 from tests import proof
 
 PROOFS = proof.adopted()
+NAMES = {
+    "chaos-cluster",
+    "chaos-single",
+    "hostile",
+    "politeness",
+    "politeness-stalls",
+    "scale-away",
+    "scale-endless",
+    "scale-frozen",
+    "scale-full-disk",
+    "scale-killed",
+    "scale-latency",
+    "scale-one-shard-frozen",
+    "scale-one-shard-killed",
+    "scale-submissions",
+    "soak",
+}
+"""The runs that the guarantees rest on. A run may be added; one that is left out leaves a guarantee unproven."""
+
+
+def test_every_run_has_a_verdict() -> None:
+    assert {verdict.name for verdict in PROOFS} >= NAMES
 
 
 def test_the_table_is_made_of_the_verdicts() -> None:
