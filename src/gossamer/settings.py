@@ -232,7 +232,7 @@ class CrawlSettings(SettingGroup):
     insecure: bool = _setting(False, "Do not verify TLS certificates")
     header: dict[str, str] = _setting({}, "Request header to send in addition to the usual ones")
     cookie: str = _setting(
-        "", "Cookie header. It is sent to the registered domains of the given URLs and to the domains in headers_for"
+        "", "Cookie header. It is sent to the registered domains of the given URLs and to those of --headers-for"
     )
     secret_header: tuple[str, ...] = _setting(
         (), "Name of a request header that is sent only where the cookie is sent. Authorization is always such a header"
@@ -401,7 +401,7 @@ class Settings(SettingGroup):
     egress: str = _setting(
         "",
         "Name of the public address from which this machine fetches, for budgets that are kept per address. Empty: the "
-        "address of fetch.proxy, if one is set",
+        "address of --proxy, if one is set",
     )
     log_level: Literal["debug", "info", "warning", "error", "critical"] = _setting(
         "error",

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import time
@@ -88,13 +89,13 @@ def test_a_folder_lists_shows_and_deletes_its_crawls(web: FakeWeb, tmp_path: Pat
     assert (crawls["first"]["state"], crawls["first"]["fetched"]) == ("finished", 30)
     assert crawls["second"]["outputs"] == ["other.jsonl"]
     shown = gossamer("crawls", "show", "first", cwd=tmp_path).stdout
-    assert "cli/first: finished, run 1" in shown
+    assert "first: finished, run 1" in shown
     assert "fetched 30, failed 0" in shown
     assert "outputs: pages.jsonl" in shown
 
     done = gossamer("crawls", "delete", "first", "--yes", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Deleted cli/first (30 fetched, 0 waiting)" in done.stdout
+    assert "Deleted first (30 fetched, 0 waiting)" in done.stdout
     assert "The outputs stay: pages.jsonl." in done.stdout
     assert list(listed(tmp_path)) == ["second"]
     assert len((tmp_path / "pages.jsonl").read_text().splitlines()) == 30
@@ -128,6 +129,64 @@ def test_pages_kept_for_a_report_go_with_their_crawl(web: FakeWeb, tmp_path: Pat
     assert crawl("third") == []
 
 
+def test_names_are_whole_in_narrow_terminals_and_pipes_and_a_beginning_is_enough(web: FakeWeb, tmp_path: Path) -> None:
+    names = ["a-name-that-is-long-0123456789abcdef", "another-name-that-is-long-0123456789abc"]
+    for name in names:
+        gossamer("crawl", *flags(web, name), "-o", f"{name}-with-a-long-file-name.jsonl", cwd=tmp_path)
+    lines = gossamer("crawls", "list", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["crawl", *reversed(names)]  # in a pipe: one line for each
+    assert [line.split()[-1] for line in lines[1:]] == [f"{name}-with-a-long-file-name.jsonl" for name in names[::-1]]
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "80"}
+    shown = subprocess.run(
+        command("crawls", "list"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    ).stdout
+    assert all(name in shown for name in names)
+    assert max(len(line) for line in shown.splitlines()) < 130  # the outputs are wrapped
+
+    assert gossamer("crawls", "show", "a-n", cwd=tmp_path).stdout.startswith(f"{names[0]}: finished")
+    for unclear in ("a", ""):
+        refused = gossamer("crawls", "show", unclear, cwd=tmp_path)
+        assert refused.returncode == 2
+    assert "2 crawls begin with a: " in gossamer("crawls", "delete", "a", "--yes", cwd=tmp_path).stderr
+    assert f"Deleted {names[1]} (" in gossamer("crawls", "delete", "an", "--yes", cwd=tmp_path).stdout
+    assert list(listed(tmp_path)) == names[:1]
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_crawl_is_told_from_a_running_one(web: FakeWeb, tmp_path: Path, end: signal.Signals) -> None:
+    arguments = ["crawl", *flags(web, "halves", "3/1"), "-q"]
+    output = tmp_path / "pages.jsonl"
+    with subprocess.Popen(command(*arguments), cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not output.exists() or output.read_bytes().count(b"\n") < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert listed(tmp_path)["halves"]["state"] == "running"
+        process.send_signal(end)
+    assert listed(tmp_path)["halves"]["state"] == "interrupted"
+    shown = gossamer("crawls", "show", "halves", cwd=tmp_path).stdout
+    assert shown.startswith("halves: interrupted, run 1")
+    resume = next(line for line in shown.splitlines() if "Resume with: " in line).partition("Resume with: ")[2]
+    assert shlex.split(resume)[:2] == ["gossamer", "crawl"]
+    resumed = gossamer(*[part for part in shlex.split(resume)[1:] if part not in ("3/1", "--rate")], cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert listed(tmp_path)["halves"]["state"] == "finished"
+
+
+def test_a_folder_with_crawls_points_to_their_list_and_an_empty_one_names_options_that_exist(
+    web: FakeWeb, tmp_path: Path
+) -> None:
+    empty = gossamer("crawls", "list", cwd=tmp_path).stderr
+    assert "--data-dir" in empty
+    assert "--crawl-id" not in empty
+    assert "crawls list" not in gossamer("info", cwd=tmp_path).stderr
+    gossamer("crawl", *flags(web, "one"), cwd=tmp_path)
+    for question in ("info", "stats"):
+        done = gossamer(question, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "`gossamer crawls list` shows the 1 crawl of that directory." in done.stderr
+
+
 def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
     web: FakeWeb, server: Server, tmp_path: Path
 ) -> None:
@@ -136,7 +195,7 @@ def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
     gossamer("crawl", *flags(web, "other"), *here, "-o", "other.jsonl", cwd=tmp_path)
     refused = gossamer("crawls", "delete", "unfinished", "--yes", *here, cwd=tmp_path)
     assert refused.returncode == 2
-    assert "cli/unfinished is not finished" in refused.stderr
+    assert "unfinished is not finished" in refused.stderr
     assert "--stop" in refused.stderr
     assert listed(tmp_path, *here)["unfinished"]["state"] == "running"
     assert traces(server, "unfinished")
@@ -176,7 +235,7 @@ def test_deleting_asks_at_a_terminal_and_needs_yes_without_one(web: FakeWeb, tmp
         os.close(ours)
         os.close(theirs)
         assert done.returncode == code, done.stderr
-        assert "Delete the crawl cli/asked (30 fetched, 0 waiting)? Its outputs stay." in done.stderr
+        assert "Delete the crawl asked (30 fetched, 0 waiting)? Its outputs stay." in done.stderr
         assert ("asked" in listed(tmp_path)) is (answer == "n")
 
 

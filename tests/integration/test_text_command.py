@@ -57,7 +57,8 @@ def test_pages_become_items_in_their_order(records: Path) -> None:
     done = text(records.parent, "pages.jsonl", "-o", "out.jsonl", "-o", "out.csv")
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "The content of 20 pages is in out.jsonl, out.csv.\n  without content: cpu_limit 1\n  other records: 3\n"
+        "The content of 20 pages is in out.jsonl, out.csv.\n  without content: cpu_limit 1\n"
+        "  1 failed page has no content\n  2 other records are no HTML pages\n"
     )
     found = list(read_records(records.parent / "out.jsonl"))
     assert all(isinstance(one, ItemRecord) for one in found)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.cli import terminal
-from gossamer.cli.terminal import Interruption
+from gossamer.cli.terminal import Interruption, counted
 from gossamer.crawling.background import loop_factory
 from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
 from gossamer.policy.retry import retry_delay
@@ -21,6 +21,7 @@ from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.datadir import running_address
+from gossamer.wiring.frontier import known_crawls
 
 if TYPE_CHECKING:
     from gossamer.wiring.service import ServiceContext
@@ -50,9 +51,11 @@ async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
 
     address = settings.frontier or running_address(settings.data_dir)
     if not address:
+        known = len(known_crawls(settings.data_dir))
         raise BadInput(
-            f"no crawl and no service is running with the data directory {settings.data_dir}. Start one there "
-            "(`gossamer up` starts a service), or name a shared frontier with --frontier."
+            f"no crawl and no service is running with the data directory {settings.data_dir}. "
+            + (f"`gossamer crawls list` shows the {counted(known, 'crawl')} of that directory. " if known else "")
+            + "Start one there (`gossamer up` starts a service), or name a shared frontier with --frontier."
         )
     async with open_service(settings, address) as context:
         yield context

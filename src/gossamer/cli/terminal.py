@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import NoReturn, Self, TextIO
 
-from gossamer.errors import Interrupted, SinkError
+from gossamer.errors import BadInput, Interrupted, SinkError
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
 """Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
@@ -88,6 +88,15 @@ def cut(text: str, width: int) -> str:
         return text
     end = max(0, width - 1) // 3
     return f"{text[: max(0, width - 1 - end)]}…{text[len(text) - end :]}"
+
+
+def confirmed(question: str) -> bool:
+    """Ask the person at the terminal. Raises BadInput where standard input is no terminal."""
+    if not sys.stdin.isatty():
+        raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def counted(count: int, word: str) -> str:

@@ -463,6 +463,7 @@ class _Crawling:
             beside=tuple(beside),
             resolve=fetch.resolve,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
+            resume_command=self.start.resume_command,
         )
 
 

@@ -207,6 +207,8 @@ class StartOptions:
     """True: outputs keep what they hold, whichever crawl wrote it."""
     named_outputs: bool = True
     """False: no output is named, and the default one is used."""
+    resume_command: str = ""
+    """Command line that resumes the crawl, for its note. Empty: a program starts the crawl."""
 
 
 _HOST_CHARACTERS = 200

@@ -176,6 +176,11 @@ class Crawler:
         self._task: BackgroundTask[CrawlResult] | None = None
         self._first_failure = ""
 
+    def __repr__(self) -> str:
+        """Name the first URL, and what to do with this object: a person who prints it expects pages."""
+        first = repr([*self._urls, *self._sources][0])
+        return f"<gossamer.crawl({first}): loop over it for its pages, or call run()>"
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Generator[Page, None, None]:

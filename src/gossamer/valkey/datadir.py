@@ -177,6 +177,21 @@ def running_address(data_dir: Path) -> str | None:
     return socket_address(path)
 
 
+def running_process(data_dir: Path) -> str:
+    """Return the command that uses this data directory, as it named itself in the lock. Empty: none runs."""
+    if running_address(data_dir) is None:
+        return ""
+    try:
+        text = (data_dir / _LOCK).read_text(encoding="utf-8", errors="replace")
+        pid, _, command = text.strip().partition(" ")
+        os.kill(int(pid), 0)  # sends nothing; a killed command leaves its server behind for a moment
+    except ProcessLookupError:
+        return ""
+    except (OSError, ValueError):
+        return "unknown"
+    return command or "unknown"
+
+
 def socket_address(path: Path) -> str:
     """Return the address of a unix socket."""
     return "unix://" + quote(os.fsencode(path))

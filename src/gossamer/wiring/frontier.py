@@ -1,4 +1,4 @@
-"""Connects a process to its frontier, and keeps notes of the crawls that were started with a data directory.
+"""Connects a process to its frontier, lists its crawls, and keeps notes of those started with a data directory.
 
 The frontier is the store of the requests to fetch: one or more Valkey or Redis servers that processes share, or a
 private server in the data directory. Fixed: the folder, the names and the fields of the stored notes, which `gossamer
@@ -8,7 +8,7 @@ why` reads in any later version.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import mkstemp
@@ -17,8 +17,11 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Run, Terms
+from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
+from gossamer.model.info import CrawlInfo
+from gossamer.model.record import PageRecord
 from gossamer.settings import Settings
+from gossamer.sinks.jsonl import read_records
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import MEMORY_ONLY
@@ -76,6 +79,42 @@ def warn_of_memory_only(frontier: ValkeyFrontier, say: Callable[[str], None]) ->
         say(f"{server} {MEMORY_ONLY}.")
 
 
+async def list_running_first(
+    frontier: ValkeyFrontier, *, appid: str | None = None, limit: int
+) -> tuple[list[CrawlInfo], bool]:
+    """Return at most `limit` crawls of an application (None: of all), and whether there may be more.
+
+    Running crawls come first, so that finished ones, however many there are, take no room from them."""
+    found: dict[CrawlId, CrawlInfo] = {}
+    for state in (CrawlState.RUNNING, None):  # None: in any state, so the running ones are listed again
+        cursor = ""
+        while True:
+            page, cursor = await frontier.list_crawls(appid=appid, state=state, cursor=cursor, limit=limit)
+            found |= {info.crawl: info for info in page if info.crawl not in found}
+            all_listed = state is None and not cursor
+            if len(found) > limit or (len(found) == limit and not all_listed):
+                return list(found.values())[:limit], True
+            if not cursor:
+                break
+    return list(found.values()), False
+
+
+_NAMES_A_PAGE = 1000
+"""Crawls whose names one call reads, where a crawl is searched by its name. May be changed freely: more make a call
+longer, fewer make more calls."""
+
+
+async def crawls_named(frontier: ValkeyFrontier, crawl_id: str) -> list[CrawlId]:
+    """Return the crawls of all applications that have this name, however many crawls the frontier has."""
+    found: dict[CrawlId, None] = {}  # each once: a page may repeat crawls of an earlier one
+    cursor = ""
+    while True:
+        page, cursor = await frontier.list_crawl_ids(cursor=cursor, limit=_NAMES_A_PAGE)
+        found |= dict.fromkeys(crawl for crawl in page if crawl.crawlid == crawl_id)
+        if not cursor:
+            return list(found)
+
+
 _NOTES_FOLDER = "crawls"
 """Folder in the data directory. Must not change: the notes of earlier crawls lie there."""
 
@@ -103,6 +142,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """DNS overrides of the crawl (--resolve)."""
     ca_file: str = ""
     """Absolute path of the additional certificates. Empty: none."""
+    resume_command: str = ""
+    """Command line that resumes the crawl, with stars for passwords. Empty: not known, or a program started it."""
 
 
 def write_note(data_dir: Path, note: CrawlNote) -> None:
@@ -144,6 +185,31 @@ def known_crawls(data_dir: Path) -> list[str]:
     except OSError:
         return []
     return [path.stem for path in paths]
+
+
+def last_record(note: CrawlNote, url: str) -> PageRecord | None:
+    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none.
+
+    A record is of this URL if the URL was requested, redirected to another, or gave the response."""
+    last: PageRecord | None = None
+    for record in _records(note):
+        if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
+            last = record
+    return last
+
+
+def _records(note: CrawlNote) -> Iterator[PageRecord]:
+    """Yield the crawl's pages from those of its outputs that are local JSON Lines files; others are skipped."""
+    for output in note.outputs:
+        path = Path(output)
+        if ".jsonl" not in path.name or not path.is_file():
+            continue
+        try:
+            for record in read_records(path):
+                if isinstance(record, PageRecord) and record.crawlid == note.run.crawl.id.crawlid:
+                    yield record
+        except BadInput:
+            continue
 
 
 def _note_path(data_dir: Path, crawl_id: str) -> Path:

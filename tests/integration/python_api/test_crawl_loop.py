@@ -284,6 +284,11 @@ async def test_a_timeout_ends_the_crawl(web: FakeWeb) -> None:
     assert not crawl.result.finished
 
 
+def test_a_crawl_that_is_printed_names_its_url_and_the_way_to_its_pages() -> None:
+    crawl = gossamer.crawl("http://a.test/")
+    assert str(crawl) == "<gossamer.crawl('http://a.test/'): loop over it for its pages, or call run()>"
+
+
 # --- what a program gets for mistakes ---------------------------------------------------------------------------------
 
 

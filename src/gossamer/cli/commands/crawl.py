@@ -102,7 +102,7 @@ def crawl(
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
-    start = StartOptions(fresh=fresh, append=append)
+    start = StartOptions(fresh=fresh, append=append, resume_command=resume_command())
     run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
     summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)

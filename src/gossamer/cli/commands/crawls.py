@@ -12,8 +12,7 @@ before its note: an interrupted deletion can then be repeated.
 
 import asyncio
 import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -34,22 +34,27 @@ from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
-from gossamer.model.record import PageRecord
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.settings import Settings
-from gossamer.sinks.jsonl import read_records
-from gossamer.valkey.datadir import running_address
-from gossamer.wiring.frontier import CrawlNote, connect, delete_note, frontier_address, known_crawls, read_note
+from gossamer.valkey.datadir import running_address, running_process
+from gossamer.wiring.frontier import (
+    CrawlNote,
+    connect,
+    crawls_named,
+    delete_note,
+    frontier_address,
+    known_crawls,
+    last_record,
+    list_running_first,
+    read_note,
+)
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import forget_written
 
 _CRAWLS_SEARCHED = 500
 """Crawls of the frontier that are searched where no name is given. May be changed freely: for each, a few calls collect
 what is known of it (for all crawls at the same time), and a few more look the URL up (crawl after crawl)."""
-_NAMES_A_PAGE = 1000
-"""Crawls whose names one call reads, where a crawl is searched by its name. May be changed freely: more make a call
-longer, fewer make more calls."""
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
@@ -122,31 +127,6 @@ async def find_crawl(
     return crawls[0], url_in_first
 
 
-def last_record(note: CrawlNote, url: str) -> PageRecord | None:
-    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none.
-
-    A record is of this URL if the URL was requested, redirected to another, or gave the response."""
-    last: PageRecord | None = None
-    for record in _records(note):
-        if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
-            last = record
-    return last
-
-
-def _records(note: CrawlNote) -> Iterator[PageRecord]:
-    """Yield the crawl's pages from those of its outputs that are local JSON Lines files; others are skipped."""
-    for output in note.outputs:
-        path = Path(output)
-        if ".jsonl" not in path.name or not path.is_file():
-            continue
-        try:
-            for record in read_records(path):
-                if isinstance(record, PageRecord) and record.crawlid == note.run.crawl.id.crawlid:
-                    yield record
-        except BadInput:
-            continue
-
-
 async def _candidates(
     frontier: ValkeyFrontier, data_dir: Path, *, appid: str | None, crawl_id: str | None
 ) -> AsyncIterator[KnownCrawl]:
@@ -169,7 +149,7 @@ async def _candidates(
     if crawl_id is not None and appid is not None:
         return
     if crawl_id is not None:
-        listed = await _crawls_named(frontier, crawl_id)
+        listed = await crawls_named(frontier, crawl_id)
     else:
         infos, _ = await list_running_first(frontier, appid=appid, limit=_CRAWLS_SEARCHED)
         listed = [info.crawl for info in infos]
@@ -177,37 +157,6 @@ async def _candidates(
     found = await asyncio.gather(*(_known_crawl(frontier, data_dir, crawl) for crawl in others))
     for known in sorted(filter(None, found), key=_running_first):
         yield known
-
-
-async def _crawls_named(frontier: ValkeyFrontier, crawl_id: str) -> list[CrawlId]:
-    """Return the crawls of all applications that have this name, however many crawls the frontier has."""
-    found: dict[CrawlId, None] = {}  # each once: a page may repeat crawls of an earlier one
-    cursor = ""
-    while True:
-        page, cursor = await frontier.list_crawl_ids(cursor=cursor, limit=_NAMES_A_PAGE)
-        found |= dict.fromkeys(crawl for crawl in page if crawl.crawlid == crawl_id)
-        if not cursor:
-            return list(found)
-
-
-async def list_running_first(
-    frontier: ValkeyFrontier, *, appid: str | None = None, limit: int
-) -> tuple[list[CrawlInfo], bool]:
-    """Return at most `limit` crawls of an application (None: of all), and whether there may be more.
-
-    Running crawls come first, so that finished ones, however many there are, take no room from them."""
-    found: dict[CrawlId, CrawlInfo] = {}
-    for state in (CrawlState.RUNNING, None):  # None: in any state, so the running ones are listed again
-        cursor = ""
-        while True:
-            page, cursor = await frontier.list_crawls(appid=appid, state=state, cursor=cursor, limit=limit)
-            found |= {info.crawl: info for info in page if info.crawl not in found}
-            all_listed = state is None and not cursor
-            if len(found) > limit or (len(found) == limit and not all_listed):
-                return list(found.values())[:limit], True
-            if not cursor:
-                break
-    return list(found.values()), False
 
 
 def _running_first(crawl: KnownCrawl) -> tuple[bool, float]:
@@ -269,11 +218,14 @@ def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
 
 def no_crawl_with(data_dir: Path) -> str:
     """Return the message where no crawl was started with the data directory."""
-    return f"no crawl was started with {data_dir}. Name one with --crawl-id, --data-dir or --frontier."
+    return f"no crawl was started with {data_dir}. Name another directory with --data-dir, or a --frontier."
 
 
 _MAX_CRAWLS = 1000
 """Crawls that the list shows, and among which a name is looked for. May be changed: more take longer."""
+
+_OUTPUTS_WIDTH = 12
+"""Columns that the outputs have at least, also in a narrow terminal, which wraps the line. May be changed freely."""
 
 T = TypeVar("T")
 
@@ -284,7 +236,8 @@ app = typer.Typer(
 )
 
 CrawlName = Annotated[
-    str, typer.Argument(metavar="CRAWL", help="Name of the crawl, as the list shows it: ID, or APPID/ID.")
+    str,
+    typer.Argument(metavar="CRAWL", help="Name of the crawl, as the list shows it, or a unique beginning of it."),
 ]
 
 
@@ -296,6 +249,22 @@ class _ListedCrawl:
     info: CrawlInfo | None
     """None: the frontier does not know the crawl any more."""
     outputs: tuple[str, ...]
+    is_interrupted: bool = False
+    """True: the crawl is not finished, and certainly no process works for it. Never known of a shared frontier."""
+    resume_command: str = ""
+    """Command line that resumes the crawl. Empty: not known."""
+
+    @property
+    def name(self) -> str:
+        """Name as commands show and take it: ID for a crawl of the command line, APPID/ID for others."""
+        return self.id.crawlid if self.id.appid == APPID else str(self.id)
+
+    @property
+    def state(self) -> str:
+        """State in one word. A crawl that the frontier has forgotten finished longer ago than the retention."""
+        if self.info is None:
+            return "forgotten"
+        return "interrupted" if self.is_interrupted else self.info.state.value
 
     def as_json(self) -> dict[str, Any]:
         """Return the crawl for --json."""
@@ -303,7 +272,7 @@ class _ListedCrawl:
         return {
             "appid": self.id.appid,
             "crawl_id": self.id.crawlid,
-            "state": _state_of(self.info),
+            "state": self.state,
             "run": self.info.run if self.info else None,
             "started": self.info.started if self.info else None,
             "ended": self.info.ended if self.info else None,
@@ -316,11 +285,6 @@ class _ListedCrawl:
         }
 
 
-def _state_of(crawl: CrawlInfo | None) -> str:
-    """Return the state in one word. A crawl that the frontier has forgotten finished longer ago than the retention."""
-    return crawl.state.value if crawl else "forgotten"
-
-
 @app.command("list")
 @options.takes("frontier", "data_dir")
 def list_crawls(*, json: options.Json = False, **given: Any) -> None:
@@ -328,39 +292,56 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
 
     gossamer crawls list
 
-    A crawl that is running without a command that works for it was interrupted: the same command resumes it.
+    `gossamer crawls show` prints the command that resumes an interrupted crawl. On a shared frontier, `running` also
+    stands for a crawl that has work left and no worker.
     """
     settings = options.load_settings(given)
+    user = _user_of(settings)
 
     async def read(frontier: ValkeyFrontier) -> tuple[list[CrawlInfo], bool]:
         return await list_running_first(frontier, limit=_MAX_CRAWLS)
 
     infos, more = run_loop(_with_frontier(settings, read))
-    found = [_listed(settings, info.crawl, info) for info in sorted(infos, key=lambda info: -info.started)]
+    found = [_listed(settings, info.crawl, info, user) for info in sorted(infos, key=lambda info: -info.started)]
     listed = {crawl.id for crawl in found}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
-    found += [_listed(settings, name, None) for name in named if name not in listed]
+    found += [_listed(settings, name, None, user) for name in named if name not in listed]
     if json:
         terminal.print_result(msgspec.json.encode({"crawls": [one.as_json() for one in found], "more": more}).decode())
         raise typer.Exit(0)
-    console = Console(highlight=False)
-    table = Table("crawl", "state", "fetched", "failed", "waiting", "started", "outputs", box=None, padding=(0, 1))
-    table.columns[0].overflow = table.columns[-1].overflow = "fold"  # a name that is cut short cannot be used
-    for crawl in found:
+    _print_table(found)
+    if more:
+        print(f"There are more than {_MAX_CRAWLS:,}.")
+    raise typer.Exit(0)
+
+
+def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
+    """Print one line for each crawl. At a terminal the outputs are wrapped, and nothing else: names stay whole."""
+    if not crawls:
+        print("There are no crawls.")
+        return
+    rows = [("crawl", "state", "fetched", "failed", "waiting", "started", "outputs")]
+    for crawl in crawls:
         total = crawl.info.total() if crawl.info else None
-        table.add_row(
-            crawl.id.crawlid if crawl.id.appid == APPID else str(crawl.id),
-            _state_of(crawl.info),
+        rows.append((
+            crawl.name,
+            crawl.state,
             f"{total.fetched:,}" if total else "",
             f"{sum(total.failed.values()):,}" if total else "",
             f"{total.queued + total.later:,}" if total else "",
             _local_time(crawl.info.started) if crawl.info else "",
             ", ".join(crawl.outputs),
-        )
-    console.print(table if found else "There are no crawls.")
-    if more:
-        console.print(f"There are more than {_MAX_CRAWLS:,}.")
-    raise typer.Exit(0)
+        ))  # fmt: skip
+    widths = [max(cell_len(row[column]) for row in rows) + 2 for column in range(len(rows[0]))]
+    console = Console(highlight=False, markup=False)
+    console.width = max(console.width if console.is_terminal else sum(widths), sum(widths[:-1]) + _OUTPUTS_WIDTH)
+    table = Table(*rows[0], box=None, padding=(0, 1))
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    table.columns[-1].overflow = "fold"
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
 
 
 @app.command("show")
@@ -371,11 +352,12 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     gossamer crawls show example.com-1a2b3c4d
     """
     settings = options.load_settings(given)
-    crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name)))
+    user = _user_of(settings)
+    crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, user=user)))
     if json:
         terminal.print_result(msgspec.json.encode(crawl.as_json()).decode())
         raise typer.Exit(0)
-    lines = [f"{crawl.id}: {_state_of(crawl.info)}{f', run {crawl.info.run}' if crawl.info else ''}"]
+    lines = [f"{crawl.name}: {crawl.state}{f', run {crawl.info.run}' if crawl.info else ''}"]
     if crawl.info:
         total = crawl.info.total()
         ended = f", ended {_local_time(crawl.info.ended)}" if crawl.info.ended else ""
@@ -387,6 +369,10 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         ]
     if crawl.outputs:
         lines.append(f"  outputs: {', '.join(crawl.outputs)}")
+    if crawl.is_interrupted and crawl.resume_command:
+        lines.append(f"  Resume with: {crawl.resume_command}")
+    elif crawl.is_interrupted:
+        lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
     raise typer.Exit(0)
 
@@ -420,18 +406,18 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
     total = crawl.info.total() if crawl.info else SpiderCounts()
     if crawl.info and crawl.info.state is CrawlState.RUNNING and not stop:
         raise BadInput(
-            f"{crawl.id} is not finished: {counted(total.queued + total.later + total.leased, 'URL')} to do. Add "
+            f"{crawl.name} is not finished: {counted(total.queued + total.later + total.leased, 'URL')} to do. Add "
             "--stop to drop them, or let it finish."
         )
-    what = f"{crawl.id} ({total.fetched:,} fetched, {total.queued + total.later:,} waiting)"
-    if not yes and not _confirmed(f"Delete the crawl {what}? Its outputs stay. [y/N] "):
+    what = f"{crawl.name} ({total.fetched:,} fetched, {total.queued + total.later:,} waiting)"
+    if not yes and not terminal.confirmed(f"Delete the crawl {what}? Its outputs stay. [y/N] "):
         raise Interrupted("nothing was deleted")
     if crawl.info:
         if crawl.info.state is CrawlState.RUNNING:
             await frontier.stop_crawl(crawl.id)
         await _wait_until_none_in_flight(frontier, crawl.id)
         if not await frontier.delete_crawl(crawl.id):
-            raise BadInput(f"{crawl.id} was started again. Stop it first.")
+            raise BadInput(f"{crawl.name} was started again. Stop it first.")
     note = read_note(settings.data_dir, crawl.id.crawlid) if crawl.id.appid == APPID else None
     if note is not None:  # last: with the note, a deletion that was interrupted can be repeated
         forget_written(settings, note.run, note.outputs)
@@ -440,14 +426,6 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
     return f"Deleted {what}: its queue{urls}, its counts{' and what this folder knew of it' if note else ''}.{stays}"
-
-
-def _confirmed(question: str) -> bool:
-    """Ask the person at the terminal. Raises BadInput where standard input is no terminal."""
-    if not sys.stdin.isatty():
-        raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -> None:
@@ -473,26 +451,49 @@ async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Aw
             return await call(frontier)
 
 
-async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier) -> _ListedCrawl:
-    """Return the crawl named ID (of the command line, else of another application) or APPID/ID. Raises BadInput."""
+async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier, *, user: str = "") -> _ListedCrawl:
+    """Return the crawl with the name ID (of the command line, else of another application) or APPID/ID, else the only
+    one whose name begins so. `user`: as in `_listed`. Raises BadInput."""
+    infos, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
+    noted = [CrawlId(APPID, one) for one in known_crawls(settings.data_dir)]
+    ids = dict.fromkeys([*(info.crawl for info in infos), *noted])
     appid, slash, crawl_id = name.rpartition("/")
-    candidates = [CrawlId(appid, crawl_id)] if slash else [CrawlId(APPID, name)]
-    if not slash:
-        others, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
-        candidates += [info.crawl for info in others if info.crawl.crawlid == name and info.crawl not in candidates]
-    for candidate in candidates:
-        crawl = _listed(settings, candidate, await frontier.crawl_info(candidate))
-        if crawl.info is not None or (candidate.appid == APPID and read_note(settings.data_dir, candidate.crawlid)):
-            return crawl
+    exact = CrawlId(appid, crawl_id) if slash else CrawlId(APPID, name)
+    for crawl in (exact, *(other for other in ids if not slash and other.crawlid == name)):
+        info = await frontier.crawl_info(crawl)
+        if info is not None or (crawl.appid == APPID and read_note(settings.data_dir, crawl.crawlid)):
+            return _listed(settings, crawl, info, user)
+    begun = [crawl for crawl in ids if str(crawl).startswith(name) or (not slash and crawl.crawlid.startswith(name))]
+    if len(begun) == 1 and name:
+        return _listed(settings, begun[0], await frontier.crawl_info(begun[0]), user)
+    if name and begun:
+        some = ", ".join(str(crawl) for crawl in begun[:_CRAWLS_NAMED])
+        raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
     raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
 
 
-def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None) -> _ListedCrawl:
-    """Return a crawl with the outputs that its note names, relative to this folder if they are in it."""
+def _user_of(settings: Settings) -> str:
+    """Return the command that uses the data directory; "?" for a shared frontier, empty: none. Only one can."""
+    return "?" if settings.frontier else running_process(settings.data_dir)
+
+
+def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, user: str = "?") -> _ListedCrawl:
+    """Return a crawl with the outputs that its note names, relative to this folder if they are in it. `user`: from
+    `_user_of`."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
     outputs = tuple(path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept)
-    return _ListedCrawl(crawl, info, outputs)
+    # The name of a program that runs one crawl ends with that crawl's; a service runs all crawls.
+    runs_another = user.startswith(_ONE_CRAWL) and not user.endswith(f" {crawl.crawlid}")
+    is_idle = not user or user.startswith(_QUERIES) or runs_another
+    interrupted = info is not None and info.state is CrawlState.RUNNING and is_idle
+    return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
+
+
+_ONE_CRAWL = ("gossamer crawl ", "a Python program with the crawl ")
+_QUERIES = ("gossamer crawls", "gossamer why")
+"""Users of a data directory, as its lock names them: those that run the crawl whose name follows, and those that run
+none. Must be the names given to `run_crawl` and `frontier_here`."""
 
 
 def _local_time(moment: float) -> str:

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
-from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.terminal import counted
 from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
 _ROWS = 20
@@ -45,11 +45,13 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
-    """List all crawls, or show the state and the queue of one application or one crawl.
+    """List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl.
 
     gossamer info
 
     gossamer info mine first
+
+    Something has to run: `gossamer crawls list` lists the crawls of a folder at any time.
 
     Crawls of the command line belong to the application cli, those of a Scrapy project to its BOT_NAME.
     """

@@ -19,13 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import options
-from gossamer.cli.commands.crawls import list_running_first
 from gossamer.cli.running import ask
 from gossamer.cli.terminal import counted, duration_text
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
+from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
 _LIVE_SECONDS = 1.0

@@ -97,7 +97,9 @@ class _Counts:
     """Pages whose content was extracted."""
     items: int = 0
     others: int = 0
-    """Records that are no HTML page: other pages, pages that failed, items."""
+    """Records that are no HTML page: other pages, items, and those in `failed`."""
+    failed: int = 0
+    """Records of pages that failed."""
     errors: Counter[str] = field(default_factory=Counter)
     """HTML pages without content, by reason."""
 
@@ -172,6 +174,7 @@ class _TextExtraction:
                 body = _html_of(output.record)
                 if body is None:
                     self.counts.others += 1
+                    self.counts.failed += isinstance(output.record, PageRecord) and not output.record.success
                     await window.put(output, 0, None)
                 else:
                     await window.put(output, len(body[0]), asyncio.ensure_future(self._ask(pool, output, *body)))
@@ -249,8 +252,12 @@ class _TextExtraction:
         if counts.errors:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.errors.most_common())
             lines.append(f"  without content: {reasons}")
-        if counts.others:
-            lines.append(f"  other records: {counts.others:,}")
+        if counts.failed:
+            has = "has" if counts.failed == 1 else "have"
+            lines.append(f"  {terminal.counted(counts.failed, 'failed page')} {has} no content")
+        if others := counts.others - counts.failed:
+            is_no_page = "is no HTML page" if others == 1 else "are no HTML pages"
+            lines.append(f"  {terminal.counted(others, 'other record')} {is_no_page}")
         lines += [f"  {sentence}" for sentence in self.sentences]
         terminal.print_result(terminal.without_passwords("\n".join(lines)), on_stderr=on_stderr)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gossamer.cli import options, terminal
-from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here, last_record
+from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import duration_text
 from gossamer.control.domains import Blacklist
@@ -26,7 +26,7 @@ from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
 from gossamer.settings import Settings
-from gossamer.wiring.frontier import CrawlNote
+from gossamer.wiring.frontier import CrawlNote, last_record
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import make_clients, make_resolver, robots_patience
 from gossamer.worker.context import scope_of
