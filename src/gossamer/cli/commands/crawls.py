@@ -478,8 +478,7 @@ def _user_of(settings: Settings) -> str:
 
 
 def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, user: str = "?") -> _ListedCrawl:
-    """Return a crawl with the outputs that its note names, relative to this folder if they are in it. `user`: from
-    `_user_of`."""
+    """Return a crawl with the outputs of its note, relative to this folder if in it. `user`: from `_user_of`."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
     outputs = tuple(path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept)
