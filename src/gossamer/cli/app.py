@@ -40,7 +40,10 @@ COMMANDS = {
         "feed:feed",
         "Check requests and send them to a running service: crawls, actions, statistics, domain requests.",
     ),
-    "info": ("info:info", "List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl."),
+    "info": (
+        "info:info",
+        "List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl.",
+    ),
     "crawls": ("crawls:app", "List, show and delete the crawls of a folder or of a shared frontier."),
     "stop": ("info:stop", "Stop a crawl: its queued requests are dropped, and it accepts no new ones."),
     "stats": ("info:stats", "Show counts of requests, responses, running processes and queued requests."),
