@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "info": (
         "info:info",
-        "List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl.",
+        "List the crawls of a running service, or show the state and the queue of an application or a crawl.",
     ),
     "crawls": ("crawls:app", "List, show and delete the crawls of a folder or of a shared frontier."),
     "stop": ("info:stop", "Stop a crawl: its queued requests are dropped, and it accepts no new ones."),

@@ -45,7 +45,7 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
-    """List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl.
+    """List the crawls of a running service, or show the state and the queue of an application or a crawl.
 
     gossamer info
 

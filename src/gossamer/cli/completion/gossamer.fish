@@ -32,7 +32,7 @@ complete -c gossamer -n __gossamer_at -a up -d 'Run a complete crawl service on 
 complete -c gossamer -n __gossamer_at -a serve -d 'Run the services and the REST API without workers'
 complete -c gossamer -n __gossamer_at -a worker -d 'Fetch the requests that others put into a shared frontier, until Ctrl-C'
 complete -c gossamer -n __gossamer_at -a feed -d 'Check requests and send them to a running service'
-complete -c gossamer -n __gossamer_at -a info -d 'List the crawls of a running service or frontier, or show the state and the queue of an application or a crawl'
+complete -c gossamer -n __gossamer_at -a info -d 'List the crawls of a running service, or show the state and the queue of an application or a crawl'
 complete -c gossamer -n __gossamer_at -a stop -d 'Stop a crawl'
 complete -c gossamer -n __gossamer_at -a stats -d 'Show counts of requests, responses, running processes and queued requests'
 complete -c gossamer -n __gossamer_at -a dump -d 'Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit'
