@@ -100,7 +100,7 @@ def test_chunks_go_to_standard_output(records: Path) -> None:
         (["pages.jsonl", "-o", "out.txt"], "the output out.txt has an unknown ending"),
         (
             ["pages.jsonl", "-o", "x.jsonl", "--chunk", "10"],
-            "--chunk: cannot use 10. Write a whole number from 200 to ",
+            "--chunk: cannot use '10'. Write a whole number from 200 to ",
         ),
         (
             ["pages.jsonl", "-o", "x.jsonl", "--text", "--markdown", "--chunk", "500"],
