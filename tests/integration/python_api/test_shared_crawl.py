@@ -18,7 +18,7 @@ import sys
 import gossamer
 
 seeds, overrides, frontier = eval(sys.argv[1])
-for page in gossamer.crawl(*seeds, resolve=overrides, frontier=frontier, rate=100, domain_concurrency=4):
+for page in gossamer.crawl(*seeds, resolve=overrides, frontier=frontier, rate=30, domain_concurrency=4):
     print(page.record.url, flush=True)
 """
 
@@ -30,32 +30,37 @@ def server() -> Iterator[Server]:
 
 
 def started(web: FakeWeb, server: Server, folder: Path) -> "subprocess.Popen[str]":
-    """Start a program that prints the URL of each page it gets."""
+    """Start a program in `folder` that prints the URL of each page; its errors go to a file beside the folder."""
     folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [python(), "-c", _PROGRAM, repr((web.seeds(), web.resolve_overrides(), server.address))],
-        cwd=folder,
-        env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": "1", "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with folder.with_suffix(".err").open("w") as errors:
+        return subprocess.Popen(
+            [python(), "-c", _PROGRAM, repr((web.seeds(), web.resolve_overrides(), server.address))],
+            cwd=folder,
+            env={**os.environ, "GOSSAMER_WORKER__HEARTBEAT": "1", "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
 
 
 def test_two_programs_share_a_crawl_and_no_page_is_lost_when_one_is_killed(tmp_path: Path, server: Server) -> None:
     with FakeWeb.start(WebSpec(hosts=4, pages=100, page_bytes=1000)) as web, ExitStack() as stack:
         first, second = (stack.enter_context(started(web, server, tmp_path / name)) for name in ("one", "two"))
         assert first.stdout
-        urls_of_first = [first.stdout.readline().strip() for _ in range(30)]
+        assert second.stdout
+        urls_of_first, urls_of_second = [first.stdout.readline().strip()], [second.stdout.readline().strip()]
+        assert urls_of_first[0], (tmp_path / "one.err").read_text()
+        assert urls_of_second[0], (tmp_path / "two.err").read_text()
+        assert first.poll() is None, "the crawl ended before a program could be killed in it"
         first.kill()
-        urls_of_first += first.communicate()[0].split()
-        out, err = second.communicate(timeout=60)
-        assert second.returncode == 0, err
-        urls_of_second = out.split()
+        urls_of_first += first.stdout.read().split()
+        urls_of_second += second.stdout.read().split()
+        assert second.wait(timeout=60) == 0, (tmp_path / "two.err").read_text()
         assert set(urls_of_first) | set(urls_of_second) == graph(web.site)
         assert len(urls_of_second) == len(set(urls_of_second))
         # The killed program may have been given pages that it had not yet reported as read: at most two batches.
         assert len(set(urls_of_first) & set(urls_of_second)) <= 32
         assert not list((tmp_path / "two").iterdir())
-        late = started(web, server, tmp_path / "late")
-        assert "AlreadyFinished" in late.communicate(timeout=60)[1]
+        late = stack.enter_context(started(web, server, tmp_path / "late"))
+        assert late.wait(timeout=60) != 0
+        assert "AlreadyFinished" in (tmp_path / "late.err").read_text()
