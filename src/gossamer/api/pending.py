@@ -1,8 +1,9 @@
-"""Late answers: a client polls for them at any process of the API, even after the process that it asked has died.
+"""Late answers of the REST API: a client that waited in vain for the answer to its request gets an id, and polls for
+the answer at any process of the API, even after the process that it asked has died.
 
-A process owns the requests that it answers, as long as it gives signs of life: the keys `:owner:` on the servers of the
-frontier (the cluster's queue of requests, in Valkey). The first poll after the owner's death hands the request to the
-process that was polled.
+A process owns the requests that it answers, as long as it gives signs of life: it renews their keys `:owner:` on the
+servers of the frontier (the cluster's queue of requests, in Valkey). The first poll after the owner's death hands the
+request to the process that was polled. A handler is the code that answers one kind of request.
 
 The numbers may be tuned. Fixed: names and contents of the keys, which processes of different versions share; and the
 order of steps: a request is stored before its answer, and forgotten by the script that stores the answer, so that it is
@@ -74,6 +75,7 @@ class PendingRequest:
     value: bytes
     """The request as JSON."""
     kind: str
+    """Kind of the request, which decides on its handler."""
     request: Any
     """The parsed request."""
     given: dict[str, Any]
@@ -115,7 +117,10 @@ class PendingRequests:
         return None, poll_id
 
     async def poll(self, poll_id: str) -> tuple[bool, Any]:
-        """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierError."""
+        """Return (True, answer), and forget the answer; (False, None) if there is none. Raises FrontierError.
+
+        If the owner of the request has died, this process answers it. An error of the handler is then not raised, but
+        answered with a rejection at a later poll."""
         outcome, *parts = await self._call("poll", poll_id, self._owner_timeout_ms)
         if outcome == _ANSWERED:
             return True, msgspec.Raw(parts[0])

@@ -1,9 +1,11 @@
-"""Endpoints about the state of the service: health, metrics, workers, backlogs and statistics.
+"""Endpoints about the state of the service, for probes, monitoring and operators: health, metrics, workers, backlogs
+and statistics.
 
-The frontier is the cluster's queue of requests; the bus carries messages between the cluster and its clients. Fixed,
-because clients and probes use them: paths, HTTP status codes and names of fields; fields may be added. /healthz must
-not ask other services: an outage of one would restart every process. Texts may be changed; docs/reference/openapi.json
-is generated from them."""
+The frontier is the cluster's queue of requests; the bus carries messages between the cluster and its clients. A backlog
+is the number of requests that wait. Fixed, because clients and probes use them: paths, HTTP status codes and names of
+fields; fields may be added. /healthz must not ask other services: an outage of one would restart every process.
+Summaries, descriptions and docstrings of endpoints may be changed: docs/reference/openapi.json is generated from
+them."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -24,7 +26,8 @@ _PING_SECONDS = 2.0
 """Time in which the frontier and the bus must answer. May be changed, but must stay below the timeout of the readiness
 probes that call /readyz."""
 _ROLES = (stats.INTAKE, stats.ACTIONS, stats.REST, stats.CRAWLER)
-"""Kinds of processes that send heartbeats, by Scrapy Cluster's names."""
+"""Kinds of processes that are listed, by Scrapy Cluster's names. Kinds may be added; each must write heartbeats to the
+statistics (`stats.Counters`)."""
 
 health = APIRouter(tags=["health"])
 cluster = APIRouter(prefix="/v1", tags=["cluster"])

@@ -196,7 +196,7 @@ def response_classes(tally: Tally) -> list[tuple[str, int, str]]:
     """Return the number of responses of each class of status codes, and of requests that failed without one, with a
     style for numbers above 0."""
     counts = dict.fromkeys("2345", 0)
-    for status, count in tally.answers.items():
+    for status, count in tally.responses.items():
         kind = str(status)[0]
         counts[kind] = counts.get(kind, 0) + count
     styles = {"2": "green", "4": "yellow", "5": "red"}
@@ -279,7 +279,7 @@ class Summary(CrawlResult):
             "bytes": self.tally.bytes,
             "sitemaps": sorted(self.tally.sitemaps.values()),
             "unlinked_pages": self.tally.unlinked,
-            "status_codes": {str(status): count for status, count in sorted(self.tally.answers.items())},
+            "status_codes": {str(status): count for status, count in sorted(self.tally.responses.items())},
             "slowest_hosts": [
                 {"host": name, "responses": count.responses, "seconds": round(count.mean_seconds, 3)}
                 for name, count in slowest_hosts(self.tally)
@@ -417,12 +417,12 @@ def failing_hosts(tally: Tally) -> list[tuple[str, HostCount]]:
 
 def response_lines(tally: Tally) -> list[str]:
     """Return the responses by status code, and the slowest hosts if there are several."""
-    responses = sum(tally.answers.values())
+    responses = sum(tally.responses.values())
     if not responses:
         return []
-    codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.answers.items()))
+    codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.responses.items()))
     of_all = " of pages and assets" if tally.assets or tally.assets_failed else ""
-    lines = [f"  status codes{of_all}: {codes}; {short_time(tally.answer_seconds / responses)} on average"]
+    lines = [f"  status codes{of_all}: {codes}; {short_time(tally.response_seconds / responses)} on average"]
     hosts = slowest_hosts(tally)
     if len(hosts) > 1:
         slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_NAMED])

@@ -189,8 +189,9 @@ def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, li
     for page in pages:
         if page.batches or page.on_links_added:
             lease = page.settlement.lease
-            group = groups.setdefault((id(lease.run), id(lease.terms), lease.spider), (lease.run, lease.terms, []))
-            group[2].append(page)
+            key = (id(lease.run), id(lease.terms), lease.spider)
+            _, _, members = groups.setdefault(key, (lease.run, lease.terms, []))
+            members.append(page)
     return list(groups.values())
 
 

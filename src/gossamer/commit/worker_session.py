@@ -238,7 +238,8 @@ def _pause_after_empty(empty_leases: int) -> float:
 
     It may be shorter, at more calls; a longer one delays work that can be leased.
     """
-    return min(0.001 * 2.0 ** min(empty_leases, 6), 0.05)
+    doublings = min(empty_leases, 6)  # 2**6 ms is beyond the longest pause
+    return min(0.001 * 2.0**doublings, 0.05)
 
 
 def _reclaim_delay() -> float:

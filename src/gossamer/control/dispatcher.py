@@ -1,10 +1,11 @@
 """Dispatch of requests from the bus (the message broker), the REST API and the commands: crawl requests are submitted
-to the frontier, others answered.
+to the frontier (the store of requests that wait), others are answered.
 
 To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
-its rank (kinds are tried in this order) belong into `model.messages.reader`. A handler must be safe to call again with
-the same request. Fixed: the names of kinds and plug-ins (senders and statistics use them), and the signature of
-`Handler`, which plug-ins implement. Page sizes may be tuned. Fields of answers belong to `model.messages.answers`."""
+its rank (a message is compared with the schemas of all kinds in this order) belong into `model.messages.reader`. A
+handler must be safe to call again with the same request. Fixed: the names of kinds and plug-ins (senders and statistics
+use them), and the signature of `Handler`, which plug-ins implement. Page sizes may be tuned. Fields of answers belong
+to `model.messages.answers`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +28,13 @@ from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import ActionRequest, DomainRequest, StatsRequest
 
 CRAWL = "crawl"
-"""The only kind of request without an answer: it is submitted to the frontier (the store of waiting requests)."""
+"""The only kind of request without an answer: it is submitted to the frontier. Fixed, as all names of kinds."""
 _PAGE_SIZE = 1000
 """Crawls or domains that are read from the frontier in one call, and crawls in one answer about an application. Tuning
 only: larger pages mean fewer calls, each of which takes the server longer."""
 _MIN_NAMED_DOMAINS = 10
-"""Domains listed for each crawl in an answer about an application, however many crawls there are. May be changed: more
-than MAX_NAMED_DOMAINS / _PAGE_SIZE make the largest answers larger."""
+"""Domains that an answer about an application lists for each crawl at least, however many crawls there are. May be
+changed: above MAX_NAMED_DOMAINS / _PAGE_SIZE, a higher number makes the largest answers larger."""
 
 
 class Handler(Protocol):

@@ -1,8 +1,9 @@
 """Bounded memory of hrefs that were resolved on a site before, so that a navigation link costs one look-up.
 
-An href that starts with http:// or https:// means the same everywhere, one that starts with `//` on all pages of a
-scheme, one that starts with `/` on the whole origin, and any other in one directory. An href that depends on the whole
-page URL (`?page=2`) or is written in an unusual way (with white space) is not remembered.
+An href is a link as the page writes it. One that starts with http:// or https:// means the same URL everywhere, one
+that starts with `//` on all pages of a scheme, one that starts with `/` on the whole origin, and any other in one
+directory. An href that depends on the whole page URL (`?page=2`) or is written in an unusual way (with white space) is
+not remembered. The frontier is the store of all requests of a crawl.
 
 Safe to change: every number here, and what is forgotten first: an href that is forgotten is resolved again. Fixed: the
 rules above. An href that is remembered for more pages than it means the same on would be taken for known there, and its
@@ -20,41 +21,40 @@ _SCHEMES = ("http", "https")
 """Schemes of the URLs that are crawled; also the names of the places of hrefs that mean the same everywhere."""
 
 _HREF_BYTES = 150
+"""Approximate memory of an href besides its characters, measured. Tuning only: larger remembers fewer."""
 _PLACE_BYTES = 700
-"""Approximate memory of an href (besides its characters) and of a place (see `_Place`), measured. Tuning only: larger
-ones remember fewer."""
+"""Approximate memory of a place (see `_Place`), measured. Tuning only: larger remembers fewer."""
 
 _PlaceKey = tuple[Hashable, str]
 """Namespace, and the place's URL or scheme."""
 
-Known = dict[str, str]
-"""Outcome by raw href without fragment: `known` (the URL is in the frontier, the store of requests), or the reason why
-it is not followed."""
+Outcomes = dict[str, str]
+"""Outcome by raw href without fragment: `known` (the URL is in the frontier), or the reason why it is not followed."""
 
 
 class RememberedHrefs(NamedTuple):
     """Remembered hrefs for one document. Each href is in at most one of the three."""
 
-    anywhere: Known
+    anywhere: Outcomes
     """Hrefs with a host."""
-    on_site: Known
+    on_site: Outcomes
     """Hrefs that start with a single `/`."""
-    in_directory: Known
+    in_directory: Outcomes
     """All others."""
 
 
 class _Place:
     """Hrefs that mean the same in one directory, on one origin, or wherever the page has one scheme."""
 
-    __slots__ = ("bytes", "known")
+    __slots__ = ("bytes", "outcomes")
 
     def __init__(self) -> None:
-        self.known: Known = {}
+        self.outcomes: Outcomes = {}
         self.bytes = _PLACE_BYTES
         """Approximate memory."""
 
 
-_NOTHING: Known = {}
+_NOTHING: Outcomes = {}
 """Hrefs of a place that is not kept. Shared by all, so it must stay empty."""
 
 
@@ -78,7 +78,7 @@ class HrefMemory:
 
     def __len__(self) -> int:
         """Number of remembered hrefs."""
-        return sum(len(place.known) for place in self._places.values())
+        return sum(len(place.outcomes) for place in self._places.values())
 
     def enter_data_epoch(self, data_epoch: int) -> None:
         """Forget everything that was remembered in another data epoch: a number that changes when the frontier
@@ -131,27 +131,27 @@ class HrefMemory:
         if place is None:
             place = self._places[key] = _Place()
             self.bytes += _PLACE_BYTES
-        if href not in place.known:
+        if href not in place.outcomes:
             _, place_name = key
             if place.bytes >= self._max_bytes // 2 and place_name in _SCHEMES:
                 self.bytes -= place.bytes - _PLACE_BYTES
-                place.known.clear()
+                place.outcomes.clear()
                 place.bytes = _PLACE_BYTES
             size = _HREF_BYTES + len(href)
             place.bytes += size
             self.bytes += size
-        place.known[href] = outcome
+        place.outcomes[href] = outcome
         if self.bytes > self._max_bytes:
             self._touch(key)
             self._forget()
 
-    def _touch(self, key: _PlaceKey) -> Known:
+    def _touch(self, key: _PlaceKey) -> Outcomes:
         """Return this place's hrefs and make it the most recently used."""
         place = self._places.pop(key, None)
         if place is None:
             return _NOTHING
         self._places[key] = place
-        return place.known
+        return place.outcomes
 
     def _forget(self) -> None:
         """Forget the least recently used places until the memory is within its bound."""

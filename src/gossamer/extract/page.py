@@ -1,9 +1,10 @@
 """A fetched page as spiders, the Python API and `gossamer shell` see it, and the links that they follow.
 
-Spiders outside this project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed. `Page`
-and `Follow` may get new attributes with a default, but `PageLink` may not: spiders unpack it. Everything that must be
-computed from the record and the body is computed on first use, so that a spider pays only for what it asks. Safe to
-change: how that is done.
+A spider is the code that a user writes to read pages; a record is what outputs keep of a page. Spiders outside this
+project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed. `Page` and `Follow` may get
+new attributes with a default, but `PageLink` may not: spiders unpack it. What is computed from the record and the body
+must be computed on first use, so that a spider pays only for what it asks. Safe to change: how it is computed, and
+_SHOWN_LINKS.
 """
 
 import contextlib

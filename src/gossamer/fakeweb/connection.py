@@ -1,14 +1,13 @@
 """One connection to the fake web, the server of invented sites on which crawlers are tested. Speaks HTTP/1.1 with
 keep-alive and pipelining.
 
-An answer comes from a generated page; from a mounted one, which a test has put there; from an extra site, which a
-package implements; or from the control host, at which tests mount pages and read the journal. A script is an answer as
-a list of steps (send, wait, reset); a raw answer is sent as it is, without a head that the server adds. The journal is
-the access log.
+An answer is a generated page; a mounted one, which a test has put there; that of an extra site, which a package
+implements; or that of the control host, at which tests mount pages and read the journal, the access log. A script is an
+answer as a list of steps (send, wait, reset); a raw answer is sent as it is, without a head that the server adds.
 
 Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
-request that the journal began is ended there once, when the kernel has all of its answer or the
-connection is gone. Tests judge crawlers by these times, so no buffer may hold data back from the kernel.
+request that the journal began is ended there once, when the kernel has all of its answer or the connection is gone.
+Tests judge crawlers by these times, so no buffer may hold data back from the kernel.
 """
 
 import asyncio
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 _PIPELINE = 16
 """Requests that may wait on one connection before reading pauses. Tuning only: more take memory."""
 _CONTROL_BODY_BYTES = 64 * 1024 * 1024
-"""Bytes of a request's body that are kept; the rest is thrown away, so that the body is cut off. May be raised for
-mounted answers that are larger."""
+"""Bytes of a request's body that are kept; the rest is thrown away. May be raised, for larger mounted answers."""
 _ENDINGS_WITHOUT_STATUS = frozenset({Ending.REFUSE})
+"""Endings of answers of which nothing is sent. The journal has status 0 for them."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which closing sends a reset (socket(7))."""
 _BAD_REQUEST = Answer(status=400, headers=(("Content-Type", "text/plain"),), body=b"Not HTTP/1.1.\n")
@@ -62,30 +61,35 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._number = number
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[_Request] = deque()
-        self._busy = False
-        """True while a request is being answered."""
+        self._requests: deque[_Request] = deque()
+        """Requests that wait for their answers, the oldest first."""
+        # State of the connection.
+        self._is_reading_paused = False
+        self._kernel_is_full = False
+        """True while the kernel takes no more data."""
+        self._drained: asyncio.Future[None] | None = None
+        """Done when the kernel takes data again; for `drained`."""
+        self._is_closing = False
+        """True: nothing more is read or answered."""
+        # State of the answer in progress.
         self._advancing = False
         """True while `_advance` runs."""
-        self._reading_paused = False
-        self._clogged = False
-        """True while the kernel takes no more data."""
-        self._closing = False
-        """True: nothing more is read or answered."""
-        self._entry = -1
-        """Number of the current request in the journal; -1: it is not recorded."""
-        self._how = How.LEFT
-        """Ending of the current request, for the journal, if the connection is lost now. LEFT: the client closed it."""
-        self._after_drain: Ending | None = None
-        """Ending of an answer that the kernel has not taken completely yet."""
-        self._keep = True
-        """True: the connection stays open after the current answer."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._performing: asyncio.Task[bool] | None = None
-        self._unclogged: asyncio.Future[None] | None = None
-        """Done when the kernel takes data again; for `drained`."""
+        self._is_answering = False
+        """True from the beginning of an answer until it is ended in the journal."""
+        self._keeps_open = True
+        """True: the connection stays open after this answer."""
         self._sent = 0
-        """Bytes of the current answer."""
+        """Bytes of the answer that were written."""
+        self._journal_number = -1
+        """Number of the request in the journal; -1: it is not recorded."""
+        self._how_if_lost = How.LEFT
+        """Ending for the journal if the connection is lost now. LEFT: the client closed it."""
+        self._ending_when_drained: Ending | None = None
+        """Ending of an answer that the kernel has not taken completely yet; None: there is none."""
+        self._delay: asyncio.TimerHandle | None = None
+        """Timer after which the answer begins."""
+        self._script: asyncio.Task[bool] | None = None
+        """Task that performs the answer's script."""
         self._clear()
 
     def _clear(self) -> None:
@@ -109,40 +113,40 @@ class Connection(asyncio.Protocol):
             self.reset()
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._is_closing:
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             # A fault of this program, not of the client: it must not look like a bad request.
             self._server.loop.call_exception_handler({"message": "The fake web failed", "exception": error})
-            self._closing = True
+            self._is_closing = True
             self.reset()
         except (httptools.HttpParserUpgrade, httptools.HttpParserError):
             self._bad()
 
     def pause_writing(self) -> None:
-        self._clogged = True
+        self._kernel_is_full = True
 
     def resume_writing(self) -> None:
-        self._clogged = False
-        if self._unclogged is not None and not self._unclogged.done():
-            self._unclogged.set_result(None)
-        if self._after_drain is not None:
-            ending, self._after_drain = self._after_drain, None
+        self._kernel_is_full = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self._ending_when_drained is not None:
+            ending, self._ending_when_drained = self._ending_when_drained, None
             self._finish(ending)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self._is_closing = True
         self._server.connections.discard(self)
-        if self._timer:
-            self._timer.cancel()
-        if self._performing:
-            self._performing.cancel()
-        if self._busy:
-            self._server.journal.end(self._entry, self._how, self._sent)
-            self._busy = False
-        self._waiting.clear()
+        if self._delay:
+            self._delay.cancel()
+        if self._script:
+            self._script.cancel()
+        if self._is_answering:
+            self._server.journal.end(self._journal_number, self._how_if_lost, self._sent)
+            self._is_answering = False
+        self._requests.clear()
         if not self._server.connections:
             self._server.idle.set()
 
@@ -189,9 +193,9 @@ class Connection(asyncio.Protocol):
             b"".join(self._body) if self._body else b"",
             self._cookie.decode("latin-1"),
         )
-        self._waiting.append(request)
-        if len(self._waiting) > _PIPELINE and not self._reading_paused:
-            self._reading_paused = True
+        self._requests.append(request)
+        if len(self._requests) > _PIPELINE and not self._is_reading_paused:
+            self._is_reading_paused = True
             self._transport.pause_reading()
         self._advance()
 
@@ -202,24 +206,24 @@ class Connection(asyncio.Protocol):
         if self._advancing:  # an answer that was sent at once calls this again; the loop below goes on
             return
         self._advancing = True
-        while self._waiting and not self._busy and not self._closing:
-            self._begin(self._waiting.popleft())
+        while self._requests and not self._is_answering and not self._is_closing:
+            self._begin(self._requests.popleft())
         self._advancing = False
-        if self._reading_paused and not self._waiting and not self._closing:
-            self._reading_paused = False
+        if self._is_reading_paused and not self._requests and not self._is_closing:
+            self._is_reading_paused = False
             self._transport.resume_reading()
 
     def _begin(self, request: _Request) -> None:
         """Get the answer to a request, record the request, and send the answer, now or after its delay. The answer
         comes from the control host (never recorded or delayed), an extra site, or the generated and mounted pages."""
         server = self._server
-        self._busy = True
-        self._how = How.LEFT
+        self._is_answering = True
+        self._how_if_lost = How.LEFT
         self._sent = 0
         delay = 0.0
         if request.host == control.HOST:
             answer = control.answer(server, request.method, request.target, request.body)
-            self._entry = -1
+            self._journal_number = -1
         else:
             extra = server.extra_site_of(request.host) if server.extra_sites else None
             if extra:
@@ -230,28 +234,28 @@ class Connection(asyncio.Protocol):
                 answer = server.answers.answer(request.host, request.target)
             delay = (answer.delay_ms + server.spec.latency_ms) / 1000
             status = 0 if answer.ending in _ENDINGS_WITHOUT_STATUS else answer.status
-            self._entry = server.journal.begin(
+            self._journal_number = server.journal.begin(
                 request.host, request.target, request.method, status, request.agent, self._number
             )
-        self._keep = request.keep_alive and server.spec.keep_alive and not (answer.raw or answer.script)
+        self._keeps_open = request.keep_alive and server.spec.keep_alive and not (answer.raw or answer.script)
         head_only = request.method == "HEAD"
         if delay:
-            self._timer = server.loop.call_later(delay, self._send, answer, head_only)
+            self._delay = server.loop.call_later(delay, self._send, answer, head_only)
         else:
             self._send(answer, head_only)
 
     def _send(self, answer: Answer, head_only: bool) -> None:
         """Send an answer; finish the request now, or when the kernel has taken all of it."""
-        self._timer = None
+        self._delay = None
         if answer.script:
-            self._performing = self._server.loop.create_task(perform(answer.script, self))
-            self._performing.add_done_callback(self._performed)
+            self._script = self._server.loop.create_task(perform(answer.script, self))
+            self._script.add_done_callback(self._performed)
             return
-        content = encode(answer, head_only=head_only, close=not self._keep)
+        content = encode(answer, head_only=head_only, close=not self._keeps_open)
         if content:
             self.write(content)
-        if self._clogged:
-            self._after_drain = answer.ending
+        if self._kernel_is_full:
+            self._ending_when_drained = answer.ending
         else:
             self._finish(answer.ending)
 
@@ -259,14 +263,14 @@ class Connection(asyncio.Protocol):
         """End the request as its answer requires, now that the kernel has taken everything: stay silent until the
         client leaves, go on with the next request, reset the connection, or close it."""
         if ending is Ending.STALL:
-            self._how = How.STALL
+            self._how_if_lost = How.STALL
             return
-        self._busy = False
-        self._server.journal.end(self._entry, _HOWS[ending], self._sent)
-        if ending is Ending.WHOLE and self._keep:
+        self._is_answering = False
+        self._server.journal.end(self._journal_number, _HOWS[ending], self._sent)
+        if ending is Ending.WHOLE and self._keeps_open:
             self._advance()
             return
-        self._closing = True
+        self._is_closing = True
         if ending in (Ending.REFUSE, Ending.RESET):
             self.reset()
         else:
@@ -275,7 +279,7 @@ class Connection(asyncio.Protocol):
     def _performed(self, task: "asyncio.Task[bool]") -> None:
         """Finish a request whose script is done. The script's result True means a reset. The connection is not used
         again."""
-        if task.cancelled() or self._closing:
+        if task.cancelled() or self._is_closing:
             return
         self._finish(Ending.RESET if task.result() else Ending.WHOLE)
 
@@ -286,14 +290,14 @@ class Connection(asyncio.Protocol):
 
     async def drained(self) -> None:
         """Return when the kernel has taken all that was written."""
-        if self._clogged:
-            self._unclogged = self._server.loop.create_future()
-            await self._unclogged
+        if self._kernel_is_full:
+            self._drained = self._server.loop.create_future()
+            await self._drained
 
     def _bad(self) -> None:
         """Refuse bytes that are not HTTP, unless an answer is on its way, and close the connection."""
-        self._closing = True
-        if not self._busy:
+        self._is_closing = True
+        if not self._is_answering:
             self._transport.write(encode(_BAD_REQUEST, head_only=False, close=True))
         self._transport.close()
 

@@ -1,6 +1,7 @@
-"""HTTP client: sends one request and returns its response, over connections that are kept open.
+"""HTTP client of the crawler: sends one request and returns its response, over connections that are kept open.
 
-A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process.
+A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process. The byte budget
+bounds the memory for bodies: when it is used up, only one connection, its leader, goes on receiving.
 
 Safe to change: the numbers in `PoolLimits` and those that say so. Fixed: a request is sent only to an address in its
 `ConnectionPlan`, because the guard, which keeps crawls out of private networks, has approved these; a request with
@@ -34,15 +35,18 @@ from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 
 STALL_SECONDS = 1.0
-"""Silence after which the leader is replaced. When the byte budget is used up, only one connection, the leader, goes on
-receiving; the others pause. Tuning only: a longer time lets a slow server hold up the others; a shorter one changes the
-leader more often, and each leader may add a body to the memory."""
+"""Silence of the leader after which another connection becomes it. Tuning only: a longer time lets a slow server hold
+up the others; a shorter one changes the leader more often, and each leader may add a body to the memory."""
+_DEFAULT_BUDGET_BYTES = 64 * MIB
+"""Byte budget of a client that is given none; the worker gives its own. Tuning only: more take memory, fewer make
+downloads of large bodies wait for each other."""
+
+# The interval between two checks of all connections is the shortest timeout divided by _TICKS_PER_TIMEOUT, within the
+# two bounds. Tuning only, but `exchange.Timeouts` promises the precision: longer intervals end requests later, shorter
+# ones cost CPU.
 _TICKS_PER_TIMEOUT = 8
 _MIN_TICK_SECONDS = 0.005
 _MAX_TICK_SECONDS = 0.25
-"""The three set the interval between two checks of all connections: the shortest timeout divided by
-_TICKS_PER_TIMEOUT, but at least _MIN_TICK_SECONDS and at most _MAX_TICK_SECONDS. Tuning only, but `exchange.Timeouts`
-promises the precision: longer intervals end requests later, shorter ones cost CPU."""
 
 
 class TimeoutWatch:
@@ -156,14 +160,14 @@ class HttpClient:
         """`resolver` decides which addresses may be connected to; the caller closes it.
 
         `budget`: limits the bytes of bodies in memory; beyond it all downloads pause but one. Several clients and
-        holders of bodies may share one; by default the client has 64 MiB of its own. `losses`: remembers which origins
-        lose kept connections; may be shared, too. `extra_ca`: a PEM file of authorities trusted in addition to the
-        system's; raises BadInput if it cannot be read.
+        holders of bodies may share one; None: the client has _DEFAULT_BUDGET_BYTES of its own. `losses`: remembers
+        which origins lose kept connections; may be shared, too. `extra_ca`: a PEM file of authorities trusted in
+        addition to the system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or ResponseLimits()
         self._timeouts = timeouts or Timeouts()
         self._connection_limits = connections or PoolLimits()
-        self._budget = ByteBudget(64 * MIB) if budget is None else budget
+        self._budget = ByteBudget(_DEFAULT_BUDGET_BYTES) if budget is None else budget
         self._losses = losses or LostConnections()
         self._planner = ConnectionPlanner(resolver)
         self._contexts = TlsContexts(extra_ca=extra_ca)
@@ -221,7 +225,7 @@ class HttpClient:
         reader = ResponseReader(limits, head_only=request.method == "HEAD")
 
         deadline = started + self._timeouts.total
-        checkout = await self._check_out(plan, deadline, fresh=not self._losses.may_reuse(plan.site))
+        checkout = await self._check_out(plan, deadline, fresh=not self._losses.may_reuse(plan.losses_key))
         self._check_in_time(request, checkout)
         try:
             try:
@@ -276,13 +280,16 @@ class HttpClient:
     def _check_in_time(self, request: FetchRequest, checkout: _Checkout) -> None:
         """Raise NotSentInTime if the monotonic time `send_by` has passed. The connection is kept for another
         request."""
-        if request.send_by is None or (late := time.monotonic() - request.send_by) <= 0:
+        if request.send_by is None:
+            return
+        late_seconds = time.monotonic() - request.send_by
+        if late_seconds <= 0:
             return
         self._pool.release(checkout.key, checkout.connection)
         error = NotSentInTime()
         error.connect_seconds = checkout.connect_seconds + checkout.tls_seconds
         # True if the request would have been in time without opening the connection.
-        error.connecting = late <= error.connect_seconds
+        error.connecting = late_seconds <= error.connect_seconds
         raise error
 
     def _record_loss(
@@ -292,14 +299,14 @@ class HttpClient:
         a new connection, or within a response, is not recorded, and the request may not be sent again."""
         if not checkout.kept or reader.received_bytes:
             return False
-        self._losses.record(plan.site)
+        self._losses.record(plan.losses_key)
         return request.method in _IDEMPOTENT
 
     async def _send(
         self, plan: ConnectionPlan, checkout: _Checkout, wire: bytes, reader: ResponseReader, deadline: float
     ) -> None:
         """Send the request and wait until `reader` is complete. The connection goes back to the pool in any case,
-        closed if its site loses kept connections."""
+        closed if kept connections to its origin are often lost."""
         connection = checkout.connection
         self._watch.busy.add(connection)
         self._watch.start()
@@ -310,7 +317,7 @@ class HttpClient:
             raise
         finally:
             self._watch.busy.discard(connection)
-            if not self._losses.may_reuse(plan.site):
+            if not self._losses.may_reuse(plan.losses_key):
                 connection.abort()
             self._pool.release(checkout.key, connection)
 
@@ -322,14 +329,14 @@ class HttpClient:
         """
         if not fresh:
             for ip in plan.ips:
-                key = plan.key(ip)
+                key = plan.pool_key(ip)
                 connection = self._pool.take_idle(key)
                 if connection is not None:
                     return _Checkout(connection, key, kept=True)
         seconds_left = self._timeouts.connect
         for index, ip in enumerate(plan.ips):
             addresses_left = len(plan.ips) - index  # this one included
-            key = plan.key(ip)
+            key = plan.pool_key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
                 return _Checkout(connection, key, kept=True)

@@ -311,12 +311,12 @@ class ConnectionPlan(msgspec.Struct):
         return self.proxy is not None and self.proxy.scheme == "http" and not self.origin.secure
 
     @property
-    def site(self) -> tuple[str, str, int, str | None]:
-        """Scheme, host, port, and URL of the proxy: the key under which lost connections are recorded."""
+    def losses_key(self) -> tuple[str, str, int, str | None]:
+        """Scheme, host, port, and URL of the proxy: the key under which `LostConnections` counts lost connections."""
         return self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
 
-    def key(self, ip: str) -> PoolKey:
-        """Return the key of connections that can serve the request."""
+    def pool_key(self, ip: str) -> PoolKey:
+        """Return the key under which the pool keeps connections that can serve the request."""
         origin, proxy = self.origin, self.proxy
         if proxy is None:
             return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)

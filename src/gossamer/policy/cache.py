@@ -40,7 +40,8 @@ class BoundedCache(Generic[K, V]):
         of size 0 would fill the memory without limit."""
         old = self._entries.pop(key, None)
         self._entries[key] = (value, size)
-        self.bytes += size - (old[1] if old else 0)
+        _, old_size = old or (None, 0)
+        self.bytes += size - old_size
         while self.bytes > self._max_bytes and len(self._entries) > 1:
             _, (_, freed) = self._entries.popitem(last=False)
             self.bytes -= freed

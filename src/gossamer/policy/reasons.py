@@ -1,8 +1,10 @@
-"""Reasons of failed and skipped requests in words, for people: what happened, and what they can do.
+"""Reasons of failed and skipped requests in words, for the people who read a summary or a report: what happened, and
+what they can do.
 
-The keys are the words that records and counters carry (`reason`); a word that is not in the table is shown as it is.
-Safe to change: the sentences, except that advice may name only options of `gossamer crawl`. Fixed: every `kind` of a
-FetchError, every DropReason and every reason of the worker has a row (a test compares).
+Records and counters carry a reason as one word (`reason`); here each word has a title and advice. A word without a row
+is shown as it is. Safe to change: titles and advice. Advice may name only options of `gossamer crawl`; a title
+completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It" small. Fixed: the words, and that every
+`kind` of a FetchError, every DropReason and every reason of the worker has a row (a test compares).
 """
 
 from http import HTTPStatus
@@ -18,7 +20,7 @@ class Explanation(NamedTuple):
     """Sentence on what a person can do; empty where nothing is to be done."""
 
 
-# The title and the advice of each reason. May be worded freely.
+# By reason.
 _EXPLANATIONS = {
     # Kinds of FetchError.
     "fetch": Explanation("The page could not be fetched"),
@@ -80,7 +82,8 @@ _EXPLANATIONS = {
     "bad_url": Explanation("It leads to an invalid URL"),
     "moved": Explanation("It continues under another domain"),
 }
-# Advice by status, for those where something can be done. May be extended.
+
+# Advice by HTTP status, for those where something can be done. May be extended.
 _HTTP_ADVICE = {
     401: "The server asks for a login: --header or --cookie can send one.",
     403: "The server refuses these pages to this crawler.",
@@ -91,8 +94,8 @@ _HTTP_ADVICE = {
 
 def explain(reason: str) -> Explanation:
     """Return a reason in words. `http_404` becomes `404 Not Found`."""
-    code = reason.removeprefix("http_")
-    if code != reason and code.isdecimal():
+    prefix, _, code = reason.partition("_")
+    if prefix == "http" and code.isdecimal():
         status = int(code)
         return Explanation(f"{status} {status_phrase(status)}".strip(), _HTTP_ADVICE.get(status, ""))
     return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
@@ -101,8 +104,8 @@ def explain(reason: str) -> Explanation:
 def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", retrying_seconds: float = 0.0) -> str:
     """Return why a URL could not be fetched and what to do, in a few sentences.
 
-    `detail`: text of the error. `advice`: instead of that for the reason. `retrying_seconds`: longest time for which
-    the request is repeated; 0: it is not.
+    `detail`: text of the error. `advice`: replaces the reason's own. `retrying_seconds`: longest time for which the
+    request is repeated; 0: it is not.
     """
     title, usual_advice = explain(reason)
     detail = detail.removeprefix(f"{title}: ")  # an error that was raised begins with the same words

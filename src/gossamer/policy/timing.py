@@ -129,11 +129,14 @@ are given back; with more, they may come closer together after a stall."""
 
 
 class _SlowHost(NamedTuple):
+    """A host where connecting takes long. Times on the monotonic clock."""
+
     allowance: float
-    """Seconds."""
+    """Seconds by which a request may be sent later."""
     raised_at: float
     """Time at which the allowance was raised last."""
     known_until: float
+    """Time at which the host is forgotten."""
 
 
 class SlowHosts:

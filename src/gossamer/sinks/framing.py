@@ -24,10 +24,13 @@ from gossamer.model.record import Output
 
 _LENGTH = struct.Struct("<Q")  # of a unit, in its header
 
-# Magic numbers: fixed by RFC 1952 and RFC 8878. The first byte of a skippable zstd frame varies from 0x50 to 0x5f.
+# Magic numbers: fixed by RFC 1952 and RFC 8878.
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPABLE_MAGIC_REST = b"\x2a\x4d\x18"
+"""Bytes 2 to 4 of the magic number of a skippable zstd frame. The first one varies from 0x50 to 0x5f."""
+_SKIPPABLE_HEADER = struct.Struct("<4sI")
+"""Header of a skippable zstd frame: its magic number, and the length of the rest. Fixed by RFC 8878."""
 
 RECENT = 16 * 1024 * 1024
 """Bytes at the end of a file whose contents are checked when it is first opened. A power cut can leave the last batch
@@ -40,9 +43,9 @@ _INFLATED_BYTES = 1 << 20
 """Bytes that are decompressed at once, so that a decompression bomb takes little memory. May be changed: more take
 that much memory for each open file, fewer take longer."""
 _ZSTD_LEVEL = 3
+"""Compression level. May be changed: higher ones save space and take time."""
 _GZIP_LEVEL = 3
-"""Compression levels. May be changed: higher ones save space and take time. Level 3 of gzip takes half the time of
-level 6 and a tenth more space."""
+"""Compression level. May be changed, too: level 3 takes half the time of level 6, and a tenth more space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,8 @@ class _MeasuredUnits:
         while offset < size:
             header = read_at(fd, offset, header_bytes)
             if header.startswith(self._header) and len(header) == header_bytes:  # our unit: its header has the length
-                end = offset + self._unmeasured_bytes + int(_LENGTH.unpack(header[len(self._header) :])[0])
+                (length,) = _LENGTH.unpack(header[len(self._header) :])
+                end = offset + self._unmeasured_bytes + int(length)
                 if end - offset < self._shortest_unit or end > size:
                     break
                 recent.append((offset, end))
@@ -183,10 +187,12 @@ class ZstdFrames(_MeasuredUnits):
         return b"".join(parts)
 
     def _foreign_end(self, fd: int, offset: int, size: int) -> int:
-        head = read_at(fd, offset, 8)  # of a skippable frame: its magic number and the length of the rest
-        if len(head) == 8 and head[1:4] == ZSTD_SKIPPABLE_MAGIC_REST and head[0] >> 4 == 5:
-            end = offset + 8 + int(struct.unpack("<I", head[4:])[0])
-            return end if end <= size else -1
+        head = read_at(fd, offset, _SKIPPABLE_HEADER.size)
+        if len(head) == _SKIPPABLE_HEADER.size:
+            magic, length = _SKIPPABLE_HEADER.unpack(head)
+            if 0x50 <= magic[0] <= 0x5F and magic[1:] == ZSTD_SKIPPABLE_MAGIC_REST:
+                end = offset + len(head) + int(length)
+                return end if end <= size else -1
         return _data_frame_end(fd, offset, size)
 
     def _is_whole(self, fd: int, begin: int, end: int) -> bool:

@@ -1,6 +1,7 @@
-"""Records as JSON Lines: encoding, which never fails for what a page or a spider put into a record, and reading.
+"""Records as JSON Lines, for the outputs of a crawl and the commands that read them: encoding, which never fails for
+what a page or a spider put into a record, and reading. A record is what an output keeps of one page or item.
 
-Also the sink for standard output, which writes such lines for the next program in the pipe.
+Also the sink (a destination of records) for standard output, which writes such lines for the next program in the pipe.
 
 Fixed: one record a line, without a raw newline or NUL, because the end of a torn file (its writer was killed) is found
 by them; and that encoding never raises for contents, because a batch with such a record could never be written. On
@@ -161,6 +162,9 @@ _POLL_MILLISECONDS = 200
 """Longest time after which a wait for a slow reader notices `close`. May be changed: longer delays the end of a crawl,
 shorter costs CPU time while it waits."""
 
+_LOCK_NAME = "stdout.lock"
+"""Name of the lock file. Fixed: processes of other versions may share the pipe."""
+
 
 class StdoutSink:
     """Sink that writes JSON Lines to a file descriptor.
@@ -177,8 +181,7 @@ class StdoutSink:
 
     def __init__(self, lock_folder: Path | None, fd: int | None = None) -> None:
         self._fd = sys.stdout.fileno() if fd is None else fd
-        # The name is fixed: processes of other versions may share the pipe.
-        self._lock_path = lock_folder / "stdout.lock" if lock_folder else None
+        self._lock_path = lock_folder / _LOCK_NAME if lock_folder else None
         self._lock = -1  # file descriptor; -1: not open
         self._thread = SinkThread("sink-stdout")
         self._closing = False

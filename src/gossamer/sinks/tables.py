@@ -1,7 +1,7 @@
 """Tables of pages or items: CSV files, and JSON files that hold one array. SQLite and exports use their columns too.
 
-A CSV file whose columns are known is appended to, row by row. Other tables are built from a spool, a local file that
-collects records, when the last writer closes.
+A CSV file whose columns are known is appended to, row by row. Other tables are built when the last writer closes, from
+a spool: a local file that collects the records of a crawl. A function that builds one is a `Build` (spool.py).
 
 Safe to change: the columns of pages in new files (existing files with other columns are then refused), limits, and how
 values become text, as long as no cell has a NUL. Fixed: rows end with a newline outside quotes, because the end of a
@@ -191,6 +191,7 @@ def _last_row_end(chunk: bytes, outside: bool) -> int:
     """Return the offset behind the last newline outside quotes; -1 if there is none. `outside`: whether the chunk
     begins outside quotes."""
     end = len(chunk)
+    # Backwards from the end of the chunk, from quote to quote; each quote changes between outside and inside.
     is_outside = outside ^ bool(chunk.count(b'"') % 2)
     while True:
         quote = chunk.rfind(b'"', 0, end)
@@ -249,9 +250,13 @@ def build_json(kind: Literal["pages", "items", "all"]) -> Build:
 
 
 def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path | None, spool: Path, out: Path) -> bool:
-    """Build `out`, unless `existing` was built from this spool before. A file beside the spool has the digests of what
-    was built last and of its spool."""
-    marker = spool.with_name("built")  # fixed: an interrupted crawl has left it
+    """Build the table `out` from `existing` (None: there is none) and the records in `spool`. Return False, without
+    building, if `existing` was built from this spool before: a process was killed before it deleted the spool.
+
+    A file beside the spool, the marker, has the digests of the spool and of the table that was built from it. It must
+    be complete when this returns: only then does the caller put `out` in the place of `existing`, so that no table is
+    found there without its marker. A marker whose table never came there does not match, and is ignored."""
+    marker = spool.with_name(_MARKER)
     spool_digest = _digest(spool)
     if existing is not None and marker.exists() and marker.read_text() == f"{spool_digest} {_digest(existing)}":
         return False
@@ -269,6 +274,10 @@ def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path |
         stream_of_marker.flush()
         os.fsync(stream_of_marker.fileno())
     return True
+
+
+_MARKER = "built"
+"""Name of the marker's file. Fixed: an interrupted crawl of an earlier version has left it."""
 
 
 def _digest(path: Path) -> str:
@@ -300,15 +309,16 @@ def find_columns(records: Iterable[Record], before: Sequence[str] = ()) -> list[
 
     Beyond MAX_COLUMNS there is one column for all others.
     """
-    found = dict.fromkeys([*before] or [PAGE_URL])
+    columns = dict.fromkeys([*before] or [PAGE_URL])  # a set that keeps the order
     for record in records:
-        if isinstance(record, ItemRecord) and not found.keys() >= record.item.keys():
-            for name in record.item:
-                if name not in found:
-                    if len(found) >= MAX_COLUMNS:
-                        return [*found, OTHER_FIELDS] if OTHER_FIELDS not in found else list(found)
-                    found[name] = None
-    return list(found)
+        for name in record.item if isinstance(record, ItemRecord) else ():
+            if name in columns:
+                continue
+            if len(columns) >= MAX_COLUMNS:
+                columns[OTHER_FIELDS] = None
+                return list(columns)
+            columns[name] = None
+    return list(columns)
 
 
 def _copy_rows(existing: Path, out: BinaryIO) -> None:
@@ -332,19 +342,22 @@ def _wider_rows(existing: Path, rows: CsvRows) -> Iterator[bytes]:
 
 
 def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) -> None:
-    first = _copy_array(existing, out) if existing is not None else _begin_array(out)
+    is_empty = _copy_array(existing, out) if existing is not None else _begin_array(out)
     for record in read_records(spool):
-        out.write(b"" if first else b",\n")
+        out.write(b"" if is_empty else b",\n")
         out.write(json_element(record, kind))
-        first = False
+        is_empty = False
     out.write(END_OF_ARRAY)
 
 
 BEGIN_OF_ARRAY = b"[\n"
+"""First bytes of a JSON file. May be changed in its white space, like END_OF_ARRAY: existing files may have any."""
 END_OF_ARRAY = b"\n]\n"
+"""Last bytes of a JSON file."""
 
 
 def _begin_array(out: BinaryIO) -> bool:
+    """Write the beginning of an array. Return True: it is empty."""
     out.write(BEGIN_OF_ARRAY)
     return True
 
@@ -355,11 +368,10 @@ def json_element(record: Record, kind: str) -> bytes:
 
 
 def _copy_array(existing: Path, out: BinaryIO) -> bool:
-    """Copy an array without its closing bracket. Returns whether it is empty. Raises `BadInput` if it is no array."""
-    end = array_end(existing)
+    """Copy an array without its closing bracket. Return whether it is empty. Raises `BadInput` if it is no array."""
+    left = array_end(existing)
     with existing.open("rb") as stream:
-        left = end
-        last = b""
+        last = b""  # the last byte so far that is no white space
         while left > 0 and (part := stream.read(min(_COPIED_BYTES, left))):
             out.write(part)
             left -= len(part)
@@ -368,7 +380,7 @@ def _copy_array(existing: Path, out: BinaryIO) -> bool:
 
 
 def array_end(path: Path) -> int:
-    """Return the offset of the bracket that closes the array in a JSON file, without the white space before it.
+    """Return the offset behind the last element of the array in a JSON file, before white space and closing bracket.
 
     Raises `BadInput` if the file holds no array.
     """

@@ -1,4 +1,4 @@
-"""Logging setup, names of log events, and the troubles of a process.
+"""Logging setup, names of log events, and the troubles of a process: problems that last, such as an unreachable server.
 
 Logs go to standard error, by default from level ERROR on: as lines for people, or as one JSON object a line. Fixed,
 because people filter and alert by them: the names of events, with which messages begin, the names of loggers (below
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-# Names of log events. Names may be added, never changed. A worker is a process that fetches pages, a spider the code
-# that reads them. The frontier is the cluster's queue of requests, divided into shards. A lease is a request that a
-# worker holds.
+# Names of log events. Names may be added, never changed.
+# Words: a worker is a process that fetches pages, a spider the code that reads them. The frontier is the cluster's
+# queue of requests, divided into shards. A lease is a request that a worker holds. A run is one life of a crawl.
 WORKER_STARTED: Final = "worker_started"
 WORKER_DRAINING: Final = "worker_draining"
 """The worker was asked to stop; it finishes the requests in progress and gives the others back."""

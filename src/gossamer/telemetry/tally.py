@@ -18,6 +18,17 @@ T = TypeVar("T")
 
 _NO_RESPONSE = 504
 """Status under which Scrapy Cluster counts a request without a response: fixed."""
+_HOSTS_REPORTED = 10
+"""Number of the slowest hosts in a tally, and of those that failed most. May be changed: more make each report
+larger."""
+_HOSTS_COUNTED = 512
+"""Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
+forgotten, and each report costs more time."""
+_SITEMAPS_NAMED = 5
+"""Origins whose sitemap is named. May be changed: more make each report larger."""
+_PAGES_LISTED = 50_000
+"""Pages of sitemaps that a process compares with the links; for more, it does not. May be changed: more take memory,
+about 200 bytes each."""
 
 
 class OriginWait(msgspec.Struct, frozen=True):
@@ -88,7 +99,7 @@ class Tally(msgspec.Struct):
     """Requests put back for another attempt, by reason."""
     examples: dict[str, str] = msgspec.field(default_factory=dict)
     """One URL for each reason in `failed`."""
-    answers: dict[int, int] = msgspec.field(default_factory=dict)
+    responses: dict[int, int] = msgspec.field(default_factory=dict)
     """Responses by status code. Redirects and responses that are retried count, too; those of robots.txt do not."""
     sitemaps: dict[str, str] = msgspec.field(default_factory=dict)
     """First sitemap that the robots.txt of an origin names, by origin, for a few of them."""
@@ -97,8 +108,8 @@ class Tally(msgspec.Struct):
     is not known: too many pages are listed, or several processes fetch."""
     unlinked_example: str = ""
     """URL of one of the unlinked pages."""
-    answer_seconds: float = 0.0
-    """Seconds of the responses in `answers` together, each from the request to the decoded body."""
+    response_seconds: float = 0.0
+    """Seconds of all these `responses` together, each from the request to the decoded body."""
     hosts: dict[str, HostCount] = msgspec.field(default_factory=dict)
     """The slowest hosts, and those on which most requests failed."""
     items: int = 0
@@ -129,13 +140,13 @@ class Tally(msgspec.Struct):
     """Messages, by topic, that were deleted from a full stream before they were read, because this process published
     more."""
     troubles: list[str] = msgspec.field(default_factory=list)
-    """Names of the problems that the process has now (`Troubles`)."""
+    """Names of the problems that the process has now (`Troubles` in logs.py)."""
     abandoned: int = 0
     """Pages that were fetched, but neither written nor settled when the process ended; they will be fetched again."""
     missing: int = 0
     """Records that were durable in an output and are gone: the file was deleted or truncated."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
-    """Responses by spider and status code. 504 also stands for no response, as in Scrapy Cluster."""
+    """Responses by spider and status code. _NO_RESPONSE also stands for requests without one."""
 
     def fail(self, reason: str, url: str = "") -> None:
         """Count a request that failed for good. Reasons are stable names: metrics have them as a label."""
@@ -183,8 +194,8 @@ class Tally(msgspec.Struct):
             dropped=_added(self.dropped, other.dropped),
             retried=_added(self.retried, other.retried),
             examples=other.examples | self.examples,
-            answers=_added(self.answers, other.answers),
-            answer_seconds=self.answer_seconds + other.answer_seconds,
+            responses=_added(self.responses, other.responses),
+            response_seconds=self.response_seconds + other.response_seconds,
             sitemaps=self.sitemaps | other.sitemaps,
             # A page that one process finds in a sitemap may be linked on a page of the other.
             unlinked=0 if self.pages and other.pages else self.unlinked + other.unlinked,
@@ -220,21 +231,6 @@ class Tally(msgspec.Struct):
         )
 
 
-_HOSTS_REPORTED = 10
-"""Number of the slowest hosts in a tally, and of those that failed most. May be changed: more make each report
-larger."""
-_HOSTS_COUNTED = 512
-"""Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
-forgotten, and each report costs more time."""
-
-
-_SITEMAPS_NAMED = 5
-"""Origins whose sitemap is named. May be changed: more make each report larger."""
-_PAGES_LISTED = 50_000
-"""Pages of sitemaps that a process compares with the links; for more, it does not. May be changed: more take memory,
-about 200 bytes each."""
-
-
 def leading(hosts: dict[str, HostCount], count: int = _HOSTS_REPORTED) -> dict[str, HostCount]:
     """Return the slowest hosts, and those on which most requests failed: `count` of each."""
     if len(hosts) <= count:
@@ -260,11 +256,11 @@ class WorkerCounts:
         """Pages of sitemaps to which no fetched page links, by fingerprint. Empty also when there were too many."""
         self._has_too_many_listed = False
 
-    def answer(self, host: str, status: int, seconds: float) -> None:
+    def count_response(self, host: str, status: int, seconds: float) -> None:
         """Count a response of this host. Called for every page, so it makes no object for a known host."""
-        answers = self.tally.answers
-        answers[status] = answers.get(status, 0) + 1
-        self.tally.answer_seconds += seconds
+        responses = self.tally.responses
+        responses[status] = responses.get(status, 0) + 1
+        self.tally.response_seconds += seconds
         count = self._hosts.get(host) or self._begin_count(host)
         count.responses += 1
         count.seconds += seconds
@@ -281,7 +277,8 @@ class WorkerCounts:
             self.tally.sitemaps[origin] = sitemaps[0]
 
     def list_pages(self, pages: dict[int, str]) -> None:
-        """Record the pages of a sitemap, by fingerprint, to which no page links so far."""
+        """Record the pages of a sitemap, by fingerprint (a number that stands for the URL), to which no page links so
+        far."""
         if len(self.listed) + len(pages) > _PAGES_LISTED:
             self._has_too_many_listed = True
             self.listed = {}
@@ -294,7 +291,8 @@ class WorkerCounts:
             del self.listed[fingerprint]
 
     def show(self) -> None:
-        """Put the leading hosts, and the pages without links, into the tally."""
+        """Put the leading hosts, and the pages without links, into the tally. To be called before the tally is read:
+        they are too costly to keep up to date with each page."""
         self.tally.hosts = leading(self._hosts)
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")

@@ -266,7 +266,7 @@ class _WorkerParts:
         while True:
             await asyncio.sleep(_SILENCE_POLL_SECONDS)
             tally = worker.tally()
-            if tally.answers or tally.failed or tally.dropped or tally.retried or tally.waits:
+            if tally.responses or tally.failed or tally.dropped or tally.retried or tally.waits:
                 return
             url, seconds = next(iter(tally.fetching.items()), ("", 0.0))
             if seconds >= _SILENCE_SECONDS:

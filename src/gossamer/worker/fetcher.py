@@ -202,7 +202,7 @@ class Fetcher:
             raise
         if took := fetched.timings.connect + fetched.timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
-        self._counts.answer(name, fetched.status, fetched.timings.total)
+        self._counts.count_response(name, fetched.status, fetched.timings.total)
         return fetched
 
     async def _starts_late(self, attempt: Attempt) -> bool:

@@ -123,7 +123,7 @@ def test_nothing_is_estimated_without_a_rate() -> None:
 
 
 def test_classes_of_responses_and_what_is_fetched_now_are_shown() -> None:
-    tally = Tally(answers={200: 1200, 204: 3, 301: 2, 404: 7, 503: 1}, failed={"http_404": 7, "dns": 2})
+    tally = Tally(responses={200: 1200, 204: 3, 301: 2, 404: 7, 503: 1}, failed={"http_404": 7, "dns": 2})
     tally.fetching = {"http://a.test/slow": 12.3, "http://a.test/quick": 0.2}
     lines = plain(shown([Snapshot(tally, None, 1.0)]))
     assert "  2xx 1,203   3xx 2   4xx 7   5xx 1   other failures 2" in [line.rstrip() for line in lines]
@@ -133,7 +133,7 @@ def test_classes_of_responses_and_what_is_fetched_now_are_shown() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    tally = Tally(answers=dict.fromkeys(range(200, 600), 1_000_000), retried={"http_503": 10**9, "dns": 10**9})
+    tally = Tally(responses=dict.fromkeys(range(200, 600), 1_000_000), retried={"http_503": 10**9, "dns": 10**9})
     tally.fetching = {f"http://a.test/{'x' * 300}/end": 3.0}
     text = shown([Snapshot(tally, state(added=10**9, queued=10**8, fetched=10**8, later=10**7), 1.0)], width=width)
     lines = plain(text)
@@ -143,7 +143,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_there_is_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = Snapshot(Tally(answers={200: 1, 404: 1}), None, 1.0)
+    snapshot = Snapshot(Tally(responses={200: 1, 404: 1}), None, 1.0)
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
     assert colour.search(shown([snapshot], color_system="standard"))
     monkeypatch.setenv("NO_COLOR", "1")

@@ -55,9 +55,9 @@ def test_responses_errors_and_hosts_are_told_in_words() -> None:
     counts = WorkerCounts(tally)
     for name, seconds in (("fast.test", 0.02), ("slow.test", 2.5)):
         for _ in range(45):
-            counts.answer(name, 200, seconds)
+            counts.count_response(name, 200, seconds)
     for number in range(3):
-        counts.answer("fast.test", 404, 0.02)
+        counts.count_response("fast.test", 404, 0.02)
         counts.fail("fast.test", "http_404", f"http://fast.test/{number}")
     counts.fail("gone.test", "tls", "https://gone.test/")
     counts.show()
@@ -75,7 +75,7 @@ def test_responses_errors_and_hosts_are_told_in_words() -> None:
 
 
 def test_the_same_is_in_the_json() -> None:
-    tally = Tally(answers={200: 2, 404: 1}, failed={"http_404": 1}, examples={"http_404": "http://a.test/x"})
+    tally = Tally(responses={200: 2, 404: 1}, failed={"http_404": 1}, examples={"http_404": "http://a.test/x"})
     tally.hosts = {"a.test": HostCount(3, 0.3, 1)}
     told = json.loads(Summary("one", None, tally, 1.0, ()).as_json())
     assert told["status_codes"] == {"200": 2, "404": 1}
@@ -86,7 +86,7 @@ def test_the_same_is_in_the_json() -> None:
 
 def test_one_host_is_not_compared_with_itself() -> None:
     counts = WorkerCounts(Tally(pages=1))
-    counts.answer("a.test", 200, 0.1)
+    counts.count_response("a.test", 200, 0.1)
     counts.fail("a.test", "http_404", "http://a.test/")
     counts.show()
     assert "slowest hosts" not in Summary("one", None, counts.tally, 1.0, ()).as_text()

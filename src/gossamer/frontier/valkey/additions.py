@@ -38,9 +38,9 @@ shard executes no other call meanwhile."""
 _RETRIES_A_CALL = 1000
 """Failed requests that one call queues again. May be tuned like URLS_A_CALL."""
 _CACHED_RUNS = 10_000
+"""Runs whose shards are remembered. May be changed freely: fewer take less memory, and ask home shards more often."""
 _CACHED_TERMS_BYTES = 2 * 1024 * 1024
-"""Bounds of the caches of runs and packed terms. May be changed freely: smaller ones take less memory, and ask or pack
-more often."""
+"""Memory for packed terms. May be changed freely: less packs more often."""
 
 Group = list[tuple[int, int, Batch]]
 """Content of one call: (index of the batch, offset in it, part of the batch)."""
@@ -151,10 +151,10 @@ class RequestAdder:
         `touch`: shards to list in the home record. `key`: idempotency key of a fresh run. `expected`: number of the
         only run that may be joined; 0: any. `age_ms`: age of the process that joins; negative: unknown.
         """
-        token = crawl.id.token
+        token, packed = crawl.id.token, codec.pack_crawl(crawl)
         home = home_shard(token, self._commands.count)
         touched = ",".join(map(str, touch))
-        arguments: list[Argument] = [token, codec.pack_crawl(crawl), key, touched, expected, age_ms, int(fresh)]
+        arguments: list[Argument] = [token, packed, key, touched, expected, age_ms, int(fresh)]
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._drop_old_cache()
@@ -163,22 +163,22 @@ class RequestAdder:
             await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
         # The fields of a reply are described at the head of open_run.lua.
         if reply[0] == b"refused":
-            state = reply[1].decode()
-            can_finish = fresh and state == CrawlState.RUNNING
+            _, state, *_ = reply
+            can_finish = fresh and state.decode() == CrawlState.RUNNING
             hint = "; it can start afresh when it is finished or given up" if can_finish else ""
             raise CrawlRefused(refusal(crawl, reply) + hint)
-        run = Run(codec.unpack_crawl(reply[4]), int(reply[1]), int(reply[2]))
+        run, version, ended = decode_opened(reply, crawl, packed)
         if reply[0] == b"finished":
             raise RunFinished(run)
         run_key = (token, run.generation, run.number)
         known = self._touched.setdefault(run_key, set())
         if data_epoch == self._commands.shards.data_epoch:  # else the home shard may have lost this already
             known.update(touch)
-        self._ended[run_key] = ",".join(spider.decode() for spider in reply[5:])
+        self._ended[run_key] = ended
         if len(self._touched) > _CACHED_RUNS:
             oldest, _ = self._touched.popitem(last=False)
             self._ended.pop(oldest, None)
-        return run, int(reply[3])
+        return run, version
 
     def _drop_old_cache(self) -> None:
         """Empty the cache when a new data epoch has begun: the home shards may have lost what they confirmed."""
@@ -353,8 +353,10 @@ class RequestAdder:
     def pack_terms(self, terms: Terms) -> codec.PackedTerms:
         """Return the terms as scripts take them. The same object is packed once."""
         known = self._packed.get(id(terms))
-        if known is not None and known[0] is terms:
-            return known[1]
+        if known is not None:
+            known_terms, packed = known
+            if known_terms is terms:
+                return packed
         packed = codec.pack_terms(terms)
         self._packed.put(id(terms), (terms, packed), codec.terms_memory_bytes(packed.blob))
         return packed
@@ -386,10 +388,29 @@ def _groups(indexed: list[tuple[int, Batch]]) -> list[Group]:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
+class OpenedRun(NamedTuple):
+    """Reply of a home shard about a run that is open, or finished."""
+
+    run: Run
+    version: int
+    """Version of the home record that confirms the run."""
+    ended: str
+    """Spiders whose part of the crawl has ended, as scripts take them (see `RequestAdder._ended`)."""
+
+
+def decode_opened(reply: Sequence[bytes], crawl: Crawl, packed: bytes) -> OpenedRun:
+    """Return what open_run.lua replied with "ok" or "finished". `crawl`, `packed`: the crawl as the caller has it; the
+    home shard may know it with other options."""
+    _, number, generation, version, stored, *ended = reply
+    crawl = crawl if stored == packed else codec.unpack_crawl(stored)
+    return OpenedRun(Run(crawl, int(number), int(generation)), int(version), ",".join(one.decode() for one in ended))
+
+
 def refusal(crawl: Crawl, reply: Sequence[bytes]) -> str:
     """Return why a home shard refused to open a crawl, from its reply."""
-    subject = f"this spider's part of {crawl.id}" if len(reply) > 2 else f"{crawl.id}"
-    return f"{subject} is {reply[1].decode()}"
+    _, state, *is_part = reply  # is_part: not empty if only the spider's part of the crawl has ended
+    subject = f"this spider's part of {crawl.id}" if is_part else f"{crawl.id}"
+    return f"{subject} is {state.decode()}"
 
 
 def record_added(result: AddResult, reply: Sequence[Any], parts: Sequence[tuple[int, int, Batch]]) -> bool:

@@ -325,19 +325,19 @@ def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, work
     `worker`: name of the session that leased it. `charged`: when its hit was charged, on the process's monotonic clock.
     """
     try:  # not `decoding`: this runs for every request
-        deaths, attempt, depth, _, url, payload, identity = decode_entry(row[6])
+        id_, _, _, spider_name, domain, priority, entry, ahead_us, spacing_us = row
+        deaths, attempt, depth, _, url, payload, identity = decode_entry(entry)
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
-    spider = row[3].decode()
-    spacing_us: int = row[8]
+    spider = spider_name.decode()
     return Lease(
-        id=int(row[0]),
+        id=int(id_),
         shard=shard,
         worker=worker,
         run=run,
         spider=spider,
-        domain=row[4].decode(),
-        priority=int(row[5]),
+        domain=domain.decode(),
+        priority=int(priority),
         depth=depth,
         attempt=attempt,
         deaths=deaths,
@@ -347,16 +347,16 @@ def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, work
         request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
         identity=identity,
         charged=charged,
-        ahead_seconds=row[7] / 1_000_000,
+        ahead_seconds=ahead_us / 1_000_000,
         spacing_seconds=spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
         blacklisted=spacing_us < 0,
     )
 
 
 _CACHED_RUNS = 5000
+"""Decoded runs that are kept. May be changed freely: fewer take less memory, and decode more often."""
 _CACHED_TERMS_BYTES = 5 * 1024 * 1024
-"""Bounds of the caches of decoded runs and terms. May be changed freely: smaller ones take less memory, and decode more
-often."""
+"""Memory for decoded terms. May be changed freely: less decodes more often."""
 
 
 class LeaseDecoder:
@@ -405,8 +405,10 @@ class LeaseDecoder:
         """Return the run of a crawl; the same object as for earlier leases unless its crawl has changed since."""
         key = (token, number)
         known = self._runs.get(key)
-        if known is not None and known[0] == generation and known[1] == blob:
-            return known[2]
+        if known is not None:
+            known_generation, known_blob, run = known
+            if known_generation == generation and known_blob == blob:
+                return run
         run = Run(unpack_crawl(blob), int(number), int(generation))
         self._runs[key] = generation, blob, run
         if len(self._runs) > _CACHED_RUNS:

@@ -1,8 +1,9 @@
-"""Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where.
+"""Facts that every process of a frontier shares: its secret, its shards' ids, and which spiders run where. The frontier
+opens with them, and computes the fingerprints of requests by them.
 
-The frontier is the store of a cluster's requests; its keys are divided into shards. The fingerprints of requests, by
-which duplicates are found, depend on the secret, on the spider, and on the lanes that run it (kinds of worker: FAST,
-Gossamer's own, or SCRAPY). A shard whose id has changed has lost its data.
+The frontier is the store of a cluster's requests; its keys are divided into shards. The fingerprints of requests,
+numbers by which duplicates are found, depend on the secret, on the spider, and on the lanes that run it (kinds of
+worker: FAST, Gossamer's own, or SCRAPY). A shard whose id has changed has lost its data.
 
 Safe to change: the times below. Fixed: how fingerprints are computed (`fingerprint` below), because all processes must
 compute the same ones and running frontiers have stored them; that FORMAT is checked before the first write; and the
@@ -20,8 +21,8 @@ from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.crawl import QueryOrder
+from gossamer.policy import urls
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
-from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.valkey.shards import Shards
 
 FORMAT = "3"
@@ -30,8 +31,8 @@ read; a frontier of another format is refused before the first write."""
 
 _ANNOUNCED_MS = 30 * 86400 * 1000
 """Time for which an announced spider is known. May be changed, but must exceed the time between two announcements of a
-running process: else its spiders count as unknown meanwhile. `SpiderRegistry.announce` and `KeyPattern.SPIDERS` name
-the 30 days, too."""
+running process: else its spiders count as unknown meanwhile. The docstrings of `SpiderRegistry.announce` and
+`KeyPattern.SPIDERS` name the 30 days, too."""
 _REFRESH_SECONDS = 10.0
 """Longest time for which announcements are not read again. May be changed: shorter costs more calls, longer delays the
 discovery of another lane's spiders. `SpiderRegistry.refresh` names the 10 s, too."""
@@ -80,13 +81,17 @@ class FrontierIdentity:
         if shards is not None and count != shards:
             raise FrontierIncompatible(f"it was made with {count} shards, not {shards}; leave the number out")
         commands = ScriptCommands(connection, prefix=prefix, count=count, clock=clock)
-        others = await asyncio.gather(*(_open_shard(commands, s, count, meta.secret) for s in range(1, count)))
+        others = await asyncio.gather(*(_open_shard(commands, shard, count, meta.secret) for shard in range(1, count)))
         return commands, cls(commands, meta.secret, [one.id for one in (meta, *others)])
 
     async def check(self) -> None:
         """Check the id of every shard. Raises what `compare` raises, and FrontierUnavailable."""
-        meta = [keys.key(KeyPattern.META) for keys in self._commands.keys]
-        ids = await asyncio.gather(*(self._commands.plain(s, "HGET", key, "id") for s, key in enumerate(meta)))
+        ids = await asyncio.gather(
+            *(
+                self._commands.plain(shard, "HGET", keys.key(KeyPattern.META), "id")
+                for shard, keys in enumerate(self._commands.keys)
+            )
+        )
         for shard, shard_id in enumerate(ids):
             await self.compare(shard, shard_id)
 
@@ -156,12 +161,12 @@ class ValkeySpiderRegistry:
         body: bytes = b"",
         query_order: QueryOrder = QueryOrder.SIGNIFICANT,
     ) -> int:
-        seed = spider_seed(self._identity.secret, spider)
+        seed = urls.spider_seed(self._identity.secret, spider)
         if self.lanes(spider) == {Lane.SCRAPY}:
-            return fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)
+            return urls.fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)
         if query_order is QueryOrder.IGNORED:
-            url = with_sorted_query(url)
-        return fingerprint(url, seed=seed, method=method, body=body)
+            url = urls.with_sorted_query(url)
+        return urls.fingerprint(url, seed=seed, method=method, body=body)
 
     async def _call(self, *announcement: str) -> None:
         """Announce spiders (a lane, then their names; nothing: none) and read all announcements."""

@@ -169,7 +169,10 @@ class ValkeyLeaseholder:
         """If nothing was leased, wait until a call that is still under way has leased something, or none is left whose
         shard is responsive. After _LATE_SECONDS, no shard with a call under way counts as responsive."""
         deadline = time.monotonic() + _LATE_SECONDS
-        while not self._leased and (tasks := [s.lease_task for s in self._sessions if s.lease_task and s.responsive]):
+        while not self._leased:
+            tasks = [session.lease_task for session in self._sessions if session.lease_task and session.responsive]
+            if not tasks:
+                return
             _, running = await asyncio.wait(
                 tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
@@ -191,7 +194,11 @@ class ValkeyLeaseholder:
             ordered = [session for session in ordered if session.due <= now]
         some_answer = any(session.responsive for session in self._sessions)
         now = time.monotonic()
-        return [s for s in ordered if s.lease_task is None and not (some_answer and s.retry_at > now)]
+        return [
+            session
+            for session in ordered
+            if session.lease_task is None and not (some_answer and session.retry_at > now)
+        ]
 
     async def _lease_from_group(self, group: Sequence[ShardSession], share: int) -> list[int]:
         """Lease `share` requests from each shard; returns how many each gave, 0 for one that has not answered yet.
@@ -325,16 +332,17 @@ class ValkeyLeaseholder:
     ) -> list[SettleResult]:
         """Settle leases of the session of this name in one call. The rows have the order that settle.lua reads."""
         rows: list[Argument] = []
-        for s in settlements:
-            tail = b"" if s.payload is None else codec.pack_tail(s.lease.url, s.payload, s.lease.identity)
-            drops = s.drops or {}
-            delay_ms = s.delay_seconds * 1000
-            if s.unused or s.unanswered:  # of requests that have ended: flags instead of a delay
-                delay_ms = (-2 if s.unanswered else -1) if s.unused else 1
-            rows += (s.lease.id, s.outcome.value, s.reason, delay_ms, tail, len(drops))
+        for settlement in settlements:
+            lease, payload, drops = settlement.lease, settlement.payload, settlement.drops or {}
+            tail = b"" if payload is None else codec.pack_tail(lease.url, payload, lease.identity)
+            delay_ms = settlement.delay_seconds * 1000
+            if settlement.unused or settlement.unanswered:  # of requests that have ended: flags instead of a delay
+                delay_ms = (-2 if settlement.unanswered else -1) if settlement.unused else 1
+            rows += (lease.id, settlement.outcome.value, settlement.reason, delay_ms, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
-        codes = await self._settle_rows(shard, name, [s.lease.id for s in settlements], rows, data_epoch=data_epoch)
+        ids = [settlement.lease.id for settlement in settlements]
+        codes = await self._settle_rows(shard, name, ids, rows, data_epoch=data_epoch)
         if codes is None:
             return [SettleResult.STALE_WORKER] * len(settlements)
         return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
@@ -437,8 +445,8 @@ class ValkeyLeaseholder:
 
     async def ping(self) -> None:
         calls = [
-            asyncio.ensure_future(self._commands.call(s.shard, "heartbeat", s.name, self._dead_after_ms))
-            for s in self._sessions
+            asyncio.ensure_future(self._commands.call(session.shard, "heartbeat", session.name, self._dead_after_ms))
+            for session in self._sessions
         ]
         try:
             for call in asyncio.as_completed(calls):

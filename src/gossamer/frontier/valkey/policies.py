@@ -61,7 +61,7 @@ async def _copy_default(commands: ScriptCommands) -> None:
     """Copy the default of shard 0 to the other shards; again if another editor changed it meanwhile."""
     default = await _stored_policy(commands, 0, _DEFAULT)
     while True:
-        await asyncio.gather(*(commands.call(s, "set_policy", "", default) for s in range(1, commands.count)))
+        await asyncio.gather(*(commands.call(shard, "set_policy", "", default) for shard in range(1, commands.count)))
         latest = await _stored_policy(commands, 0, _DEFAULT)
         if latest == default:
             return

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -113,10 +113,17 @@ def decode_home(token: str, row: Sequence[bytes]) -> CrawlHome | None:
         version=int(fields.get(b"version", 0)),
         shards=[int(shard) for shard in shards.split(",")] if shards else [],
         crawl=codec.unpack_crawl(fields[b"crawl"]),
-        parts={name[3:].decode(): fields[name].decode() for name in fields if name.startswith(b"st:")},
-        expires={name[2:].decode(): int(fields[name]) / 1000 for name in fields if name.startswith(b"x:")},
+        parts={name.decode(): state.decode() for name, state in _fields_with_prefix(fields, b"st:")},
+        expires={name.decode(): int(time_ms) / 1000 for name, time_ms in _fields_with_prefix(fields, b"x:")},
         fields=fields,
     )
+
+
+def _fields_with_prefix(fields: dict[bytes, bytes], prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the fields whose name begins with this, without it, and their values."""
+    for name, value in fields.items():
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix), value
 
 
 # --- steps that maintenance can resume --------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ async def _sum_counter(commands: ScriptCommands, home: CrawlHome, name: str) -> 
     knows the run."""
     keys = {shard: commands.keys[shard].key(KeyPattern.COUNTERS, token=home.token) for shard in home.shards}
     rows = await asyncio.gather(*(commands.plain(shard, "HMGET", key, "run", name) for shard, key in keys.items()))
-    values = [row[1] for row in rows if row[0] is not None and int(row[0]) == home.run]
+    values = [value for run, value in rows if run is not None and int(run) == home.run]
     return sum(int(value or 0) for value in values), bool(values)
 
 
@@ -205,15 +212,15 @@ async def try_finish(
         return False
     arguments = home.arguments(commands)
     closed = await asyncio.gather(
-        *(commands.call_confirmed(s, "finish_shard", *arguments, home.version) for s in home.shards)
+        *(commands.call_confirmed(shard, "finish_shard", *arguments, home.version) for shard in home.shards)
     )
     if not all(closed):
         return False
-    # Each shard's reply: its time, then each spider and the number of its expired requests.
-    latest = max((float(row[0]) for row in closed), default=0.0)
+    latest = 0.0
     expired: Counter[bytes] = Counter()
-    for row in closed:
-        for spider, count in zip(row[1::2], row[2::2], strict=True):
+    for time_ms, *spiders_and_counts in closed:  # of its expired requests, in turn
+        latest = max(latest, float(time_ms))
+        for spider, count in zip(spiders_and_counts[::2], spiders_and_counts[1::2], strict=True):
             expired[spider] += count
     spiders = [part for pair in expired.items() for part in pair]
     if not await commands.call_confirmed(
@@ -249,11 +256,10 @@ async def end_on_shards(
         purged = 0
         for letter, spider in ends:
             call = partial(commands.call_confirmed, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop)
-            reply = await call_after_purge(commands, shard, call, blocked=-1)
-            purged = int(reply[0])  # for this stop on the shard up to now: the last reply counts all ends
-            result.by_end[spider] = result.by_end.get(spider, 0) + int(reply[1])
-            result.idle |= len(reply) > 2
-        result.purged += purged
+            purged, purged_for_end, *idle = await call_after_purge(commands, shard, call, blocked=-1)
+            result.by_end[spider] = result.by_end.get(spider, 0) + int(purged_for_end)
+            result.idle |= bool(idle)
+        result.purged += int(purged)  # for this stop on the shard up to now: the last reply counts all ends
 
     await asyncio.gather(*map(end_on, home.shards))
     return result
@@ -326,12 +332,15 @@ async def expire_due(
         shards = range(next_shard, min(next_shard + at_once, end))
         share = max(1, (limit - total) // len(shards))
         replies = await asyncio.gather(
-            *(commands.call(s, "expire", share, stop_marker_ms, retention_ms) for s in shards)
+            *(commands.call(one, "expire", share, stop_marker_ms, retention_ms) for one in shards)
         )
-        # Each reply: number of parts, 1 when there may be more, tokens of the crawls.
-        total += sum(reply[0] for reply in replies)
-        await asyncio.gather(*(stop(token) for reply in replies for token in reply[2:]))
-        if not any(reply[1] for reply in replies):  # else ask the same shards again
+        has_more, tokens = False, []
+        for part_count, may_have_more, *crawls in replies:
+            total += part_count
+            has_more |= bool(may_have_more)
+            tokens += crawls
+        await asyncio.gather(*map(stop, tokens))
+        if not has_more:  # else the same shards are asked again
             next_shard += len(shards)
     return total
 
@@ -360,9 +369,13 @@ async def end_if_forgotten(
             for one, keys in enumerate(commands.keys)
         )
     )
-    run, generation = rows[shard][:2]
+    run, generation, _, _ = rows[shard]
     is_known = home is not None and (shard in home.shards or int(generation or 0) == home.generation)
-    open_on = [one for one, row in enumerate(rows) if row[:2] == [run, generation] and row[2] != row[3]]
+    open_on = [
+        one
+        for one, (its_run, its_generation, added, done) in enumerate(rows)
+        if (its_run, its_generation) == (run, generation) and added != done
+    ]
     waits_in_vain = await asyncio.gather(
         *(commands.plain(one, "SISMEMBER", commands.keys[one].key(KeyPattern.STARVING), token) for one in open_on)
     )
@@ -390,9 +403,9 @@ async def pending_events(
         *(commands.call(one, "list_events", limit, publisher, _PUBLISHER_MS) for one in shards)
     )
     events = [
-        _decode_event(page[index].decode(), float(page[index + 1]) / 1000, page[index + 2])
+        _decode_event(event_id.decode(), float(time_ms) / 1000, raw)
         for page in pages
-        for index in range(0, len(page), 3)
+        for event_id, time_ms, raw in zip(page[::3], page[1::3], page[2::3], strict=True)
     ]
     return sorted(events, key=lambda event: (event.at, event.crawl, event.run, event.event_id))[:limit]
 
@@ -446,15 +459,16 @@ async def rebalance_budget(commands: ScriptCommands, token: str, shard: int, *, 
     number = await commands.call(at_home, "page_budget", "begin", token, run, 0)
     if number == 0:  # the run is over
         return True
-    rows = await asyncio.gather(*(commands.call(s, "page_budget", "return", token, run, number) for s in home.shards))
-    # Each row: pages that the shard keeps of its share, pages that it has fetched.
-    if sum(int(row[1]) for row in rows) >= max_pages:
+    rows = await asyncio.gather(
+        *(commands.call(one, "page_budget", "return", token, run, number) for one in home.shards)
+    )
+    kept = {one: int(pages) for one, (pages, _, _) in zip(home.shards, rows, strict=True)}
+    if sum(int(fetched) for _, fetched, _ in rows) >= max_pages:
         await end_on_shards(commands, home, [End(_BUDGET_USED)], retention_ms=retention_ms)
         await try_finish(commands, token, retention_ms=retention_ms)
         return True
-    kept = {s: int(row[0]) for s, row in zip(home.shards, rows, strict=True)}
-    ordered = [shard, *(s for s in home.shards if s != shard)]
-    pairs = [part for s in ordered for part in (s, kept.get(s, 0))]
+    ordered = [shard, *(one for one in home.shards if one != shard)]  # the shard that asks comes first
+    pairs = [part for one in ordered for part in (one, kept.get(one, 0))]
     quota = await commands.call(at_home, "page_budget", "grant", token, run, number, max_pages, *pairs)
     if quota <= kept.get(shard, 0):
         return False

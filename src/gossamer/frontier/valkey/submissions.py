@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull
 from gossamer.frontier.base import AddResult, RunFinished, Submission, SubmissionResult
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.additions import URLS_A_CALL, RequestAdder, record_added, refusal
+from gossamer.frontier.valkey.additions import URLS_A_CALL, RequestAdder, decode_opened, record_added, refusal
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
 from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.queries import name_largest_crawl, stored_terms
@@ -85,10 +85,7 @@ class _Opening:
         if reply[0] == b"refused":
             self.refused = refusal(self.crawl, reply)
         elif reply[0] == b"ok":
-            crawl = self.crawl if reply[4] == self.packed else codec.unpack_crawl(reply[4])
-            self.run = Run(crawl, int(reply[1]), int(reply[2]))
-            self.version = int(reply[3])
-            self.ended = ",".join(spider.decode() for spider in reply[5:])
+            self.run, self.version, self.ended = decode_opened(reply, self.crawl, self.packed)
 
 
 @dataclass(slots=True)
@@ -206,7 +203,8 @@ class RequestSubmitter:
         arguments = [argument for _, arguments in group for argument in arguments]
         replies = await self._call(shard, "add_many", *head, *arguments)
         for (index, _), reply in zip(group, replies, strict=True):
-            run = chunk.places[index][1].run
+            _, opening = chunk.places[index]
+            run = opening.run
             if reply[0] != b"ok" or run is None:  # closed meanwhile, or an earlier run's queues are in the way
                 chunk.alone.append(index)
                 continue
@@ -350,7 +348,8 @@ def _split(calls: Mapping[int, list[tuple[T, list[Argument]]]]) -> Iterator[tupl
         group: list[tuple[T, list[Argument]]] = []
         size = 0
         for row in rows:
-            size += _byte_count(row[1])
+            _, arguments = row
+            size += _byte_count(arguments)
             group.append(row)
             if len(group) == _SUBMISSIONS_A_CALL or size >= _BYTES_A_CALL:
                 yield shard, group

@@ -19,7 +19,7 @@ local policy = policy_of(domain)
 if policy.off or policy.drops then
   return { 0, "" }
 end
-local blocked = block_of(domain)[1]
+local blocked = block_of(domain)[BLOCK_ENDS]
 local scope = scope_of(policy, spider, domain, egress)
 local budgets = budgets_of(policy, { token = token, requested_rate = rate }, domain)
 local hits = blocked <= now and free_hits(record_of(scope), policy, budgets, 1)

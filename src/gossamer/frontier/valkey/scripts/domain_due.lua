@@ -12,7 +12,7 @@
 -- include ready
 local group, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
 local token = head_of(group, domain)
-local blocked = block_of(domain)[1]
+local blocked = block_of(domain)[BLOCK_ENDS]
 local due = token and due_of(group, ARGV[4], domain, "", token) or INF
 local ahead = wall - now
 return { blocked > now and string.format("%.3f", blocked + ahead) or "",

@@ -1,17 +1,26 @@
 #!lua flags=allow-oom
 -- Lease requests that are due to a worker. In one step they leave their queues, their hits (fetches, as the rate limits
 -- count them) are charged for the times at which they are to start, and the leases are stored for `settle`.
--- Words: token: 16 characters that stand for a crawl; terms: the options that one submission carries; share: a crawl's
--- counts on one domain; group: "<pool>|<spider>", the workers that may lease a request; agenda: the queues of a domain
--- in a group, the next one first; band: one of five ranges of priorities; scope: what shares one rate limit; egress:
--- the address that requests leave from; reserved, quota: pages of a crawl's page budget that this shard has leased or
--- spent, and may lease. now and starts: ms of the shard's clock; wall: epoch ms. The includes define the rest. Steps: a
--- repeated call gets its leases again; due retries join their queues; requests leave the queues of ready domains, band
--- by band, spider by spider; the leases are stored. May be changed: arguments and reply, with session.py and
--- leaseholder.py (each release loads its own scripts), and the numbers that bound one call or read (MOST_DOMAINS,
--- MOST_DROPPED, the count after LIMIT, 64 and 1000 in math.min): more make a call longer, fewer need more calls. Must
--- hold: CALL; counter fields D:, h: and R (keys.py); a stored lease's fields (see `taken`), the ids, the field `last`.
--- `settle`, `reclaim` and `request_redirect` of another release read them, and workers hold the ids.
+-- Steps: a repeated call gets its leases again; due retries join their queues; requests leave the queues of ready
+-- domains, band by band, spider by spider; the leases are stored.
+-- Words, some of them defined by the includes:
+--   token           16 characters that stand for a crawl
+--   run             one life of a crawl; its number
+--   terms           the options that one submission carries
+--   pool, group     workers with requests of their own; "<pool>|<spider>", those that may lease a request
+--   agenda          the queues of a domain in a group, the next one first
+--   resting         a queue waits, because only its own crawl's requested rate holds it up
+--   band            one of five ranges of priorities
+--   share           a crawl's counts on one domain
+--   quota           pages of the crawl's page budget that this shard may fetch; reserved: those leased or fetched
+--   starved         no page of a budget is left for now; the queues are set aside until one comes back
+--   scope, egress   what shares one rate limit; the address that requests leave from
+--   now, wall       ms of the shard's clock, as are all starts; epoch ms
+-- May be changed: arguments and reply, with session.py and leaseholder.py (each release loads its own scripts), and the
+-- numbers that bound one call or read (MOST_DOMAINS, MOST_DROPPED, the count after LIMIT, 64 and 1000 in math.min):
+-- more make a call longer, fewer need more calls. Must hold: CALL; counter fields D:, h: and R (keys.py); a stored
+-- lease's fields (see `taken`), the ids, the field `last`. `settle`, `reclaim` and `request_redirect` of another release
+-- read them, and workers hold the ids.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
 --       9 wait: 1 to be woken when less than the limit was found
@@ -39,7 +48,7 @@
 -- include hits
 -- include load_records
 -- include terms
--- include deaths
+-- include lease_reply
 -- include later
 -- include discarding
 -- include resting
@@ -56,54 +65,8 @@ if not is_registered(worker)
 end
 redis.call("ZADD", BASE .. "workers", now, worker)
 
--- --- the answer ----------------------------------------------------------------------------------------------------
-
-local leases, crawl_rows, terms_rows, starved, idle = {}, {}, {}, {}, {}
-local shown, last_shown = {}, {}
-
--- Returns an entry (a packed request, see entries.lua) as a worker gets it: with the number of workers that died while
--- they held it (flags 2 and 4), without their names.
-local function entry_for_worker(entry)
-  local flags = string.byte(entry, 1)
-  if flags < SUSPECT then
-    return entry
-  end
-  local _, rest = names_in(entry)
-  return string.char(flags % 2 + 2 * deaths_of(entry)) .. string.sub(entry, 2, 7) .. string.sub(entry, rest)
-end
-
--- Adds to the answer what the worker has to know of a crawl's run and of terms, once each.
-local function show_crawl(token, run, terms_number)
-  local name = token .. run
-  if not shown[name] then
-    shown[name] = true
-    local row = redis.call("HMGET", BASE .. "c:" .. token, "gen", "crawl")
-    crawl_rows[#crawl_rows + 1] = token
-    crawl_rows[#crawl_rows + 1] = row[1] or "0"
-    crawl_rows[#crawl_rows + 1] = row[2] or ""
-  end
-  name = token .. "/" .. terms_number
-  if not shown[name] then
-    shown[name] = true
-    terms_rows[#terms_rows + 1] = token
-    terms_rows[#terms_rows + 1] = terms_number
-    terms_rows[#terms_rows + 1] = terms_of(token, terms_number)[5] -- the blob: what only workers read
-  end
-end
-
--- Adds a lease to the answer. `called`: the time of the call that got it.
-local function show_lease(called, id, lease)
-  local run, token, priority, spider, domain, _, entry, _, _, start, spacing = unpack(lease)
-  local n = #leases
-  leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
-  leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
-  leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- us, whole as a reply needs
-  local terms_number = terms_number_of(entry)
-  if token ~= last_shown[1] or run ~= last_shown[2] or terms_number ~= last_shown[3] then
-    last_shown = { token, run, terms_number }
-    show_crawl(token, run, terms_number)
-  end
-end
+-- Tokens of crawls: a set of those without a page left, and a list of those that may be finished.
+local starved, idle = {}, {}
 
 -- Ids must come from the number of the worker's call, not from a counter of this shard: after a failover that lost some
 -- of its last steps, a counter would give an id again that the worker holds for another request. A worker's calls are
@@ -124,12 +87,13 @@ if last_call then
       local packed = redis.call("HGET", leases_key, id)
       if packed then
         local lease = { cmsgpack.unpack(packed) }
-        local crawl = crawl_of(lease[2])
-        if crawl and crawl.run == lease[1] then
+        local run, token, _, _, domain, scope = unpack(lease)
+        local crawl = crawl_of(token)
+        if crawl and crawl.run == run then
           show_lease(tonumber(called), id, lease)
         else -- its run was given up; a fresh one may have forgotten its terms
           redis.call("HDEL", leases_key, id)
-          release(lease[6], lease[5])
+          release(scope, domain)
         end
       end
     end
@@ -154,9 +118,9 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
 end
 
 local dropped = 0
--- Of each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that,
--- start, even gap }. Stored in this order: a change needs another FORMAT in identity.py. A hop is a redirect for which
--- the worker asked for a hit (`request_redirect`).
+-- Each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that, start,
+-- even gap }. Stored in this order: a change needs another FORMAT in identity.py. A hop is a redirect for which the
+-- worker asked for a hit (`request_redirect`).
 local taken = {}
 
 -- Sets a domain's queues of this crawl aside until a page of its budget comes back.
@@ -177,16 +141,16 @@ local function give_way(group, domain, priority, scope, crawl, policy, budgets)
   return true
 end
 
--- Takes the entries (oldest first) that may be leased, and drops those whose limits forbid it: terms_of returns
--- { when they expire (epoch ms), most pages on one domain, ... }. Returns how many were taken, how many were dropped,
--- and whether the rest was put back: all pages of the domain are reserved, and one that is not fetched may come back.
+-- Takes the entries (oldest first) that may be leased, and drops those whose terms forbid it. Returns how many were
+-- taken, how many were dropped, and whether the rest was put back: all pages that the crawl may fetch on the domain are
+-- reserved, but one of them may come back without a page.
 local function take_entries(crawl, spider, domain, priority, scope, hits, entries)
   local token, count, gone = crawl.token, 0, 0
   local share = share_of(token, domain)
   for index, entry in ipairs(entries) do
     local limits = terms_of(token, terms_number_of(entry))
-    local most_pages = spider ~= ASSETS and limits[2]
-    if limits[1] > 0 and wall >= limits[1] then
+    local most_pages = spider ~= ASSETS and limits.domain_max_pages
+    if limits.expires > 0 and wall >= limits.expires then
       count_done(crawl, "D:" .. spider .. ":expired", 1)
       gone = gone + 1
     elseif most_pages and share.row[RESERVED] >= most_pages then
@@ -213,6 +177,20 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
   return count, gone, false
 end
 
+-- Notes that entries have left a queue: in its crawl's counts, and in the agenda. `takes_turns`: it goes behind the
+-- other queues of its priority.
+local function leave_queue(crawl, group, spider, domain, priority, left, takes_turns)
+  local share, member = share_of(crawl.token, domain), crawl.token .. "|" .. priority
+  change_share(share, spider, priority, -left)
+  count_queued(crawl.token, spider, priority, -left)
+  if share_count(share, spider, priority) == 0 then
+    change_agenda("ZREM", group, domain, member)
+  elseif takes_turns then
+    local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
+    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), member)
+  end
+end
+
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind
 -- it. In this order: a queue whose crawl or part has ended is discarded; a blocked domain gets nothing; without a free
 -- hit, the queue may give way; without a page left in the crawl's budget, it is set aside; else entries are taken.
@@ -223,7 +201,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     discard_queue(token, group, spider, domain, priority)
     return true
   end
-  if block_of(domain)[1] > now and not policy.drops then
+  if block_of(domain)[BLOCK_ENDS] > now and not policy.drops then
     return false
   end
   local scope = scope_of(policy, spider, domain, lease_egress)
@@ -231,9 +209,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
   local budgets = budgets_of(policy, crawl, domain)
   local most = math.min(limit - #taken, concurrency_of(policy, crawl, budgets) - record[IN_FLIGHT])
   local hits = free_hits(record, policy, budgets, most)
-  if policy.drops then
-    hits.spacing = -1
-  end
+  hits.spacing = policy.drops and -1 or hits.spacing -- negative: the worker is to drop the request
   local allowed, free = #hits.starts, #hits.starts
   if free == 0 then
     return give_way(group, domain, priority, scope, crawl, policy, budgets)
@@ -246,10 +222,8 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     end
     free = math.min(free, crawl.quota - crawl.reserved)
   end
-  local takes_turns = second and tonumber(string.sub(second, 18)) == priority -- behind the token (16) and "|"
-  if takes_turns then
-    free = 1
-  end
+  local takes_turns = second and select(2, read_member(second)) == priority -- the next queue has the same priority
+  free = takes_turns and 1 or free
   local command = crawl.lifo and "RPOP" or "LPOP"
   local entries = redis.call(command, queue_key(token, spider, domain, priority), math.min(free, 1000)) or {}
   local count, gone, is_starved = take_entries(crawl, spider, domain, priority, scope, hits, entries)
@@ -260,10 +234,7 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
     starve(crawl, group, domain, priority)
   end
   dropped = dropped + gone
-  local left = gone + count -- entries that left the queue
-  local share = share_of(token, domain)
-  change_share(share, spider, priority, -left)
-  count_queued(token, spider, priority, -left)
+  leave_queue(crawl, group, spider, domain, priority, gone + count, takes_turns and not is_starved)
   if count > 0 then
     count_crawl(token, "h:" .. spider, count)
     charge(scope, budgets, hits, count)
@@ -273,16 +244,10 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
       count_crawl(token, "R", count)
     end
   end
-  if share_count(share, spider, priority) == 0 then
-    change_agenda("ZREM", group, domain, token .. "|" .. priority)
-  elseif takes_turns and not is_starved then
-    local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
-    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), token .. "|" .. priority)
-  end
   if count == allowed and gone == 0 and not second then
     return false -- nothing is free any more, and no other queue could be allowed what this one is not
   end
-  return left > 0 or is_starved
+  return gone + count > 0 or is_starved
 end
 
 -- --- the domains that are ready ------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ else
   local budgets = budgets_of(policy, crawl, domain)
   local hits = free_hits(record_of(scope), policy, budgets, 1)
   local start_now = hits.starts[1] and hits.starts[1] <= now
-  if start_now and not policy.off and not policy.drops and block_of(domain)[1] <= now then
+  if start_now and not policy.off and not policy.drops and block_of(domain)[BLOCK_ENDS] <= now then
     charge(scope, budgets, hits, 1)
     answer = GRANTED
     update_domain(crawl.pool .. "|" .. spider, domain)

@@ -79,18 +79,18 @@ local function refund(scope, policy, budgets, start)
   record[DEBT] = policy.elastic and last and math.max(0, last - even) or 0
 end
 
--- Counts a page that was fetched against the budgets of its crawl. `limits`: of its terms; the second is the most pages
--- on one domain.
+-- Counts a page that was fetched against the budgets of its crawl. `limits`: of its terms, from terms_of.
 local function count_page(crawl, spider, domain, limits)
   if crawl.max_pages and spider ~= ASSETS then
     crawl.fetched = crawl.fetched + 1
     count_crawl(crawl.token, "Y", 1)
   end
-  if limits[2] and spider ~= ASSETS then
+  if limits.domain_max_pages and spider ~= ASSETS then
     local share = share_of(crawl.token, domain)
     share.row[FETCHED] = share.row[FETCHED] + 1
     share.dirty = true
-    if share.row[FETCHED] >= limits[2] and redis.call("SREM", BASE .. "z:" .. crawl.token, domain) == 1 then
+    local is_used_up = share.row[FETCHED] >= limits.domain_max_pages
+    if is_used_up and redis.call("SREM", BASE .. "z:" .. crawl.token, domain) == 1 then
       end_starving(crawl, domain) -- the next lease drops them: the budget is used up
     end
   end

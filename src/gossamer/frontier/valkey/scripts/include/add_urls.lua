@@ -123,7 +123,7 @@ local function add_batch(crawl, addition, answer, at, first_position)
   local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   local urls, limits = at + 7, addition.limits
-  local reason = end_reason(crawl, spider) or (limits[1] > 0 and wall >= limits[1] and "expired") or nil
+  local reason = end_reason(crawl, spider) or (limits.expires > 0 and wall >= limits.expires and "expired") or nil
   if reason then
     for k = 0, count - 1 do
       note_rejected(answer, addition, spider, first_position + k, reason)
@@ -131,10 +131,12 @@ local function add_batch(crawl, addition, answer, at, first_position)
     return urls + 2 * count
   end
   local header -- with the number of the terms, which are kept only once something is queued under them
-  local room = limits[3] and (limits[3] - queued_in(share_of(crawl.token, domain))) or INF
-  -- The limit of assets counts those that were added before, and those of this call.
-  room = spider == ASSETS and limits[4] and math.min(room, limits[4] - (redis.call("HGET", crawl.key, "a:" .. ASSETS)
-    or 0) - ((crawl_changes[crawl.token] or {})["a:" .. ASSETS] or 0)) or room
+  local most = limits.domain_max_pending
+  local room = most and (most - queued_in(share_of(crawl.token, domain))) or INF
+  if spider == ASSETS and limits.max_assets then
+    local in_call = (crawl_changes[crawl.token] or {})["a:" .. ASSETS] or 0 -- added by this call so far
+    room = math.min(room, limits.max_assets - (redis.call("HGET", crawl.key, "a:" .. ASSETS) or 0) - in_call)
+  end
   local entries = {}
   for k = 0, count - 1 do
     local fingerprint = ARGV[urls + 2 * k]

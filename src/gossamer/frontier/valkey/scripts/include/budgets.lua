@@ -6,9 +6,10 @@
 -- include policies
 
 local blocks = {}
-local NO_BLOCK = { 0, 0 }
+local BLOCK_ENDS, CRAWL_DELAY, NO_BLOCK = 1, 2, { 0, 0 } -- the fields of a block; a domain that has none
 
--- Returns { blocked until, crawl delay }, from Retry-After and robots.txt. Cached, so callers must not change it.
+-- Returns a domain's block: the end of the pause that a Retry-After asked for, and the delay of robots.txt; 0 where
+-- there is none. Cached, so callers must not change it.
 local function block_of(domain)
   local block = blocks[domain]
   if not block then
@@ -48,7 +49,7 @@ local function budgets_of(policy, crawl, domain)
   if policy.drops then
     return with_spacing({ scaled_budget(policy.hits, policy.window, 1, false) })
   end
-  local delay = block_of(domain)[2]
+  local delay = block_of(domain)[CRAWL_DELAY]
   local name = crawl and crawl.token or ""
   local budgets = delay == 0 and policy.budgets[name]
   if budgets then

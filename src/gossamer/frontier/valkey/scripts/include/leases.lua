@@ -6,8 +6,9 @@
 -- include entries
 
 -- Returns what a lease had reserved of the page budgets: its request is not fetched now. Assets reserve nothing.
+-- `limits`: of its terms, from terms_of.
 local function return_page(crawl, spider, domain, limits)
-  if limits[2] and spider ~= ASSETS then
+  if limits.domain_max_pages and spider ~= ASSETS then
     local share = share_of(crawl.token, domain)
     share.row[RESERVED] = math.max(0, share.row[RESERVED] - 1)
     share.dirty = true

@@ -79,7 +79,7 @@ local function due_of(group, spider, domain, egress, token, resting)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)
   local record = record_of(scope)
-  local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[1])
+  local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[BLOCK_ENDS])
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
   if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
     return park(scope, group)
@@ -103,7 +103,7 @@ local function due_of(group, spider, domain, egress, token, resting)
       at = math.min(at, tonumber(first[2]) - RESTING)
     end
   end
-  return math.max(at, block_of(domain)[1]) -- again: the second and third time do not know the block
+  return math.max(at, block_of(domain)[BLOCK_ENDS]) -- again: the second and third time do not know the block
 end
 
 -- Takes the domain out of every ready set of the group.

@@ -5,12 +5,12 @@
 
 local terms_by_number = {} -- by token, then number
 
--- Limits come as msgpack, with an opaque blob right behind them. Returns { expires in ms or 0, domain_max_pages,
--- domain_max_pending, max_assets, blob }. The limit of assets is missing in terms that an older version has stored.
+-- Limits come as msgpack, with an opaque blob right behind them, which only workers read. `expires`: epoch ms, 0 for
+-- never. A limit that was not asked for is false; that of assets is missing in terms that an older version has stored.
 local function unpack_terms(packed)
-  local offset, terms = cmsgpack.unpack_one(packed)
-  terms[5] = offset > 0 and string.sub(packed, offset + 1) or ""
-  return terms
+  local offset, limits = cmsgpack.unpack_one(packed)
+  return { expires = limits[1], domain_max_pages = limits[2], domain_max_pending = limits[3], max_assets = limits[4],
+    blob = offset > 0 and string.sub(packed, offset + 1) or "" }
 end
 
 -- Returns the terms with this number, in the form of unpack_terms; without limits where the crawl is gone.
@@ -24,7 +24,7 @@ local function terms_of(token, number)
   if not terms then
     local crawl = crawl_of(token)
     local packed = number == 1 and crawl and crawl.first_terms or redis.call("HGET", BASE .. "t:" .. token, number)
-    terms = packed and unpack_terms(packed) or { 0, false, false, false, "" }
+    terms = packed and unpack_terms(packed) or { expires = 0, blob = "" }
     known[number] = terms
   end
   return terms
