@@ -35,7 +35,7 @@ def first_request_seconds(folder: Path) -> float:
         server.settimeout(_TIMEOUT_SECONDS)
         url = f"http://a.test:{server.getsockname()[1]}/"
         command = [sys.executable, "-m", "gossamer", "crawl", url, "--resolve", "a.test:127.0.0.1", "-q"]
-        with subprocess.Popen(command, cwd=folder, env=environment()) as crawl:
+        with subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.DEVNULL) as crawl:
             try:
                 connection, _ = server.accept()
                 seconds = _cpu_seconds(crawl.pid)

@@ -11,13 +11,14 @@ crawls have it in their stored terms. A new filter must also be compared in `cov
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
-
-import re2
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
+
+if TYPE_CHECKING:
+    import re2  # functions import it when they need it, because most crawls have no expressions
 
 _ARCHIVES = """
 7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
@@ -161,6 +162,8 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
         raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
     _compile_python(text, kind)
     if linear:
+        import re2
+
         if odd := _AMBIGUOUS.search(text):
             raise BadInput(
                 f"{kind} expression {text!r:.200}: {odd[0]} means different things to different matchers; "
@@ -180,6 +183,8 @@ def _compile_re2(text: str) -> Any:
     """Return the expression compiled by RE2; None if RE2 cannot match it or would understand it differently."""
     if _AMBIGUOUS.search(text):
         return None
+    import re2
+
     try:
         return re2.compile(text, _options())
     except re2.error:
@@ -188,6 +193,8 @@ def _compile_re2(text: str) -> Any:
 
 def _compile_set(texts: Iterable[str]) -> "re2.Set | None":
     """Return the expressions and the empty one as a set; None if they are too large together."""
+    import re2
+
     options = _options()
     options.max_mem = _SET_MEMORY_BYTES
     try:
@@ -215,6 +222,8 @@ def _compile_python(text: str, kind: str) -> re.Pattern[str]:
 
 def _options() -> "re2.Options":
     """Return the options of every RE2 expression. Others would change what expressions of running crawls match."""
+    import re2
+
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES
     options.log_errors = False

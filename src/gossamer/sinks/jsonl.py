@@ -10,7 +10,6 @@ written again. Safe to change: the replacements for what JSON cannot represent.
 """
 
 import fcntl
-import gzip
 import io
 import os
 import select
@@ -144,6 +143,8 @@ def open_lines(path: Path) -> BinaryIO:
     stream.seek(0)
     if magic.startswith(GZIP_MAGIC):
         stream.close()
+        import gzip  # imported late: most crawls read no such file
+
         return cast(BinaryIO, gzip.open(path, "rb"))
     if magic == ZSTD_MAGIC or magic[1:] == ZSTD_SKIPPABLE_MAGIC_REST:
         size = path.stat().st_size
