@@ -23,11 +23,10 @@ from gossamer.cli.terminal import bytes_text, counted, cut, duration_text, short
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
-from gossamer.model.extraction import RULE
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.policy.reasons import explain
-from gossamer.telemetry.tally import HostCount, RuleCount, Tally
+from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
     from rich.console import Console
@@ -353,7 +352,7 @@ class Summary(CrawlResult):
         if tally.no_content:
             lines.append(f"  without text: {reason_counts(tally.no_content)}")
         if not self.already_finished:
-            lines += [f"  {line}" for line in rule_lines(tally.rules)]
+            lines += [f"  {line}" for line in rule_sentences(tally.rules)]
         if self.missing_records:
             records = counted(self.missing_records, "record")
             lines.append(f"  missing from the output: {records}; the file was deleted or cut short")
@@ -459,33 +458,6 @@ def asset_lines(assets: SpiderCounts, tally: Tally, folder: str) -> list[str]:
         lines.append(f"  assets: {max(assets.fetched, tally.assets):,} fetched{place}")  # the tally may be newer
     if faults:
         lines.append(f"  assets not fetched: {faults}")
-    return lines
-
-
-_FIELDS_NAMED = 10
-"""Number of fields without a value that the summary names. May be changed freely."""
-
-
-def rule_lines(rules: dict[str, RuleCount]) -> list[str]:
-    """Return a sentence for each extraction rule, or field of one, that found nothing on any page of this command."""
-    lines: list[str] = []
-    for name, count in sorted(rules.items()):
-        pages = counted(count.pages, "page")
-        empty = [field for field, found in count.fields.items() if not found]
-        prefix = "" if name == RULE else f"{name}: "
-        if not count.pages:
-            lines.append(f"{name}: there was no page for it, an HTML page whose URL matches its urls")
-            continue
-        if not count.items and len(empty) == len(count.fields):
-            lines.append(f"{name}: matched nothing on any page ({pages} tried)")
-            continue
-        if empty:
-            named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
-            lines.append(f"{prefix}no value for {named} on any page ({pages} tried)")
-        lines += [
-            f"{prefix}left out {counted(lacking, 'item')} without the required {field}"
-            for field, lacking in sorted(count.lacking.items())
-        ]
     return lines
 
 

@@ -173,6 +173,8 @@ def _fields(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Mapping):
         return _texts(value)
     for name, selector in value.items():
+        if "=" in str(name):
+            raise BadInput(f"{name!r:.100} is no name of a field. Write one without =.")
         if not isinstance(selector, str):
             raise BadInput(f"{name} is {selector!r:.100}. Write a text like '.price @number', or use extract.")
     return tuple(f"{name}={selector}" for name, selector in value.items())

@@ -39,9 +39,12 @@ from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFet
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import PageRecord
+from gossamer.policy.reasons import explain
 from gossamer.settings import Settings, load
+from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir
 from gossamer.wiring.plan import asset_folder, check_assets, make_plan
+from gossamer.wiring.worker import table_options
 
 log = logging.getLogger("gossamer")
 
@@ -137,7 +140,7 @@ class Result:
     outputs: tuple[str, ...]
     """Files and URLs to which the records were written."""
     notes: tuple[str, ...]
-    """Sentences for a person on what went wrong."""
+    """Sentences for a person on what went wrong, also on rules and fields that found nothing."""
 
 
 class Crawler:
@@ -165,6 +168,11 @@ class Crawler:
                 if not isinstance(url, str):
                     raise BadInput(f"{url!r:.200} is no URL. Write texts; the URLs of a list: gossamer.crawl(*urls)")
             self._settings, self._temporary = _settings(given)
+            if self._settings.worker.processes > 1 and not isinstance(given.get("spider") or "", str):
+                raise BadInput(
+                    "processes: only this one has the class that is the spider. Write it into a file and name that, "
+                    "spider='shop.py', or omit processes."
+                )
             self._crawl_id: str | None = given.get("crawl_id")
             # Only for its checks: the thread makes another one, with the URLs of all sources.
             make_plan(self._settings, urls or [_ANY_URL], crawl_id=self._crawl_id, now=time.time())
@@ -224,7 +232,15 @@ class Crawler:
             await asyncio.to_thread(self.stop)
 
     def items(self) -> "Items":
-        """Return the crawl as an iterable of the items from its pages: those of `spider`, or of extraction rules."""
+        """Return the crawl as an iterable of the items from its pages: those of `spider`, or of extraction rules.
+
+        Raises BadInput if the crawl has neither, and no text as items.
+        """
+        if not table_options(self._settings).has_items:
+            raise BadInput(
+                "there is nothing to extract. Add field={'title': 'h1'}, extract, or a spider; a loop over the crawl "
+                "itself gets its pages."
+            )
         return Items(self)
 
     def run(self) -> Result:
@@ -286,13 +302,13 @@ class Crawler:
 
     async def _main(self) -> CrawlResult:
         try:
-            before = _stopping.get(self._settings.data_dir)
+            before = _stopping.get(self._settings.data_dir.resolve())
             if before is not None:
                 await asyncio.to_thread(before.wait)
             plan = await engine.prepare(
                 self._settings, self._urls, self._sources, crawl_id=self._crawl_id, say=self._control.say
             )
-            return await engine.run_crawl(
+            result = await engine.run_crawl(
                 self._settings,
                 plan,
                 start=StartOptions(fresh=self._fresh, append=self._append),
@@ -301,6 +317,10 @@ class Crawler:
                 program="a Python program with the crawl",
                 reader=self._handover if self._settings.worker.processes == 1 else None,
             )
+            if not result.tally.items:  # a loop over the items would be silent otherwise
+                for sentence in rule_sentences(result.tally.rules):
+                    log.warning("%s", sentence)
+            return result
         finally:
             if self._temporary:
                 shutil.rmtree(self._settings.data_dir, ignore_errors=True)
@@ -318,7 +338,7 @@ class Crawler:
     def _begin_stop(self) -> None:
         task = self._task
         if task is not None and not task.wait(0):
-            _stopping[self._settings.data_dir] = task
+            _stopping[self._settings.data_dir.resolve()] = task
             self._handover.stop()
             task.call(partial(self._control.stop, task))
 
@@ -336,7 +356,10 @@ class Crawler:
                 )
             fetched = result.info.pages.fetched if result.info else result.tally.pages
             if not fetched and not self._failures and not result.interrupted:
-                raise NothingFetched(self._first_failure or ", ".join((*result.tally.dropped, *result.notes)))
+                # Without a loop in several processes, no record comes here.
+                failures = [f"{url}: {explain(reason).title}" for reason, url in result.tally.examples.items()]
+                why = self._first_failure or ", ".join((*failures[:1], *result.tally.dropped, *result.notes))
+                raise NothingFetched(why)
 
 
 class Items:
@@ -400,11 +423,12 @@ def _delete_leftovers() -> None:
 def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     """Return the settings of a crawl, and whether their data directory is a temporary one. Raises BadInput.
 
-    Output and data directory are never those of a settings file or the environment: no program writes files unasked.
+    Outputs, assets and report are never those of a settings file or the environment: no program writes files unasked.
     """
     values = settings_of(options)
     values.setdefault("crawl.output", ())
     values.setdefault("crawl.assets", ())
+    values.setdefault("crawl.report", "")
     has_output = values["crawl.output"] or values.get("crawl.assets_to")
     temporary = "data_dir" not in values and not has_output
     if temporary:
@@ -445,7 +469,7 @@ def _result(found: CrawlResult) -> Result:
         bytes=found.tally.bytes,
         seconds=found.seconds,
         outputs=found.outputs,
-        notes=tuple(map(in_python_words, found.notes)),
+        notes=(*map(in_python_words, found.notes), *rule_sentences(found.tally.rules)),
     )
 
 

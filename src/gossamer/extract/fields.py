@@ -25,7 +25,6 @@ from gossamer.extract.sources import (
     PageScope,
     Scope,
     all_values,
-    checked,
     finder,
     first_css,
     first_value,
@@ -40,6 +39,7 @@ from gossamer.model.extraction import (
     ItemField,
     ItemRule,
     Path,
+    checked,
     read_extraction,
 )
 from gossamer.policy.scope import RegexSet, check_regex
@@ -213,6 +213,7 @@ class _CompiledField:
         self.required = given.required
         self._default = given.default
         self._is_list = given.list or given.each is not None
+        self._is_count = given.type is FieldType.COUNT
 
     def missing(self) -> Any:
         """Return what an item gets for this field where nothing was found: its default, or an empty list."""
@@ -221,11 +222,10 @@ class _CompiledField:
         # A copy of a list, because each item may be changed by itself.
         return list(self._default) if isinstance(self._default, list) else self._default
 
-    @staticmethod
-    def is_evidence(value: Any) -> bool:
-        """Return whether a value shows that something was found: every value does, but for the number 0, which a field
-        of the type `count` has everywhere."""
-        return value != 0 or isinstance(value, bool)  # False == 0, but JSON-LD's `false` was found
+    def is_evidence(self, value: Any) -> bool:
+        """Return whether a value shows that something was found: every value does, but for a count of 0, which a field
+        of the type `count` has where it found nothing."""
+        return not (self._is_count and value == 0)
 
 
 def _compile_field(given: ItemField, path: Path) -> _CompiledField:

@@ -53,7 +53,10 @@ _LISTS = frozenset((":is(", ":where(", ":not(", ":has("))
 """Functions that take selectors."""
 _BEGINNING_FUNCTION = re.compile(r"\s*:(?:is|where|not|has)\(", re.IGNORECASE)
 """One of _LISTS."""
-_WRONG = {":enabled": "lexbor matches nearly every element with it; write :not([disabled])"}
+_WRONG = {
+    ":enabled": "lexbor matches nearly every element with it; write :not([disabled])",
+    ":disabled": "lexbor matches no option, optgroup or fieldset with it; write [disabled]",
+}
 """Pseudo-classes that lexbor answers wrongly, and what to write instead. May be extended."""
 _HINTS = (
     (re.compile(r":contains\("), '; for text, write :lexbor-contains("text")'),
@@ -182,7 +185,8 @@ def _begins_inside(match: LexborNode, combinators: str, outer: LexborNode) -> bo
 def attribute_of(node: LexborNode, name: str) -> str | None:
     """Return the value of an attribute, empty if it has none. None: the element lacks the attribute."""
     attributes = node.attributes
-    return (attributes[name] or "") if name in attributes else None
+    key = name if name in attributes else next((one for one in attributes if one.lower() == name), None)  # `viewBox`
+    return None if key is None else attributes[key] or ""
 
 
 def _texts(node: LexborNode, *, deep: bool) -> Iterator[LexborNode]:

@@ -22,12 +22,12 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from gossamer.errors import BadExtraction, BadInput
+from gossamer.errors import BadExtraction
 from gossamer.extract.document import HtmlDocument, element_html, element_text, node_text, parse_for_xpath
 from gossamer.extract.links import base_of
 from gossamer.extract.selectors import CssSelector, XPathSelector, attribute_of, compile_css, compile_xpath
 from gossamer.extract.values import Converter, clean
-from gossamer.model.extraction import FieldType, ItemField, Path
+from gossamer.model.extraction import FieldType, ItemField, Path, checked
 
 MAX_SCRIPTS = 50
 """Number of JSON-LD scripts of a page that are read. May be changed freely: more take time."""
@@ -235,7 +235,7 @@ MAX_QUADRATIC_TAGS = 20_000
 """Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
 square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
 MAX_SECONDS = 2.0
-"""Time for one page, checked with each item. May be changed: the worker's other requests wait meanwhile."""
+"""Time for one page. May be changed: the worker's other requests wait meanwhile."""
 
 
 class LimitReached(Exception):
@@ -290,11 +290,18 @@ class PageScope:
         """Raise LimitReached for a selector that might take far too long on this page. Called before each use."""
         if css.is_quadratic and self._is_large:
             raise LimitReached
+        self.check_time()
+
+    def check_time(self) -> None:
+        """Raise LimitReached if the time for the page is over. Called before whatever a page could make slow."""
+        if time.perf_counter() > self._deadline:
+            raise LimitReached
 
     def spend_item(self) -> None:
         """Count an item. Raises LimitReached."""
+        self.check_time()
         self._items_left -= 1
-        if self._items_left < 0 or time.perf_counter() > self._deadline:
+        if self._items_left < 0:
             raise LimitReached
 
     def spend(self, value: object) -> None:
@@ -324,20 +331,14 @@ class Scope:
         """Element of lxml for this scope. None: there is none."""
         if self.is_page:
             return self.page.document.xpath_root
-        # The parser of lxml puts `html` and `body` around a part of a page.
+        # The parser of lxml puts an element into `html` and `body` or `head`, unless it is one of these itself.
         root = parse_for_xpath(self.html)
-        body = root.find("body") if root is not None else None
-        return body[0] if body is not None and len(body) else root
-
-
-def checked(path: Path, check: Callable[[], Any]) -> Any:
-    """Return the result of `check`, with its BadInput raised as a fault at this path."""
-    try:
-        return check()
-    except BadExtraction:
-        raise
-    except BadInput as fault:
-        raise BadExtraction(fault.detail, path) from None
+        for part in root if root is not None and root.tag != self.node.tag else ():
+            if part.tag == self.node.tag:
+                return part
+            if len(part):
+                return part[0]
+        return root
 
 
 # --- reading values ---------------------------------------------------------------------------------------------------
@@ -409,7 +410,7 @@ def node_reader(given: ItemField, css: CssSelector, path: Path) -> Callable[[Lex
     """Return the function that reads what a field takes from an element. Raises BadExtraction."""
     if css.attribute is not None and given.attribute is not None:
         raise BadExtraction("contradicts ::attr(); write only one of them", (*path, "attribute"))
-    name = css.attribute or given.attribute
+    name = css.attribute or (given.attribute and given.attribute.lower())  # HTML has them in lower case
     if name is not None:
         return lambda node: attribute_of(node, name)
     if given.type is FieldType.HTML:
@@ -452,11 +453,8 @@ def _css_finder(css: CssSelector, read: Callable[[LexborNode], str | None], *, c
 
     def find(scope: Scope) -> Iterator[Any]:
         scope.page.check(css)
-        if css.takes_text:
-            yield from css.values(scope.node)
-            return
-        if count:
-            yield from css.select(scope.node)
+        if css.takes_text or count:
+            yield from css.values(scope.node) if css.takes_text else css.select(scope.node)
             return
         for node in css.select(scope.node):
             found = read(node)
@@ -478,6 +476,7 @@ def _jsonld_finder(path: str, *, is_url: bool) -> Finder:
 
 def _xpath_finder(xpath: XPathSelector, kind: FieldType) -> Finder:
     def find(scope: Scope) -> Iterator[Any]:
+        scope.page.check_time()
         root = scope.xpath_root
         for found in xpath.select(root) if root is not None else ():
             if not isinstance(found, str):  # an element
@@ -493,6 +492,7 @@ def _regex_finder(expression: Any, texts: Finder) -> Finder:
     def find(scope: Scope) -> Iterator[Any]:
         for text in texts(scope):
             for match in expression.finditer(clean(str(text))):
+                scope.page.check_time()  # each search may read to the end of the text
                 found = match[1] if expression.groups else match[0]
                 if found:
                     yield found

@@ -208,8 +208,9 @@ def _price_converter(kind: FieldType, mark: str | None) -> Converter:
 
 
 def _date_converter(argument: str) -> Converter:
-    """Return the converter for ISO 8601 and, beyond it, for a format or for languages."""
+    """Return the converter for ISO 8601 and, beyond it, for a format or for languages. Raises BadInput."""
     if "%" in argument:
+        _check_format(argument)
         return lambda found, _page: _iso(str(found)) or _formatted(str(found), argument)
     languages = [language.strip() for language in argument.split(",") if language.strip()]
     if not languages:
@@ -239,6 +240,23 @@ def _formatted(text: str, pattern: str) -> str | None:
         return _without_midnight(datetime.strptime(" ".join(text.split())[:_DATE_CHARACTERS], pattern), pattern)
     except ValueError:
         return None
+
+
+_ANY_TIME = datetime(2031, 11, 23, 21, 45, 56)
+"""A time whose year, month and day differ from those that `strptime` takes where a format has none. May be another."""
+
+
+def _check_format(pattern: str) -> None:
+    """Raise BadInput for a format of `strptime` that is not valid, or that reads no complete date."""
+    text = _ANY_TIME.strftime(pattern)
+    try:
+        is_complete = datetime.strptime(text, pattern).date() == _ANY_TIME.date()
+    except (ValueError, re.error) as fault:  # re.error: a part that stands twice
+        raise BadInput(f"the format {pattern!r} of the type date is not valid: {fault}") from None
+    if not is_complete:
+        raise BadInput(
+            f"the format {pattern!r} of the type date lacks the year, the month or the day; %d.%m.%Y has all of them"
+        )
 
 
 def _without_midnight(moment: datetime, source: str) -> str:

@@ -20,13 +20,13 @@ keys and types may be added. Stored rules omit defaults, so no default may chang
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from gossamer.errors import BadExtraction
+from gossamer.errors import BadExtraction, BadInput
 
 # Limits. May be raised; with lower ones, workers would refuse rules of running crawls.
 MAX_BYTES = 32 * 1024
@@ -135,6 +135,16 @@ def field_names(extraction: Extraction) -> list[str]:
 
 Path = tuple[str | int, ...]
 """Place in a decoded object, for errors: keys and positions from the outside, as in ("rules", 0, "fields", "price")."""
+
+
+def checked(path: Path, check: Callable[[], Any]) -> Any:
+    """Return the result of `check`, with its BadInput raised as a fault at this path."""
+    try:
+        return check()
+    except BadExtraction:
+        raise
+    except BadInput as fault:
+        raise BadExtraction(fault.detail, path) from None
 
 
 def read_extraction(value: object) -> Extraction:
@@ -256,6 +266,8 @@ def _check_field(field: ItemField, given: set[str], path: Path) -> None:
         raise BadExtraction("needs css: it is the attribute of the element that css finds", (*path, "attribute"))
     if field.type is FieldType.HTML and (field.css is None and field.xpath is None):
         raise BadExtraction("html needs css or xpath", (*path, "type"))
+    if field.required and field.default is not None:
+        raise BadExtraction("contradicts required: there is no item without the field", (*path, "default"))
     if field.type is FieldType.COUNT and field.list:
         raise BadExtraction("contradicts the type count, which is one number", (*path, "list"))
 

@@ -370,7 +370,7 @@ def _check_contents(path: Path, output: _Opened, tables: TableOptions) -> None:
     if output.ending == PARQUET:
         check_parquet(path)
     elif output.ending == CSV:
-        check_csv(path, output.kind, tables.columns)
+        check_csv(path, output.kind, tables.columns, guard=tables.csv_guard)
     elif output.ending == JSON:
         array_end(path)
     elif output.ending in SQLITE:

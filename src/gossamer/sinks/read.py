@@ -70,7 +70,7 @@ class Source:
         self.lacks.clear()
         try:
             yield from _READERS[self.ending](self)
-        except (OSError, EOFError, zlib.error, zstandard.ZstdError, UnicodeDecodeError, msgspec.MsgspecError) as exc:
+        except (OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError, msgspec.MsgspecError) as exc:
             raise BadInput(f"{self.name}: {exc}") from exc
 
 

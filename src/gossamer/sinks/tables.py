@@ -87,6 +87,20 @@ _FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
 may be removed: the names of settings promise this protection."""
 
 
+_PLAIN = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?|true|false", re.IGNORECASE)
+"""Cells that are written without quotes where all text has them: numbers. May match less."""
+
+
+def _quoted(text: str) -> str:
+    """Return a cell in quotes."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _guarded(text: str) -> str:
+    """Return a cell of text that is no formula. In quotes, no spreadsheet takes a semicolon or tab as its end."""
+    return _quoted(f"'{text}" if _FORMULA.match(text) else text) if text else ""
+
+
 class CsvRows:
     """Encoder of records as rows of one CSV file (RFC 4180, in UTF-8, with a newline at the end of rows).
 
@@ -134,12 +148,15 @@ class CsvRows:
         text = cell_text(value)
         is_number = isinstance(value, bool | int | float)
         if self._guard and not is_number:
-            if _FORMULA.match(text):
-                text = f"'{text}"
-            quoted = bool(text)  # also semicolons and tabs, which some spreadsheets take as the end of a cell
-        else:
-            quoted = _NEEDS_QUOTES.search(text) is not None
-        return '"' + text.replace('"', '""') + '"' if quoted else text
+            return _guarded(text)
+        return _quoted(text) if _NEEDS_QUOTES.search(text) else text
+
+    def copied(self, cells: Sequence[str]) -> bytes:
+        """Return a row of an existing file of the same form, with empty cells for the columns that it lacks."""
+        cells = [*cells, *[""] * (len(self.columns) - len(cells))]
+        if not self._guard:
+            return self.cells(cells)
+        return ",".join([cell if _PLAIN.fullmatch(cell) else _guarded(cell) for cell in cells]).encode() + b"\n"
 
 
 def cell_text(value: object) -> str:
@@ -209,11 +226,14 @@ def csv_format(rows: CsvRows) -> FileFormat:
     return FileFormat(".csv", CsvFraming, rows.encode, lambda: [rows.header()])
 
 
-def read_header(path: Path) -> list[str]:
-    """Return the column names of a CSV file; empty for an empty file. Raises `BadInput`."""
+def read_header(path: Path, *, guard: bool = False) -> list[str]:
+    """Return the column names of a CSV file; empty for an empty file. Raises `BadInput`.
+
+    `guard`: the file was written with it, so the quote before a name that could be a formula is no part of it."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         beginning = stream.read(_HEADER_BYTES)
-    return next(csv_rows(io.StringIO(beginning, newline="")), [])
+    names = next(csv_rows(io.StringIO(beginning, newline="")), [])
+    return [name[1:] if guard and name[:1] == "'" and _FORMULA.match(name[1:]) else name for name in names]
 
 
 def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -225,9 +245,9 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
         raise BadInput(f"not a CSV file: {exc}") from exc
 
 
-def check_csv(path: Path, kind: str, columns: Sequence[str] | None) -> None:
+def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bool) -> None:
     """Raise `BadInput` if an existing file does not have these columns (None: any columns of items)."""
-    header = read_header(path)
+    header = read_header(path, guard=guard)
     expected = PAGE_COLUMNS if kind == "pages" else columns
     if not header or (list(expected) == header if expected is not None else header[0] == PAGE_URL):
         return
@@ -288,7 +308,7 @@ def _digest(path: Path) -> str:
 
 def _build_csv(kind: Literal["pages", "items"], options: TableOptions, existing: Path | None, spool: Path,
                out: BinaryIO) -> None:  # fmt: skip
-    before = read_header(existing) if existing is not None else []
+    before = read_header(existing, guard=options.csv_guard) if existing is not None else []
     if kind == "pages":
         columns: Sequence[str] = PAGE_COLUMNS
     else:
@@ -299,7 +319,7 @@ def _build_csv(kind: Literal["pages", "items"], options: TableOptions, existing:
     else:
         out.write(rows.header())
         if existing is not None:
-            out.writelines(_wider_rows(existing, CsvRows(kind, columns, guard=False)))
+            out.writelines(_wider_rows(existing, rows))
     for record in read_records(spool):
         out.write(rows.row(record))
 
@@ -338,7 +358,7 @@ def _wider_rows(existing: Path, rows: CsvRows) -> Iterator[bytes]:
         reader = csv_rows(stream)
         next(reader, None)
         for cells in reader:
-            yield rows.cells([*cells, *[""] * (len(rows.columns) - len(cells))])
+            yield rows.copied(cells)
 
 
 def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gossamer.model.extraction import RULE
 from gossamer.telemetry.logs import SeedErrors
 
 T = TypeVar("T")
@@ -84,6 +85,37 @@ class RuleCount(msgspec.Struct):
 
 
 _NO_RULE = RuleCount()
+_FIELDS_NAMED = 10
+"""Number of fields without a value that a sentence names. May be changed freely."""
+
+
+def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
+    """Return a sentence for each extraction rule, or field of one, that found nothing on the pages that were counted,
+    and for each required field without which items were left out. They have no full stop."""
+    lines: list[str] = []
+    for name, count in sorted(rules.items()):
+        pages = _counted(count.pages, "page")
+        empty = [field for field, found in count.fields.items() if not found]
+        prefix = "" if name == RULE else f"{name}: "
+        if not count.pages:
+            lines.append(f"{name}: there was no page for it, an HTML page whose URL matches its urls")
+            continue
+        if not count.items and len(empty) == len(count.fields):
+            lines.append(f"{name}: matched nothing on any page ({pages} tried)")
+            continue
+        if empty:
+            named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
+            lines.append(f"{prefix}no value for {named} on any page ({pages} tried)")
+        lines += [
+            f"{prefix}left out {_counted(lacking, 'item')} without the required {field}"
+            for field, lacking in sorted(count.lacking.items())
+        ]
+    return lines
+
+
+def _counted(count: int, word: str) -> str:
+    """Return a number with its noun: `1 page`, `2 pages`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 class Tally(msgspec.Struct):

@@ -114,6 +114,15 @@ async def test_an_async_loop_that_is_left_ends_the_crawl(web: FakeWeb, folder: P
     assert sorted(seen) == sorted(graph(web.site))
 
 
+async def test_the_next_crawl_in_the_same_directory_waits_for_one_that_was_left(web: FakeWeb, folder: Path) -> None:
+    seen = []
+    for name in ("data", Path.cwd() / "data", Path("../work/data")):
+        async for page in gossamer.crawl(*web.seeds(), **fast(web, data_dir=name)):
+            seen.append(page.record.url)
+            break
+    assert len(set(seen)) == 1  # the page that the program had in hand
+
+
 def test_a_slow_loop_holds_the_crawl_back(folder: Path) -> None:
     """However long the program takes for a page, the worker is ahead by a bounded number of pages."""
     with FakeWeb.start(WebSpec(hosts=4, pages=300)) as web:
@@ -228,6 +237,19 @@ def test_rules_make_items(web: FakeWeb, rules: dict[str, Any]) -> None:
     assert list(gossamer.crawl(web.seeds()[0], **fast(web, depth=0, **rules)).items()) == page.items
 
 
+def test_rules_that_find_nothing_are_told(web: FakeWeb, caplog: pytest.LogCaptureFixture) -> None:
+    crawl = gossamer.crawl(*web.seeds(), **fast(web, field={"price": ".price", "name": ".name"}, max_pages=3))
+    assert list(crawl.items()) == []
+    assert crawl.result.notes == ("rule: matched nothing on any page (3 pages tried)",)
+    assert caplog.messages == ["rule: matched nothing on any page (3 pages tried)"]
+
+
+def test_settings_of_the_folder_make_no_program_write_files(web: FakeWeb) -> None:
+    Path("gossamer.toml").write_text("[crawl]\noutput = 'pages.jsonl'\nreport = 'report.html'\nassets = ['images']\n")
+    assert len(list(gossamer.crawl(*web.seeds(), **fast(web, max_pages=2)))) == 2
+    assert [path.name for path in Path().iterdir()] == ["gossamer.toml"]
+
+
 def test_pages_may_have_their_main_content(web: FakeWeb) -> None:
     """Other processes extract it, which need no main guard in the program."""
     Path("script.py").write_text(
@@ -297,6 +319,12 @@ def test_a_crawl_without_any_page_says_why() -> None:
         list(gossamer.crawl("http://a.test:1/", resolve={"a.test": "127.0.0.1"}, ignore_robots=True, retries=0))
 
 
+def test_a_crawl_in_several_processes_says_why_too() -> None:
+    options: dict[str, Any] = {"resolve": {"a.test": "127.0.0.1"}, "ignore_robots": True, "retries": 0}
+    with pytest.raises(NothingFetched, match=r"http://a.test:1/: The server did not accept"):
+        gossamer.crawl("http://a.test:1/", processes=2, output="pages.jsonl", **options).run()
+
+
 def test_failures_come_where_they_are_asked_for() -> None:
     options: dict[str, Any] = {"resolve": {"a.test": "127.0.0.1"}, "ignore_robots": True, "retries": 0}
     (page,) = gossamer.crawl("http://a.test:1/", failures=True, **options)
@@ -316,7 +344,9 @@ def test_failures_come_where_they_are_asked_for() -> None:
         ({"field": {"price": {"css": ".price"}}}, "^field: price is {'css': '.price'}. Write a text"),
         ({"field": "title"}, "^field: cannot read 'title'. Write NAME=SELECTOR"),
         ({"field": {"title": "h1["}}, "^field title: "),
+        ({"field": {"a=b": "h1"}}, "^field: 'a=b' is no name of a field"),
         ({"extract": {"fields": {"title": "h1 @nonsense"}}}, "^extract: .*title"),
+        ({"spider": Titles, "processes": 2}, "^processes: only this one has the class that is the spider"),
         ({"spider": object}, "is no spider. Pass a class that is derived from gossamer.Spider"),
         ({"config": "no.toml"}, "^config: there is no file no.toml"),
         ({"resolve": {"a.test": "x"}}, "is not an IP address"),
@@ -339,6 +369,11 @@ def test_mistakes_that_the_start_finds_are_named_in_the_same_way(options: dict[s
     with pytest.raises(BadInput, match=message) as caught:
         list(gossamer.crawl("http://127.0.0.1/", **options))
     assert len(caught.traceback) < 7  # no calls of the thread in which the crawl runs
+
+
+def test_items_of_a_crawl_that_has_none_are_an_error_at_once() -> None:
+    with pytest.raises(BadInput, match="there is nothing to extract"):
+        gossamer.crawl("http://a.test/").items()
 
 
 def test_an_unknown_option_names_the_nearest() -> None:

@@ -1,5 +1,6 @@
 """Extraction rules on pages: what fields find, which items there are, and limits."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ PAGE = """<html><head><title>Shop</title>
 <time datetime="2026-03-04T10:00:00+01:00">yesterday</time>
 <ul><li class=offer data-sku=a1><span class=seller>One</span><span class=cost>5</span></li>
 <li class=offer data-sku=b2><span class=seller>Two</span></li><li class=offer data-sku=c3></li></ul>
+<svg viewBox="0 0 9 9"></svg>
 <table><tr><td>Colour</td><td>red</td></tr></table><script>var hidden = 1;</script></body></html>"""
 
 
@@ -65,6 +67,8 @@ def value(field: object, page: str = PAGE) -> Any:
         ("time @date", "2026-03-04T10:00:00+01:00"),
         ("b @html", "<b>shade</b>"),
         ("li@data-sku @list", ["a1", "b2", "c3"]),
+        ({"css": "li", "attribute": "DATA-SKU"}, "a1"),
+        ("svg@viewBox", "0 0 9 9"),
         ("nothing", None),
         ("nothing @list", []),
         ({"css": "nothing", "default": "none"}, "none"),
@@ -134,6 +138,21 @@ def test_xpath_within_an_item_is_relative_to_it() -> None:
     assert [(item["name"], item["value"]) for item in found(rules).items] == [("Colour", "red")]
 
 
+@pytest.mark.parametrize(
+    ("each", "field", "expected"),
+    [
+        ("body", "xpath:h1", "Lamp with shade"),
+        ("head", "xpath:title", "Shop"),
+        ("title", "xpath:.", "Shop"),
+        ("meta[name]", "xpath:@content", "A lamp"),
+        ("h1", "xpath:b", "shade"),
+        ("td", "xpath:.", "Colour"),
+    ],
+)
+def test_xpath_within_an_item_begins_at_any_element(each: str, field: str, expected: str) -> None:
+    assert found({"each": each, "fields": {"a": field}}).items[0]["a"] == expected
+
+
 def test_without_a_required_field_there_is_no_item_and_it_is_counted() -> None:
     (result,) = found({"each": ".offer", "fields": {"sku": "@data-sku", "cost": ".cost @required"}}).results
     assert [item["sku"] for item in result.items] == ["a1"]
@@ -143,6 +162,12 @@ def test_without_a_required_field_there_is_no_item_and_it_is_counted() -> None:
 def test_a_page_without_any_value_has_no_item() -> None:
     (result,) = found({"fields": {"a": ".x", "b": "video @count", "c": {"css": ".y", "default": "z"}}}).results
     assert (result.items, result.found) == ([], set())
+
+
+def test_the_number_0_is_a_value() -> None:
+    (result,) = found({"each": "p", "fields": {"price": ". @number", "links": "a @count"}}, "<p>0 EUR<p>free").results
+    assert result.items == [{"page_url": URL, "price": 0, "links": 0}]
+    assert result.found == {"price"}
 
 
 def test_a_rule_is_for_the_urls_that_it_names() -> None:
@@ -182,6 +207,10 @@ def test_a_page_in_another_encoding_is_read() -> None:
         ({"urls": ["x", "("], "fields": {"a": "p"}}, "urls[1]", "missing )"),
         ({"fields": {"a": "p @text:loud"}}, "fields.a.type", "text:loud is unknown"),
         ({"fields": {"a": "p @date:xx"}}, "fields.a.type", "'xx'"),
+        ({"fields": {"a": "p @date:%Q"}}, "fields.a.type", "'Q' is a bad directive"),
+        ({"fields": {"a": "p @date:%d.%m.%Y %d"}}, "fields.a.type", "is not valid"),
+        ({"fields": {"a": "p @date:%d %B"}}, "fields.a.type", "lacks the year, the month or the day"),
+        ({"fields": {"a": "p @date:%H:%M"}}, "fields.a.type", "lacks the year, the month or the day"),
     ],
 )
 def test_rules_that_do_not_compile_name_their_place(rules: dict[str, Any], place: str, told: str) -> None:
@@ -219,6 +248,15 @@ def test_text_of_nested_elements_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
 def test_time_for_a_page_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_SECONDS", -1.0)
     assert found({"each": "p", "fields": {"a": "."}}).cut
+
+
+@pytest.mark.parametrize("kind", ["@number", "@list", "@count"])
+def test_time_for_the_matches_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Each search of this expression reads the rest of the page, which takes minutes for all of them."""
+    monkeypatch.setattr(sources, "MAX_SECONDS", 0.2)
+    began = time.process_time()
+    assert found({"fields": {"a": f"regex:x(?:.*y)? {kind}"}}, "x" * 1_000_000).cut
+    assert time.process_time() - began < 10
 
 
 ALL_SOURCES = CompiledExtraction(

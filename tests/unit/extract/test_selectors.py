@@ -73,6 +73,7 @@ def test_a_function_at_the_beginning_of_a_compound_finds_descendants(selector: s
         ("div:has(:has(li))", ":has(…)"),
         ("input:enabled", ":enabled"),
         ("input:ENABLED", "not([disabled])"),
+        ("option:not(:disabled)", "write [disabled]"),
     ],
 )
 def test_a_selector_that_lexbor_answers_wrongly_is_refused_by_name(selector: str, told: str) -> None:

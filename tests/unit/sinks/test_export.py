@@ -177,6 +177,7 @@ def test_the_contents_decide_where_the_name_says_nothing(tmp_path, records):
         ("a.warc", b"nothing", "a.warc"),
         ("a.jsonl.gz", b"\x1f\x8bnothing", "a.jsonl"),
         ("a.csv", b"\xff\xfe,\n\xff,\n", "a.csv"),
+        ("a.csv", b"url,request_id,status_code,success\nu,r,many,true\n", "a.csv: invalid literal"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path, name, content, said):

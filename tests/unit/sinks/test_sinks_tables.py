@@ -133,6 +133,25 @@ async def test_a_guarded_cell_is_text_for_a_spreadsheet(tmp_path):
     assert '"a"";=1"' in path.read_text()  # quotes keep a semicolon from beginning a cell
 
 
+async def test_a_guarded_file_stays_guarded_when_it_gets_more_columns(tmp_path):
+    tables = TableOptions(has_items=True, csv_guard=True)
+    await write(tmp_path, "a.csv", [item({"=name": "a;=1", "n": -5, "t": "-5"})], tables=tables)
+    path = await write(tmp_path, "a.csv", [item({"=name": "b", "late": "=1"}, "r2")], tables=tables)
+    assert path.read_text().splitlines() == [
+        """"page_url","'=name","n","t","late\"""",
+        """"https://a.test/","a;=1",-5,"'-5",""",
+        """"https://a.test/","b",,,"'=1\"""",
+    ]
+
+
+async def test_a_guarded_file_with_a_column_like_a_formula_is_continued(tmp_path):
+    tables = TableOptions(has_items=True, columns=("page_url", "+name"), csv_guard=True)
+    path = await write(tmp_path, "a.csv", [item({"+name": "a"})], tables=tables)
+    check_outputs([str(path)], tables=tables)
+    await write(tmp_path, "a.csv", [item({"+name": "b"}, "r2")], tables=tables)
+    assert [row[1] for row in table(path)] == ["'+name", "a", "b"]
+
+
 async def test_json_is_one_array_of_items_and_grows(tmp_path):
     path = await write(tmp_path, "a.json", [item({"title": "Grüße"}), item({"title": "B"}, "r2")])
     assert json.loads(path.read_text()) == [
