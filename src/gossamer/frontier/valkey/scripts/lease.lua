@@ -332,14 +332,18 @@ local enrolled = tonumber(redis.call("ZSCORE", BASE .. "egresses", egress) or 0)
 if math.abs(enrolled) < now - 3600000 then
   redis.call("ZADD", BASE .. "egresses", enrolled > 0 and now or -now, egress)
 end
+-- Few crawls have assets: a call in whose pool there were none lately does not look for them in each band.
+for i = #ARGV, 11, -1 do
+  if ARGV[i] == ASSETS and not redis.call("ZSCORE", BASE .. "groups", pool .. "|" .. ASSETS) then
+    table.remove(ARGV, i)
+  end
+end
 -- All spiders of a band come before the next band: priority counts for more than the order of the spiders.
 for band = 1, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
-    if ARGV[i] ~= ASSETS or redis.call("ZSCORE", BASE .. "groups", group) then -- few crawls have assets
-      lease_from_band(group, ARGV[i], band, nil)
-      lease_from_band(group, ARGV[i], band, egress)
-    end
+    lease_from_band(group, ARGV[i], band, nil)
+    lease_from_band(group, ARGV[i], band, egress)
   end
 end
 
@@ -358,7 +362,7 @@ if #taken > 0 then
 end
 redis.call("HSET", leases_key, "last", string.format("%s %s %d %.3f", number, lease_id(first, 0), #taken, now))
 
-local wait_ms = ""
+local wait_ms, starved_tokens = "", {}
 if #taken < limit then
   if inspected >= MOST_DOMAINS or dropped >= MOST_DROPPED then
     next_due = now
@@ -377,9 +381,6 @@ if #taken < limit then
     redis.call("PEXPIRE", key, 3600000)
   end
 end
-local starved_tokens = {}
-for token in pairs(starved) do
-  starved_tokens[#starved_tokens + 1] = token
-end
+for token in pairs(starved) do starved_tokens[#starved_tokens + 1] = token end
 write_all()
 return { "ok", wait_ms, leases, crawl_rows, terms_rows, starved_tokens, idle, enrolled <= 0 and 1 or 0 }
