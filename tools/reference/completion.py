@@ -6,8 +6,9 @@ directory. `gossamer completion` prints these files. Safe to change: everything 
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import typer.main
@@ -17,6 +18,7 @@ from gossamer.cli.app import COMMANDS, load
 _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 """Name of a value that lists what may be written: `domain|host|path|any`."""
 _LEVELS = ("debug", "info", "warning", "error", "critical")
+"""Values that the help calls LEVEL: must be those of the setting `log_level`."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,13 @@ class Command:
     inner: dict[str, str] = field(default_factory=dict)
     """Commands of a group, with their help lines."""
 
+    @property
+    def completed_argument(self) -> Option | None:
+        """The first argument that a shell can complete; None: there is none."""
+        return next((one for one in self.arguments if one.kind != "text"), None)
 
+
+@cache
 def commands() -> list[Command]:
     """Return all commands and groups of commands."""
     group: Any = typer.main.get_command(load())
@@ -55,6 +63,7 @@ def commands() -> list[Command]:
 
 
 def _parameters(command: Any) -> tuple[list[Option], list[Option]]:
+    """Return the options and the arguments of a command."""
     options, arguments = [Option(("--help",), "Show the help and exit.", "flag")], []
     for one in command.params:
         if one.param_type_name == "option" and not one.hidden and one.name != "help":
@@ -91,11 +100,29 @@ _MADE = "# Completion of gossamer. Made by `python -m tools.reference`; do not e
 
 
 def _top() -> dict[str, str]:
+    """Return the commands and groups that follow `gossamer`, with their help lines."""
     return {command.name: command.help for command in commands() if " " not in command.name}
 
 
 def _groups() -> str:
+    """Return the names of the groups of commands, as a pattern of a shell's `case`."""
     return "|".join(command.name for command in commands() if command.inner)
+
+
+def _values(complete: Callable[[str, tuple[str, ...]], str]) -> str:
+    """Return the rows of the `case` that completes the value of an option, which bash and zsh write alike.
+
+    `complete`: returns the shell's code that completes a value, from its kind and its words."""
+    rows = []
+    for command in commands():
+        flags_by_value: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for option in command.options:
+            if option.kind != "flag":
+                flags_by_value.setdefault((option.kind, option.words), []).extend(option.flags)
+        for (kind, words), flags in flags_by_value.items():
+            patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
+            rows.append(f"    {patterns}) {complete(kind, words)}; return ;;")
+    return "\n".join(rows)
 
 
 # --- bash -------------------------------------------------------------------------------------------------------------
@@ -151,18 +178,16 @@ complete -F _gossamer gossamer
 
 
 def _bash() -> str:
-    values, rows = [], []
+    """Return the script for bash."""
+    rows = []
     for command in commands():
-        for kind, words, flags in _by_value(command):
-            patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
-            values.append(f"    {patterns}) {_bash_value(kind, words)}; return ;;")
         flags_text = " ".join(flag for option in command.options for flag in option.flags)
         if command.inner:
             rows.append(
                 f"    '{command.name}') COMPREPLY=($(compgen -W '{' '.join(command.inner)} --help' -- \"$cur\")) ;;"
             )
             continue
-        other = next((one for one in command.arguments if one.kind != "text"), None)
+        other = command.completed_argument
         words = f"COMPREPLY=($(compgen -W '{flags_text}' -- \"$cur\"))"
         if other is None:
             rows.append(f"    '{command.name}') {words} ;;")
@@ -171,21 +196,12 @@ def _bash() -> str:
             rows.append(
                 f"        if [[ $cur == -* ]]; then {words}; else {_bash_value(other.kind, other.words)}; fi ;;"
             )
-    text = _BASH.format(groups=_groups(), values="\n".join(values), top=" ".join(_top()), commands="\n".join(rows))
+    text = _BASH.format(groups=_groups(), values=_values(_bash_value), top=" ".join(_top()), commands="\n".join(rows))
     return _MADE + "\n" + text
 
 
-def _by_value(command: Command) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-    """Yield the kinds of values of a command's options, each with its words and the flags that take it."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for option in command.options:
-        if option.kind != "flag":
-            found.setdefault((option.kind, option.words), []).extend(option.flags)
-    for (kind, words), flags in found.items():
-        yield kind, words, flags
-
-
 def _bash_value(kind: str, words: tuple[str, ...]) -> str:
+    """Return the code that completes a value."""
     if kind == "file":
         return '_gossamer_files "$cur"'
     if kind == "crawl":
@@ -239,30 +255,30 @@ fi
 
 
 def _zsh() -> str:
-    values, rows = [], []
+    """Return the script for zsh."""
+    rows = []
     for command in commands():
-        for kind, words, flags in _by_value(command):
-            patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
-            values.append(f"    {patterns}) {_zsh_value(kind, words)}; return ;;")
         rows.append(f"    '{command.name}')")
         if command.inner:
             rows.append(f"        entries=({_entries(command.inner)}); _describe command entries; return ;;")
             continue
-        other = next((one for one in command.arguments if one.kind != "text"), None)
+        other = command.completed_argument
         if other is not None:
             rows.append(f"        [[ $words[CURRENT] != -* ]] && {{ {_zsh_value(other.kind, other.words)}; return; }}")
         rows.append(
             f"        entries=({_entries({flag: one.help for one in command.options for flag in one.flags})}) ;;"
         )
-    text = _ZSH.format(groups=_groups(), values="\n".join(values), top=_entries(_top()), commands="\n".join(rows))
+    text = _ZSH.format(groups=_groups(), values=_values(_zsh_value), top=_entries(_top()), commands="\n".join(rows))
     return "#compdef gossamer\n" + _MADE + "\n" + text
 
 
 def _entries(lines: dict[str, str]) -> str:
+    """Return words with their help lines, as `_describe` of zsh takes them."""
     return " ".join(shlex.quote(f"{name}:{text.replace(':', ' ')}") for name, text in lines.items())
 
 
 def _zsh_value(kind: str, words: tuple[str, ...]) -> str:
+    """Return the code that completes a value. A text is not completed: zsh shows that a value follows."""
     if kind == "file":
         return "_files"
     return "_gossamer_crawls" if kind == "crawl" else f"compadd -- {' '.join(words)}" if words else "_message value"
@@ -297,6 +313,7 @@ complete -c gossamer -f
 
 
 def _fish() -> str:
+    """Return the script for fish."""
     rows = [f"complete -c gossamer -n __gossamer_at -a {name} -d {_quoted(text)}" for name, text in _top().items()]
     rows.append("complete -c gossamer -n __gossamer_at -l version -d 'Show the version and exit'")
     for command in commands():
@@ -316,6 +333,7 @@ def _fish() -> str:
 
 
 def _fish_value(option: Option) -> str:
+    """Return the options of fish's `complete` for a value; empty: there is none."""
     match option.kind:
         case "flag":
             return ""
@@ -329,4 +347,5 @@ def _fish_value(option: Option) -> str:
 
 
 def _quoted(text: str) -> str:
+    """Return a text in quotes for fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
