@@ -26,6 +26,7 @@ from gossamer.frontier.valkey.runs import (
     carry_out_stop,
     postpone_if_unavailable,
     read_home,
+    run_arguments,
     try_finish,
 )
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
@@ -94,7 +95,7 @@ class RequestAdder:
         self._commands = commands
         self._retention_ms = retention_ms
         self._touched: OrderedDict[tuple[str, int, int], set[int]] = OrderedDict()
-        """By run (token, generation, number): the shards that the run's home record lists."""
+        """By run (see `_run_key`): the shards that the run's home record lists."""
         self._ended: dict[tuple[str, int, int], str] = {}
         """By run: spiders whose part (share of the crawl) has ended, as open_run.lua returns them and add.lua takes
         them: each behind the letter of its end (see `runs.LETTERS`), joined by commas."""
@@ -170,7 +171,7 @@ class RequestAdder:
         run, version, ended = decode_opened(reply, crawl, packed)
         if reply[0] == b"finished":
             raise RunFinished(run)
-        run_key = (token, run.generation, run.number)
+        run_key = _run_key(run)
         known = self._touched.setdefault(run_key, set())
         if data_epoch == self._commands.shards.data_epoch:  # else the home shard may have lost this already
             known.update(touch)
@@ -208,7 +209,7 @@ class RequestAdder:
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
         # First list the shards in the home record; only then may they get requests of the run.
         self._drop_old_cache()
-        listed = self._touched.get((run.crawl.id.token, run.generation, run.number), ())
+        listed = self._touched.get(_run_key(run), ())
         if unlisted := [shard for shard in by_shard if shard not in listed]:
             confirmed = await self._confirm(run, unlisted, seeds=seeds)
             if confirmed is None:
@@ -282,16 +283,11 @@ class RequestAdder:
     async def _retry_on_shard(self, run: Run, version: int, terms: Terms, shard: int) -> tuple[int, bool]:
         """Retry what a shard has kept up to now. Returns the number of requests, and whether the shard has closed the
         run: then the home shard has to confirm it."""
-        token = run.crawl.id.token
         arguments: list[Argument] = [
-            token,
-            run.number,
-            run.generation,
-            int(self._commands.count == 1),
-            codec.pack_crawl(run.crawl),
+            *run_arguments(self._commands, run),
             self.pack_terms(terms).blob,
             version,
-            self._ended.get((token, run.generation, run.number), ""),
+            self._ended.get(_run_key(run), ""),
             _RETRIES_A_CALL,
         ]
         total = 0
@@ -321,19 +317,14 @@ class RequestAdder:
     ) -> Any:
         """Return the reply of add.lua, which reads these arguments by position."""
         packed = self.pack_terms(terms)
-        token = run.crawl.id.token
         arguments: list[Argument] = [
-            token,
-            run.number,
-            run.generation,
-            int(self._commands.count == 1),
-            codec.pack_crawl(run.crawl),
+            *run_arguments(self._commands, run),
             packed.digest,
             packed.blob,
             version,
             call.name,
             call.number,
-            self._ended.get((token, run.generation, run.number), ""),
+            self._ended.get(_run_key(run), ""),
             self._retention_ms,
             int(last),
             int(seeds),
@@ -360,6 +351,11 @@ class RequestAdder:
         packed = codec.pack_terms(terms)
         self._packed.put(id(terms), (terms, packed), codec.terms_memory_bytes(packed.blob))
         return packed
+
+
+def _run_key(run: Run) -> tuple[str, int, int]:
+    """Return the key of a run in the caches of the adder."""
+    return run.crawl.id.token, run.generation, run.number
 
 
 def _split_into_calls(attempt: tuple[str, int] | None, indexed: list[tuple[int, Batch]]) -> list[_AddCall]:

@@ -26,7 +26,7 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState, Run
 from gossamer.telemetry import logs as names
 
 log = logging.getLogger("gossamer.frontier")
@@ -87,9 +87,14 @@ class CrawlHome(msgspec.Struct, frozen=True):
     """The record as the server sent it."""
 
     def arguments(self, commands: ScriptCommands) -> list[Argument]:
-        """Return the arguments that name the run to a script, with what the script needs to begin it. Scripts read them
-        by position."""
-        return [self.token, self.run, self.generation, int(commands.count == 1), codec.pack_crawl(self.crawl)]
+        """Return the first arguments of a script that concerns the run."""
+        return run_arguments(commands, Run(self.crawl, self.run, self.generation))
+
+
+def run_arguments(commands: ScriptCommands, run: Run) -> list[Argument]:
+    """Return the arguments that name a run to a script, with what the script needs to begin it on a shard. Scripts read
+    them by position."""
+    return [run.crawl.id.token, run.number, run.generation, int(commands.count == 1), codec.pack_crawl(run.crawl)]
 
 
 async def read_home(commands: ScriptCommands, token: str) -> CrawlHome | None:
