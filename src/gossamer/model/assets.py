@@ -142,9 +142,14 @@ def kind_of_url(url: str) -> str:
     return _KIND_BY_ENDING.get(ending_of_url(url), "")
 
 
+def _media_type(content_type: str) -> str:
+    """Return a content type in lower case, without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 def kind_of_type(content_type: str) -> str:
     """Return the kind of a content type. Empty: it is of none."""
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = _media_type(content_type)
     found = _KIND_BY_TYPE.get(media_type)
     if found is not None:
         return found
@@ -156,7 +161,7 @@ def kind_of_response(expected: str, content_type: str, url: str) -> str:
 
     `expected`: kind that the place in the page suggests. It counts where the content type says nothing, and where the
     type is unknown but the URL has an ending of that kind."""
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = _media_type(content_type)
     if media_type in _UNTYPED:
         return expected
     if media_type in _PAGES:
@@ -166,7 +171,7 @@ def kind_of_response(expected: str, content_type: str, url: str) -> str:
 
 def file_ending(content_type: str, url: str) -> str:
     """Return the ending for the file of an asset, with its dot. Empty: none is known."""
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = _media_type(content_type)
     ending = ending_of_url(url)
     kind = kind_of_type(media_type)
     if ending and ending in _KIND_BY_ENDING and (not kind or _KIND_BY_ENDING[ending] == kind):

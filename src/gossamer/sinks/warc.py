@@ -77,27 +77,26 @@ class WarcEncoder:
         for output in outputs:
             responses: list[str] = []
             for wire in output.wires:
-                stored = None if output.asset is None else self._stored(wire, output.record.request_id)
-                units.extend(_exchange(wire, responses, stored))
-                if output.asset is not None and stored is None and responses:
-                    self._remember(wire, output.record.request_id, responses[-1])
+                payload = digest(wire.response_body) if wire.response_head else ""
+                may_repeat = output.asset is not None and bool(wire.response_body) and not wire.truncated
+                stored = self._stored(payload, output.record.request_id) if may_repeat else None
+                units.extend(_exchange(wire, payload, responses, stored))
+                if may_repeat and stored is None and responses:
+                    self._remember(payload, wire, output.record.request_id, responses[-1])
             units.append(_metadata(output, responses))
         return units
 
-    def _stored(self, wire: WireExchange, request_id: str) -> _StoredPayload | None:
-        """Return the response that has the payload; None: no other request has got it. A batch that could not be
-        written comes again, and its own responses must be whole then, too."""
-        if not wire.response_body or wire.truncated:
-            return None
-        stored = self._payloads.get(digest(wire.response_body))
+    def _stored(self, payload: str, request_id: str) -> _StoredPayload | None:
+        """Return the response that has the payload of this digest; None: no other request has got it. A batch that
+        could not be written comes again, and its own responses must be whole then, too."""
+        stored = self._payloads.get(payload)
         return None if stored is None or stored.request_id == request_id else stored
 
-    def _remember(self, wire: WireExchange, request_id: str, record_id: str) -> None:
-        if wire.response_body and not wire.truncated:
-            payload = _StoredPayload(request_id, record_id, _uri(wire.url), _date(wire.timestamp))
-            self._payloads[digest(wire.response_body)] = payload
-            if len(self._payloads) > _PAYLOADS_REMEMBERED:
-                self._payloads.popitem(last=False)
+    def _remember(self, payload: str, wire: WireExchange, request_id: str, record_id: str) -> None:
+        """Remember the response that has the payload of this digest."""
+        self._payloads[payload] = _StoredPayload(request_id, record_id, _uri(wire.url), _date(wire.timestamp))
+        if len(self._payloads) > _PAYLOADS_REMEMBERED:
+            self._payloads.popitem(last=False)
 
 
 def warc_units(outputs: Sequence[Output]) -> list[bytes]:
@@ -127,10 +126,11 @@ def new_id() -> str:
     return f"<urn:uuid:{uuid.uuid4()}>"
 
 
-def _exchange(wire: WireExchange, responses: list[str], stored: _StoredPayload | None) -> Iterator[bytes]:
+def _exchange(wire: WireExchange, payload: str, responses: list[str], stored: _StoredPayload | None) -> Iterator[bytes]:
     """Yield the records of an exchange, and append the id of its response record to `responses`.
 
-    `stored`: another response with the same payload, to which this one refers. None: there is none."""
+    `payload`: digest of the response's body. `stored`: another response with the same payload, to which this one
+    refers. None: there is none."""
     request_id, response_id = new_id(), new_id()
     common = {"WARC-Target-URI": _uri(wire.url), "WARC-Date": _date(wire.timestamp)}
     if wire.ip:
@@ -144,7 +144,7 @@ def _exchange(wire: WireExchange, responses: list[str], stored: _StoredPayload |
             headers["WARC-Protocol"] = head[:8].decode("latin-1").lower()
         if wire.truncated:
             headers["WARC-Truncated"] = "length"
-        headers["WARC-Payload-Digest"] = digest(wire.response_body)
+        headers["WARC-Payload-Digest"] = payload
         responses.append(response_id)
         if stored is None:
             yield _record("response", response_id, headers, head + wire.response_body)
