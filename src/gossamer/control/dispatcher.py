@@ -277,7 +277,7 @@ async def _app_backlog(
 def _waiting(info: CrawlInfo, spider: str) -> int:
     """Return how many requests of this spider are queued or wait for a retry; an empty spider means all."""
     counts = info.spiders.get(spider) if spider else info.total()
-    return counts.queued + counts.later if counts else 0
+    return counts.waiting if counts else 0
 
 
 class StatsHandler:

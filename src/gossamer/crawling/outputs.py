@@ -29,7 +29,7 @@ from gossamer.policy.urls import host
 from gossamer.settings import Settings
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
-from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_url, kind_of, local_path
+from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_local, kind_of, local_path
 from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
@@ -108,7 +108,7 @@ async def make_outputs(
 
 def _key(path: str) -> str:
     """Return a text that is the same for two spellings of one output."""
-    return path if path == "-" or is_url(path) else os.path.abspath(local_path(path))
+    return os.path.abspath(local_path(path)) if is_local(path) else path
 
 
 def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]) -> list[str]:
@@ -180,7 +180,7 @@ _CHECKED_EVERY = 1000
 
 def may_be_made(output: Destination) -> bool:
     """Return whether an output may still be made: it is no file with content."""
-    return output.path == "-" or is_url(output.path) or not _has_content(local_path(output.path))
+    return not (is_local(output.path) and _has_content(local_path(output.path)))
 
 
 def _has_content(path: Path) -> bool:
@@ -240,8 +240,7 @@ class ExistingOutputs:
         """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
         for output in outputs:
             path = local_path(output.path)
-            is_local = output.path != "-" and not is_url(output.path)
-            size = path.stat().st_size if is_local and path.exists() else 0
+            size = path.stat().st_size if is_local(output.path) and path.exists() else 0
             if size == self.sizes.get(output.path, 0):
                 discard(output, spool_dir=spool_dir)
 
@@ -267,11 +266,11 @@ def find_existing(
     known_beside = set(note.beside if note else ())
     found = ExistingOutputs()
     if folder:
-        _check_assets(found, folder, crawl_id, start, note)
+        _check_assets(found, folder, crawl_id, start, known_beside)
     for output in outputs:
-        path = local_path(output.path)
-        if output.path == "-" or is_url(output.path) or not _has_content(path):
+        if may_be_made(output):  # it holds nothing
             continue
+        path = local_path(output.path)
         found.sizes[output.path] = path.stat().st_size
         is_known = os.path.abspath(path) in known_outputs
         try:
@@ -295,9 +294,10 @@ def find_existing(
 
 
 def _check_assets(
-    found: ExistingOutputs, folder: str, crawl_id: str, start: StartOptions, note: CrawlNote | None
+    found: ExistingOutputs, folder: str, crawl_id: str, start: StartOptions, known_beside: set[str]
 ) -> None:
-    """Add the manifest of a folder of assets to `found`, and check that it is this crawl's. Raises BadInput."""
+    """Add the manifest of a folder of assets to `found`, and check that the crawl may use the folder. `known_beside`:
+    other crawls beside which it was told to write. Raises BadInput."""
     manifest = Path(manifest_of(folder))
     if not _has_content(manifest):
         return
@@ -305,7 +305,7 @@ def _check_assets(
     others = crawls_in(Path(folder)) - {crawl_id}
     if start.append:
         found.beside |= others
-    elif others and (start.fresh or not others <= set(note.beside if note else ())):
+    elif others and (start.fresh or not others <= known_beside):
         raise BadInput(
             f"{folder} holds the assets of another crawl, {min(others)}. Name another folder with --assets-to, or add "
             "--append to keep what it holds."

@@ -34,6 +34,11 @@ class SpiderCounts(msgspec.Struct):
     links_dropped: dict[str, int] = {}
 
     @property
+    def waiting(self) -> int:
+        """Number of requests in queues, or waiting for a retry."""
+        return self.queued + self.later
+
+    @property
     def done(self) -> int:
         """Number of requests that have ended."""
         return self.fetched + sum(self.failed.values()) + sum(self.dropped.values())
@@ -89,6 +94,7 @@ class CrawlInfo(msgspec.Struct):
 
 
 def _sum(parts: Iterable[SpiderCounts]) -> SpiderCounts:
+    """Return the sum of these counts, as a new object."""
     whole = SpiderCounts()
     for part in parts:
         whole.added += part.added

@@ -160,7 +160,7 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES)
 def missing_folders(outputs: Sequence[Named]) -> list[Path]:
     """Return the folders of local outputs that do not exist yet. The first write makes them and their parents."""
     paths = map(str, outputs)
-    folders = (local_path(path).parent for path in paths if path != "-" and not is_url(path))
+    folders = (local_path(path).parent for path in paths if is_local(path))
     return [folder for folder in dict.fromkeys(folders) if not folder.exists()]
 
 
@@ -304,14 +304,19 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
+def is_local(path: str) -> bool:
+    """Return whether the output is a file on this machine: neither remote nor standard output."""
+    return path != "-" and not is_url(path)
+
+
 def local_path(path: str) -> Path:
-    """Return the file of an output that is not remote."""
+    """Return the file of such an output."""
     return Path(unquote(urlsplit(path).path) if path.startswith("file://") else path)
 
 
 def _output_key(path: str) -> str:
     """Return a text that is the same for two spellings of one output. Fixed: the name of its folder depends on it."""
-    return path if path == "-" or is_url(path) else os.path.realpath(local_path(path))
+    return os.path.realpath(local_path(path)) if is_local(path) else path
 
 
 def _check_remote(output: _Opened) -> None:
