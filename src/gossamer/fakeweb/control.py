@@ -15,15 +15,6 @@ outlives this process), and its standard error goes to a file, because a full pi
 of `__main__.py`. Safe to change: the texts of errors, LOG_PAGE and the two time limits.
 """
 
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
-
-import msgspec
-
-from gossamer.fakeweb.answer import Answer, plain
-
-if TYPE_CHECKING:
-    from gossamer.fakeweb.server import Server
 import http.client
 import socket
 import ssl
@@ -33,13 +24,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
 
 from gossamer.errors import FakeWebFailed
-from gossamer.fakeweb.answer import Mounts
+from gossamer.fakeweb.answer import Answer, Mounts, plain
 from gossamer.fakeweb.journal import Record
 from gossamer.fakeweb.site import ADDRESS, Web
 from gossamer.fakeweb.spec import WebSpec, spec_arguments
+
+if TYPE_CHECKING:
+    from gossamer.fakeweb.server import Server
 
 HOST = "_fakeweb.test"
 LOG_PAGE = 10_000
