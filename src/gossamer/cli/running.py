@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gossamer.cli import terminal
-from gossamer.cli.terminal import Interruption, counted
+from gossamer.cli.terminal import Interruption
 from gossamer.crawling.background import loop_factory
 from gossamer.errors import BadInput, BusUnavailable, FrontierUnavailable
 from gossamer.policy.retry import retry_delay
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles

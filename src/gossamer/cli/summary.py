@@ -1,7 +1,8 @@
 """Progress of a crawl in the terminal, and its summary at the end, for a person or as JSON for a program.
 
 A tally has the counts of this command alone; an info (`CrawlInfo`) those of the whole crawl, with the shares of other
-commands and machines. "later" counts requests that wait for a retry, "leased" those that a worker has.
+commands and machines. "leased" counts requests that a worker has, "later" those that wait for a retry, "waiting" these
+and those in queues.
 
 Safe to change: all that a person reads (docs and tests quote some lines). Fixed: the exit codes, and the names and
 meanings of the fields of `Summary.as_json`, because scripts read them; fields may be added.
@@ -19,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from gossamer.cli import terminal
-from gossamer.cli.terminal import bytes_text, counted, cut, duration_text, short_time, without_passwords
+from gossamer.cli.terminal import cut, without_passwords
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
-from gossamer.policy.reasons import explain
+from gossamer.policy.words import bytes_text, counted, duration_text, explain, short_time
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
@@ -129,7 +130,7 @@ class Display:
         total, assets = info.total(), info.assets
         if total.later and not total.queued:
             return ""
-        left = total.queued + total.later + total.leased
+        left = total.waiting + total.leased
         if self._max_pages is not None:  # which limits pages, but not assets
             pages_left = max(0, self._max_pages - info.pages.fetched)
             left = min(left, pages_left + assets.added - assets.done)
@@ -178,7 +179,7 @@ class Display:
             whole = max(info.pages.fetched, tally.pages)
             left = self._time_left(info)
             lines.append(
-                f"  {total.queued + total.later:,} queued{domains}{later}"
+                f"  {total.waiting:,} queued{domains}{later}"
                 + (f"; {left}" if left else "")
                 + (f"   {counted(whole, 'page')} in all" if whole > tally.pages else "")
             )
@@ -265,7 +266,7 @@ class Summary(CrawlResult):
             "failed": total.failed if total else self.tally.failed,
             "dropped": total.dropped if total else self.tally.dropped,
             "links_dropped": total.links_dropped if total else {},
-            "queued": total.queued + total.later if total else None,  # `later`: those that wait for a retry
+            "queued": total.waiting if total else None,
             "retries": self.tally.retries,
             "items": self.tally.items,
             "assets": self.tally.assets,
@@ -344,8 +345,7 @@ class Summary(CrawlResult):
                     f"{tally.unlinked_example}"
                 )
             if not self.finished:
-                all_requests = self.info.total()  # with assets
-                lines.append(f"  still queued: {all_requests.queued + all_requests.later:,}")
+                lines.append(f"  still queued: {self.info.total().waiting:,}")  # with assets
         lines += self._output_lines()
         if self.report:
             lines.append(f"  the report is {self.report}")

@@ -1,8 +1,7 @@
 """Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
 
-Here are also the words for numbers, sizes and times that people read. `__main__` imports this module first, so that
-Ctrl-C works at once. It therefore imports only the standard library and `gossamer.errors`; a module that loads slowly,
-such as asyncio or a package for the terminal, must not be added.
+`__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library and
+`gossamer.errors`; a module that loads slowly, such as asyncio or a package for the terminal, must not be added.
 
 Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
 on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
@@ -97,36 +96,6 @@ def confirmed(question: str) -> bool:
     sys.stderr.write(question)
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def counted(count: int, word: str) -> str:
-    """Return `1 page`, `2,000 pages`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def bytes_text(count: float) -> str:
-    """Return a number of bytes for a person: `3.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration for a person: `4.2 s`, `12 min 5 s`, `3 h 20 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
-
-
-def short_time(seconds: float) -> str:
-    """Return the time of a response for a person: `45 ms`, `2.1 s`."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration_text(seconds)
 
 
 INTERRUPTED_EXIT_CODE = 130

@@ -38,6 +38,7 @@ from gossamer.model.assets import ALL, ASSET_SPIDER
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, kind_of
@@ -236,7 +237,7 @@ class _Crawling:
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
         run, new_seeds, retried = await self._open(before, forgotten=forgotten)
-        retrying = f"retrying {retried:,} failed URL{'' if retried == 1 else 's'}"
+        retrying = f"retrying {counted(retried, 'failed URL')}"
         if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
             to_do = before.total().added - done
@@ -270,7 +271,7 @@ class _Crawling:
         """Tell about requests that wait for a spider which is not here, because their crawl does not end without it."""
         here = {self.plan.spider, *self.plan.loaded_spider.sibling_names, *known_spiders(), ASSET_SPIDER}
         for name, counts in before.spiders.items():
-            waiting = counts.queued + counts.later
+            waiting = counts.waiting
             if waiting and name not in here:
                 self.observer.say(
                     f"{waiting:,} requests of this crawl wait for the spider {name}, which this command does not have. "
@@ -303,7 +304,7 @@ class _Crawling:
         wanted = asset_places(self.settings) if folder else [asset_folder(self.settings)]
         lacking = [path for path in wanted if path and _absolute(path) not in note.assets_in]
         if lacking and (places := _existing(note.assets_in)):
-            are = "1 asset is" if fetched == 1 else f"{fetched:,} assets are"
+            are = f"{counted(fetched, 'asset')} {'is' if fetched == 1 else 'are'}"
             result.notes.append(
                 f"The {are} in {', '.join(places)}, not in {', '.join(lacking)}; --fresh fetches them again."
             )

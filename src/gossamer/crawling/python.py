@@ -39,7 +39,7 @@ from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFet
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import PageRecord
-from gossamer.policy.reasons import explain
+from gossamer.policy.words import explain
 from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir

@@ -16,6 +16,7 @@ from gossamer.errors import BadInput, FakeWebFailed
 from gossamer.fakeweb.server import serve
 from gossamer.fakeweb.site import ADDRESS
 from gossamer.fakeweb.spec import WebSpec, add_spec_arguments, spec_from
+from gossamer.policy.words import counted
 
 _DESCRIPTION = f"""\
 Serve a synthetic web on {ADDRESS}: many hosts (site0.test, site1.test ...) on one port, told apart by the Host header.
@@ -81,12 +82,15 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
             fresh.write_text(f"{web.port}\n")
             fresh.replace(arguments.port_file)
         total = spec.hosts * spec.pages
-        hosts = f"{spec.hosts:,} host{'' if spec.hosts == 1 else 's'}"
+        hosts = counted(spec.hosts, "host")
         estate = (
             f"; estate agent {web.scheme}://localhost:{web.port}/properties/index_00000.html" if spec.estate else ""
         )
         # The address stays last: programs read it there.
-        print(f"{hosts}, {total:,} pages; first {web.url()}{estate}; {web.scheme}://{ADDRESS}:{web.port}", flush=True)
+        print(
+            f"{hosts}, {total:,} pages; first {web.url()}{estate}; {web.scheme}://{ADDRESS}:{web.port}",
+            flush=True,
+        )
         watching = None
         if arguments.until_stdin_closes:
             watching, _ = await loop.connect_read_pipe(lambda: _UntilClosed(stop.set), sys.stdin)

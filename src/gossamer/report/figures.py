@@ -16,7 +16,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from gossamer.policy.reasons import Explanation, explain, status_phrase
+from gossamer.policy.words import Explanation, bytes_text, explain, status_phrase
 from gossamer.report import tables
 from gossamer.report.links import LinkFinder
 from gossamer.report.store import PageOutcome, PageStore
@@ -309,7 +309,7 @@ def _add_distributions(store: PageStore, figures: Figures) -> None:
         depths = [*depths[: _DEPTHS_SHOWN - 1], more]
     figures.depths = depths
     figures.times = _histogram(store, "seconds", "status > 0 AND seconds IS NOT NULL", _TIME_EDGES, seconds_text)
-    figures.sizes = _histogram(store, "bytes", "outcome = 0 AND bytes IS NOT NULL", _SIZE_EDGES, bytes_text)
+    figures.sizes = _histogram(store, "bytes", "outcome = 0 AND bytes IS NOT NULL", _SIZE_EDGES, size_text)
     timed = "FROM pages WHERE status > 0 AND seconds IS NOT NULL"
     count = store.value(f"SELECT count(*) {timed}")
     percents = _PERCENTS if count >= _FEW else _PERCENTS[:1] if count else ()
@@ -437,10 +437,6 @@ def seconds_text(seconds: float) -> str:
     return f"{hours // 24} days"
 
 
-def bytes_text(size: float) -> str:
-    """Return a number of bytes for a person: `3.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size == int(size) else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
+def size_text(size: float) -> str:
+    """Return a number of bytes for a person: `3.4 MB`, `3 MB`."""
+    return bytes_text(size, is_label=True)

@@ -26,8 +26,9 @@ from markupsafe import Markup, escape
 
 from gossamer import __version__
 from gossamer.errors import BadInput, SinkError
+from gossamer.policy.words import counted
 from gossamer.report import tables
-from gossamer.report.figures import Bar, Figures, bytes_text, chart_table, collect, column_chart, row_bar, seconds_text
+from gossamer.report.figures import Bar, Figures, chart_table, collect, column_chart, row_bar, seconds_text, size_text
 from gossamer.report.links import LinkFinder
 from gossamer.report.store import PageFacts, PageStore, RecordFile
 from gossamer.report.tables import derive
@@ -138,7 +139,7 @@ def render(
     only_host = figures.main_host if figures.hosts == 1 else ""
     environment.filters |= {
         "number": _number,
-        "bytes": lambda value: "–" if value is None else bytes_text(value),
+        "bytes": lambda value: "–" if value is None else size_text(value),
         "seconds": lambda value: "–" if value is None else seconds_text(value),
         "share": share_text,
         "link": partial(_link, only_host=only_host),
@@ -317,8 +318,9 @@ def _notes(sources: Sequence[RecordFile], store: PageStore) -> list[str]:
                 f"{source.path} has items and no pages ({source.items:,}). Name an output that has pages (--pages)."
             )
         if source.unreadable:
-            lines = "1 line" if source.unreadable == 1 else f"{source.unreadable:,} lines"
-            notes.append(f"{source.path.name}: {lines} could not be read ({source.first_error}).")
+            notes.append(
+                f"{source.path.name}: {counted(source.unreadable, 'line')} could not be read ({source.first_error})."
+            )
         if source.torn:
             notes.append(f"{source.path.name} ends in the middle of a record: the crawl runs still, or was killed.")
     return notes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gossamer.policy.reasons import explain
+from gossamer.policy.words import explain
 from gossamer.report.store import PageStore
 
 

@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.policy.words import counted
 from gossamer.sinks import read
 from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
 from gossamer.sinks.open import CSV, FORMATS, JSON, PARQUET, SQLITE, ending_of, is_url, local_path
@@ -77,7 +78,7 @@ class Exported:
 
     def sentences(self, source: str, target: str) -> list[str]:
         """Return what was exported from where to where, then the losses."""
-        found = [_counted(count, kind) for count, kind in ((self.pages, "pages"), (self.items, "items")) if count]
+        found = [counted(count, word) for count, word in ((self.pages, "page"), (self.items, "item")) if count]
         to = "standard output" if target == "-" else target
         return [f"Exported {' and '.join(found) or 'no records'} from {source} to {to}.", *self.losses]
 
@@ -343,23 +344,23 @@ class _Export:
             losses.append(f"The end of {name} is left out: a record that is not written completely.")
         for kind, count in self._left_out.items():
             if count and self._options.records == "auto":
-                losses.append(f"{_counted(count, kind)} left out: this file has {self._kind} only.")
+                losses.append(f"{counted(count, kind.removesuffix('s'))} left out: this file has {self._kind} only.")
         if lacks[read.FOREIGN]:
             count = lacks[read.FOREIGN]
-            losses.append(f"{_counted(count, 'responses')} left out: another program wrote them into {name}.")
+            losses.append(f"{counted(count, 'response')} left out: another program wrote them into {name}.")
         if lost["bodies"]:
-            losses.append(f"{_counted(lost['bodies'], 'pages')} without the body: a CSV file has none.")
+            losses.append(f"{counted(lost['bodies'], 'page')} without the body: a CSV file has none.")
         if lacks[read.BODIES] and self._kind != "items":
-            losses.append(f"{_counted(lacks[read.BODIES], 'pages')} without the body, which is not in {name}.")
+            losses.append(f"{counted(lacks[read.BODIES], 'page')} without the body, which is not in {name}.")
         if lost["rebuilt"]:
-            responses = _counted(lost["rebuilt"], "responses")
+            responses = counted(lost["rebuilt"], "response")
             losses.append(f"{responses} rebuilt from records: the exact bytes are not in {name}.")
         if lost["requests"]:
-            losses.append(f"{_counted(lost['requests'], 'pages')} without the request headers: no response came.")
+            losses.append(f"{counted(lost['requests'], 'page')} without the request headers: no response came.")
         if lost["wires"]:
-            losses.append(f"The exact bytes of {_counted(lost['wires'], 'exchanges')} are only in {name}.")
+            losses.append(f"The exact bytes of {counted(lost['wires'], 'exchange')} are only in {name}.")
         if lost["origin"]:
-            items = _counted(lost["origin"], "items")
+            items = counted(lost["origin"], "item")
             losses.append(f"{items} without the fields of their records (crawlid, request_id and so on).")
         if self._kind != "pages":
             self._add_losses_of_items(name)
@@ -369,19 +370,12 @@ class _Export:
         """Add the sentences that are only about items. `name`: of the source."""
         lacks, losses = self._source.lacks, self._exported.losses
         if lacks[read.ORIGIN] and self._ending not in (CSV, JSON):
-            items = _counted(lacks[read.ORIGIN], "items")
+            items = counted(lacks[read.ORIGIN], "item")
             losses.append(f"{items} with empty crawlid, request_id and so on, which are not in {name}.")
         if lacks[read.TYPES] and self._ending != CSV:
-            losses.append(
-                f"{_counted(lacks[read.TYPES], 'items')} with text for numbers: there are no types in {name}."
-            )
+            losses.append(f"{counted(lacks[read.TYPES], 'item')} with text for numbers: there are no types in {name}.")
         if OTHER_FIELDS in self._survey.columns:
             losses.append(f"There are too many different fields for columns; some are in {OTHER_FIELDS}.")
-
-
-def _counted(count: int, plural: str) -> str:
-    """Return a number with its noun: `1 page`, `2 pages`. `plural`: the noun's form for several."""
-    return f"{count:,} {plural.removesuffix('s') if count == 1 and plural != 'bodies' else plural}"
 
 
 def _groups(outputs: Iterator[Output]) -> Iterator[list[Output]]:

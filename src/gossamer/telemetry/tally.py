@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from gossamer.model.extraction import RULE
+from gossamer.policy.words import counted
 from gossamer.telemetry.logs import SeedErrors
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
     and for each required field without which items were left out. They have no full stop."""
     lines: list[str] = []
     for name, count in sorted(rules.items()):
-        pages = _counted(count.pages, "page")
+        pages = counted(count.pages, "page")
         empty = [field for field, found in count.fields.items() if not found]
         prefix = "" if name == RULE else f"{name}: "
         if not count.pages:
@@ -107,15 +108,10 @@ def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
             named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
             lines.append(f"{prefix}no value for {named} on any page ({pages} tried)")
         lines += [
-            f"{prefix}left out {_counted(lacking, 'item')} without the required {field}"
+            f"{prefix}left out {counted(lacking, 'item')} without the required {field}"
             for field, lacking in sorted(count.lacking.items())
         ]
     return lines
-
-
-def _counted(count: int, word: str) -> str:
-    """Return a number with its noun: `1 page`, `2 pages`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 class Tally(msgspec.Struct):

@@ -170,12 +170,9 @@ def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:
         return None
 
 
-def delete_note(data_dir: Path, crawl_id: str) -> bool:
-    """Delete the note of a crawl. Returns whether there was one."""
-    path = _note_path(data_dir, crawl_id)
-    exists = path.exists()
-    path.unlink(missing_ok=True)
-    return exists
+def delete_note(data_dir: Path, crawl_id: str) -> None:
+    """Delete the note of a crawl, if there is one."""
+    _note_path(data_dir, crawl_id).unlink(missing_ok=True)
 
 
 def known_crawls(data_dir: Path) -> list[str]:

@@ -33,10 +33,10 @@ from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
-from gossamer.policy.reasons import fetch_error
 from gossamer.policy.retry import Retry, decide, is_worth_a_retry, longest_retrying, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
+from gossamer.policy.words import fetch_error
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt

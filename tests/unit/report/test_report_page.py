@@ -14,8 +14,8 @@ from selectolax.lexbor import LexborHTMLParser
 from gossamer.errors import BadInput
 from gossamer.extract.links import MAX_TEXT_LENGTH
 from gossamer.model.request import DropReason
-from gossamer.policy.reasons import explain
 from gossamer.policy.retry import WORTH_A_RETRY
+from gossamer.policy.words import explain
 from gossamer.report.figures import Bar, column_chart
 from gossamer.report.page import Report, check_target, make_report, share_text
 

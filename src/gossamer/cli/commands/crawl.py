@@ -18,13 +18,14 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import Display, Summary
-from gossamer.cli.terminal import Interruption, counted
+from gossamer.cli.terminal import Interruption
 from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions, default_output
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.request import DropReason
+from gossamer.policy.words import counted
 from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs

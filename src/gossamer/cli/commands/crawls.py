@@ -28,7 +28,7 @@ from rich.table import Table
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import Interruption, counted
+from gossamer.cli.terminal import Interruption
 from gossamer.crawling.outputs import kept_pages
 from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -36,6 +36,7 @@ from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address, running_process
 from gossamer.wiring.frontier import (
@@ -222,7 +223,8 @@ def no_crawl_with(data_dir: Path) -> str:
 
 
 _MAX_CRAWLS = 1000
-"""Crawls that the list shows, and among which a name is looked for. May be changed: more take longer."""
+"""Crawls that the list shows, and among which the beginning of a name is looked for. May be changed: more take
+longer."""
 
 _OUTPUTS_WIDTH = 12
 """Columns that the outputs have at least, also in a narrow terminal, which wraps the line. May be changed freely."""
@@ -279,7 +281,7 @@ class _ListedCrawl:
             "fetched": total.fetched if total else None,
             "failed": sum(total.failed.values()) if total else None,
             "dropped": sum(total.dropped.values()) if total else None,
-            "waiting": total.queued + total.later if total else None,
+            "waiting": total.waiting if total else None,
             "in_flight": total.leased if total else None,
             "outputs": list(self.outputs),
         }
@@ -328,7 +330,7 @@ def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
             crawl.state,
             f"{total.fetched:,}" if total else "",
             f"{sum(total.failed.values()):,}" if total else "",
-            f"{total.queued + total.later:,}" if total else "",
+            f"{total.waiting:,}" if total else "",
             _local_time(crawl.info.started) if crawl.info else "",
             ", ".join(crawl.outputs),
         ))  # fmt: skip
@@ -364,7 +366,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         lines += [
             f"  started {_local_time(crawl.info.started)}{ended}",
             f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped "
-            f"{sum(total.dropped.values()):,}, waiting {total.queued + total.later:,}, in flight {total.leased:,}",
+            f"{sum(total.dropped.values()):,}, waiting {total.waiting:,}, in flight {total.leased:,}",
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
     if crawl.outputs:
@@ -406,10 +408,10 @@ async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, ye
     total = crawl.info.total() if crawl.info else SpiderCounts()
     if crawl.info and crawl.info.state is CrawlState.RUNNING and not stop:
         raise BadInput(
-            f"{crawl.name} is not finished: {counted(total.queued + total.later + total.leased, 'URL')} to do. Add "
+            f"{crawl.name} is not finished: {counted(total.waiting + total.leased, 'URL')} to do. Add "
             "--stop to drop them, or let it finish."
         )
-    what = f"{crawl.name} ({total.fetched:,} fetched, {total.queued + total.later:,} waiting)"
+    what = f"{crawl.name} ({total.fetched:,} fetched, {total.waiting:,} waiting)"
     if not yes and not terminal.confirmed(f"Delete the crawl {what}? Its outputs stay. [y/N] "):
         raise Interrupted("nothing was deleted")
     if crawl.info:
@@ -454,15 +456,13 @@ async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Aw
 async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier, *, user: str = "") -> _ListedCrawl:
     """Return the crawl with the name ID (of the command line, else of another application) or APPID/ID, else the only
     one whose name begins so. `user`: as in `_listed`. Raises BadInput."""
+    appid, slash, crawl_id = name.rpartition("/")
+    named = _candidates(frontier, settings.data_dir, appid=appid if slash else None, crawl_id=crawl_id)
+    if (known := await anext(named, None)) is not None:
+        return _listed(settings, known.id, known.info, user)
     infos, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
     noted = [CrawlId(APPID, one) for one in known_crawls(settings.data_dir)]
     ids = dict.fromkeys([*(info.crawl for info in infos), *noted])
-    appid, slash, crawl_id = name.rpartition("/")
-    exact = CrawlId(appid, crawl_id) if slash else CrawlId(APPID, name)
-    for crawl in (exact, *(other for other in ids if not slash and other.crawlid == name)):
-        info = await frontier.crawl_info(crawl)
-        if info is not None or (crawl.appid == APPID and read_note(settings.data_dir, crawl.crawlid)):
-            return _listed(settings, crawl, info, user)
     begun = [crawl for crawl in ids if str(crawl).startswith(name) or (not slash and crawl.crawlid.startswith(name))]
     if len(begun) == 1 and name:
         return _listed(settings, begun[0], await frontier.crawl_info(begun[0]), user)

@@ -21,8 +21,9 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import Interruption, counted
+from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, OutputClosed
+from gossamer.policy.words import counted
 from gossamer.sinks.assets import MANIFEST
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, ending_of
@@ -212,14 +213,12 @@ def report(
 
     Exit code: 0 the page was written; 2 bad input.
     """
-    from gossamer.report.page import check_target, write_page
+    from gossamer.report.page import check_target, make_report, write_page  # late: `gossamer export` needs no Jinja2
 
     check_target(output, records)
     _check_report(output, records, force=force)
     if csv is not None and csv.exists() and not csv.is_dir():
         raise BadInput(f"--csv: {csv} is not a folder. Name a folder for the CSV files.")
-    from gossamer.report.page import make_report  # imported late: `gossamer export` needs no Jinja2
-
     made = make_report(
         records,
         csv_folder=csv,

@@ -15,13 +15,13 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import counted
 from gossamer.crawling.single import fetch_page, read_page
 from gossamer.errors import BadInput
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.fields import CompiledExtraction, PageItems, RuleResult
 from gossamer.extract.page import Page
 from gossamer.model.extraction import Extraction, FieldType, ItemField, ItemRule, rule_label
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.wiring.extraction import load_extraction
 

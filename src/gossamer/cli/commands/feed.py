@@ -21,12 +21,12 @@ from rich.console import Console
 from gossamer.bus.base import Consumer
 from gossamer.cli import options, terminal
 from gossamer.cli.running import ask
-from gossamer.cli.terminal import counted
 from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BadInput, BusError, Interrupted, RequestRejected
 from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.remote import read_blob
 from gossamer.wiring.service import ServiceContext

@@ -13,7 +13,6 @@ import typer
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import bytes_text
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import decode, is_html
@@ -21,6 +20,7 @@ from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.exchange import FetchResponse
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import host, registered_domain
+from gossamer.policy.words import bytes_text
 from gossamer.settings import Settings
 
 _LINKS_SHOWN = 25

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from gossamer.cli import options
 from gossamer.cli.running import ask
-from gossamer.cli.terminal import counted
 from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.policy.words import counted
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -107,7 +107,7 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
             crawl.state.value,
             str(crawl.run),
             f"{total.fetched:,}",
-            f"{total.queued + total.later:,}",
+            f"{total.waiting:,}",
             f"{total.leased:,}",
         )
     console.print(table if crawls else "There are no crawls.")

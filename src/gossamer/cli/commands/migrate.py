@@ -14,10 +14,11 @@ from rich.console import Console
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import Interruption, counted
+from gossamer.cli.terminal import Interruption
 from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, find_leftovers
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Crawl, Order
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.valkey.shards import Shards

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from gossamer.cli import options
 from gossamer.cli.running import ask
-from gossamer.cli.terminal import counted, duration_text
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
+from gossamer.policy.words import counted, duration_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -197,7 +197,7 @@ def _crawls(snapshot: ClusterSnapshot) -> Table:
             info.state.value,
             f"{total.fetched:,}",
             f"{sum(total.failed.values()):,}",
-            f"{total.queued + total.later:,}",
+            f"{total.waiting:,}",
             f"{total.leased:,}",
             _age(info, now),
         )

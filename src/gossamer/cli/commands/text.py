@@ -30,9 +30,10 @@ from gossamer.extract.content_process import ContentReply
 from gossamer.extract.encoding import is_html
 from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Fanout, Sink
-from gossamer.sinks.open import check_outputs, is_url, local_path, open_sinks
+from gossamer.sinks.open import check_outputs, is_local, local_path, open_sinks
 from gossamer.sinks.read import BODIES, TORN, Source
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.plan import content_options
@@ -120,13 +121,13 @@ class _TextExtraction:
         """Extract, and write all outputs. Raises BadInput, SinkError and Interrupted; then no output is changed."""
         tables = TableOptions(has_items=self.options.in_items, csv_guard=self.settings.crawl.csv_guard)
         outputs = self.settings.crawl.output
-        targets = [local_path(output.path) for output in outputs if _is_file(output)]
+        targets = [local_path(output.path) for output in outputs if is_local(output.path)]
         for target in targets:
             if any(target.exists() and target.samefile(source.path) for source in self.sources):
                 raise BadInput(f"-o: {target} is the input. Name another file.")
             if target.exists() and not force:
                 raise BadInput(f"-o: {target} exists. Name another file, or replace it with -f.")
-        if new := [output for output in outputs if not _is_file(output) or not local_path(output.path).exists()]:
+        if new := [output for output in outputs if not is_local(output.path) or not local_path(output.path).exists()]:
             check_outputs(new, tables=tables)
         folders: list[Path] = []
         try:
@@ -142,7 +143,7 @@ class _TextExtraction:
                 finally:
                     await sink.close()
                 for output, destination in zip(outputs, destinations, strict=True):
-                    if _is_file(output):
+                    if is_local(output.path):
                         _publish(local_path(destination.path), local_path(output.path))
         finally:
             for folder in folders:
@@ -150,7 +151,7 @@ class _TextExtraction:
 
     def _unfinished(self, output: Destination, folders: list[Path]) -> Destination:
         """Return where a file is written until it is complete: in a folder beside it."""
-        if not _is_file(output):
+        if not is_local(output.path):
             return output
         target = local_path(output.path)
         try:
@@ -244,7 +245,7 @@ class _TextExtraction:
         if quiet:
             return
         names = ", ".join("standard output" if one.path == "-" else one.path for one in self.settings.crawl.output)
-        lines = [f"The content of {counts.pages:,} page{'' if counts.pages == 1 else 's'} is in {names}."]
+        lines = [f"The content of {counted(counts.pages, 'page')} is in {names}."]
         if not counts.pages and not counts.errors:
             lines = ["There is no HTML page with a body in the records."]
         if counts.items not in (0, counts.pages + counts.errors.total()):
@@ -254,10 +255,10 @@ class _TextExtraction:
             lines.append(f"  without content: {reasons}")
         if counts.failed:
             has = "has" if counts.failed == 1 else "have"
-            lines.append(f"  {terminal.counted(counts.failed, 'failed page')} {has} no content")
+            lines.append(f"  {counted(counts.failed, 'failed page')} {has} no content")
         if others := counts.others - counts.failed:
             is_no_page = "is no HTML page" if others == 1 else "are no HTML pages"
-            lines.append(f"  {terminal.counted(others, 'other record')} {is_no_page}")
+            lines.append(f"  {counted(others, 'other record')} {is_no_page}")
         lines += [f"  {sentence}" for sentence in self.sentences]
         terminal.print_result(terminal.without_passwords("\n".join(lines)), on_stderr=on_stderr)
 
@@ -307,10 +308,6 @@ class _Window:
         for _, _, content in self._records:
             if content is not None:
                 content.cancel()
-
-
-def _is_file(output: Destination) -> bool:
-    return output.path != "-" and not is_url(output.path)
 
 
 def _publish(unfinished: Path, target: Path) -> None:

@@ -14,7 +14,6 @@ import typer
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import duration_text
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
@@ -25,6 +24,7 @@ from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
+from gossamer.policy.words import duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, last_record
 from gossamer.wiring.plan import APPID

@@ -1,10 +1,10 @@
-"""Reasons of failed and skipped requests in words, for the people who read a summary or a report: what happened, and
-what they can do.
+"""Words for people: why requests failed or were skipped and what to do about it; and numbers, sizes and times.
 
 Records and counters carry a reason as one word (`reason`); here each word has a title and advice. A word without a row
-is shown as it is. Safe to change: titles and advice. Advice may name only options of `gossamer crawl`; a title
-completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It" small. Fixed: the words, and that every
-`kind` of a FetchError, every DropReason and every reason of the worker has a row (a test compares).
+is shown as it is. Safe to change: titles, advice and the forms of numbers (tests and docs quote some). Advice may name
+only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It"
+small. Fixed: the words, and that every `kind` of a FetchError, every DropReason and every reason of the worker has a
+row (a test compares).
 """
 
 from http import HTTPStatus
@@ -122,3 +122,37 @@ def status_phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return ""
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def counted(count: int, word: str) -> str:
+    """Return `1 page`, `2,000 pages`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def bytes_text(count: float, *, is_label: bool = False) -> str:
+    """Return a number of bytes: `3.4 MB`. `is_label`: a round number has no decimals: `3 MB` instead of `3.0 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            is_short = unit == "B" or (is_label and count == int(count))
+            return f"{count:.0f} {unit}" if is_short else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration: `4.2 s`, `12 min 5 s`, `3 h 20 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def short_time(seconds: float) -> str:
+    """Return the time of a response: `45 ms`, `2.1 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration_text(seconds)
