@@ -11,14 +11,13 @@ crawls have it in their stored terms. A new filter must also be compared in `cov
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
 
-if TYPE_CHECKING:
-    import re2  # functions import it when they need it, because most crawls have no expressions
+# RE2 is imported by the functions that need it: most crawls have no expressions, and it loads slowly.
 
 _ARCHIVES = """
 7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
@@ -191,8 +190,8 @@ def _compile_re2(text: str) -> Any:
         return None
 
 
-def _compile_set(texts: Iterable[str]) -> "re2.Set | None":
-    """Return the expressions and the empty one as a set; None if they are too large together."""
+def _compile_set(texts: Iterable[str]) -> Any:
+    """Return the expressions and the empty one as a set of RE2; None if they are too large together."""
     import re2
 
     options = _options()
@@ -220,7 +219,7 @@ def _compile_python(text: str, kind: str) -> re.Pattern[str]:
         raise BadInput(f"{kind} expression {text!r} is nested too deeply or has too large a repetition") from None
 
 
-def _options() -> "re2.Options":
+def _options() -> Any:
     """Return the options of every RE2 expression. Others would change what expressions of running crawls match."""
     import re2
 
