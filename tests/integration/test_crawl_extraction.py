@@ -166,6 +166,9 @@ BAD = [
     (["--extract", "at.yaml"], "Put a selector that begins with @ into quotes."),
     (["--extract", "twice.yaml"], "twice.yaml, line 3: is not valid YAML: the key a stands twice."),
     (["--extract", "bad.json"], "bad.json, line 3: fields.a.lst: unknown key; did you mean list?"),
+    (["--extract", "twice.json"], "twice.json: cannot be read: the key a stands twice."),
+    (["--extract", "escape.yaml"], "escape.yaml, line 2: is not valid YAML"),
+    (["--extract", "escape.yaml"], "Put an expression with a backslash into single quotes."),
     (["--extract", "cut.json"], "cut.json, line 1: is not valid JSON"),
     (["--extract", "bad.toml"], "bad.toml: fields.a.xpath: cannot parse the XPath '//['"),
     (["--extract", "empty.yaml"], "empty.yaml: is empty."),
@@ -176,6 +179,8 @@ FILES = {
     "twice.yaml": "fields:\n  a: b\n  a: c\n",
     "bad.json": '{"fields": {\n"b": "h1",\n"a": {"css": "b", "lst": 1}}}',
     "cut.json": '{"fields"',
+    "twice.json": '{"fields": {"a": "h1", "a": "h2"}}',
+    "escape.yaml": 'fields:\n  a: {regex: "\\d+"}\n',
     "bad.toml": '[fields]\na = "xpath://["\n',
     "empty.yaml": "# nothing\n",
 }

@@ -16,7 +16,7 @@ from gossamer.model.extraction import Extraction
 from gossamer.settings import CrawlSettings
 
 if TYPE_CHECKING:  # imported late: most crawls have no rules
-    from yaml import Mark
+    from yaml import MarkedYAMLError
 
 _MAX_FILE_BYTES = 1024 * 1024
 """Largest file of rules. May be changed freely: rules themselves have a smaller limit, but a file may have comments."""
@@ -106,7 +106,7 @@ def _decoded(path: Path, text: str) -> Any:
     try:
         match path.suffix.lower():
             case ".json":
-                value = json.loads(text)
+                value = json.loads(text, object_pairs_hook=_object)
             case ".toml":
                 value = tomllib.loads(text)
             case _:
@@ -121,7 +121,7 @@ def _decoded(path: Path, text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise BadInput(
-            f"{path}{line}: is not valid YAML: {error.problem or error.context}.{_yaml_hint(text, mark)}"
+            f"{path}{line}: is not valid YAML: {error.problem or error.context}.{_yaml_hint(text, error)}"
         ) from None
     except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read: {error}.") from None
@@ -130,8 +130,21 @@ def _decoded(path: Path, text: str) -> Any:
     return value
 
 
-def _yaml_hint(text: str, mark: "Mark | None") -> str:
-    """Return what to write where YAML gives a selector's first character a meaning of its own."""
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError for a key that stands twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key} stands twice")
+        found[key] = value
+    return found
+
+
+def _yaml_hint(text: str, error: "MarkedYAMLError") -> str:
+    """Return what to write where YAML gives a backslash, or a selector's first character, a meaning of its own."""
+    if "escape" in (error.problem or ""):
+        return " Put an expression with a backslash into single quotes."
+    mark = error.problem_mark or error.context_mark
     lines = text.splitlines()
     if mark is None or mark.line >= len(lines):
         return ""
