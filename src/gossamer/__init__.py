@@ -5,7 +5,8 @@
     for page in gossamer.crawl("https://example.com", max_pages=100):
         print(page.url, page.status_code)
 
-The names in `__all__` are the Python API. They are loaded on first use, so that `import gossamer` costs nothing.
+The names in `__all__` are the Python API: fixed, because programs use them. They are loaded on first use, so that
+`import gossamer` costs nothing; nothing else may be imported here. A new name goes into `__all__` and `_MODULES`.
 """
 
 from importlib import import_module

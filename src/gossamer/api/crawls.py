@@ -258,6 +258,7 @@ def summary_json(info: CrawlInfo) -> bytes:
 
 
 def _counts(counts: SpiderCounts) -> RequestCounts:
+    """Return the counts of a spider, or of all, as a response has them."""
     return RequestCounts(
         added=counts.added,
         queued=counts.queued,

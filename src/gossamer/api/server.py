@@ -64,7 +64,7 @@ async def serve_api(
     available, or if other machines can reach it and the application has no token.
     """
     listening = await _listen(host, port, is_public=bool(app.state.context.token))
-    ready(_url(host, listening[0].getsockname()[1]))
+    ready(_url(host, _port_of(listening[0])))
     try:
         await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: stop_streams(app))
     finally:
@@ -75,7 +75,7 @@ async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, r
     """Serve the application of the probes at `ADDRESS:PORT`. Other machines may reach it although it has no token."""
     host, port = parse_listen_address(address)
     listening = await _listen(host, port, is_public=True)
-    ready(_url(host, listening[0].getsockname()[1]))
+    ready(_url(host, _port_of(listening[0])))
     await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)
 
 
@@ -165,8 +165,9 @@ async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socke
     last_error: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(addresses):  # each once
         try:
-            listening.append(_bind(family, (address[0], port, *address[2:])))
-            port = listening[0].getsockname()[1]  # if it was 0: the free port of the first address, for the others
+            ip, _, *scope = address  # the rest is IPv6's flow and scope
+            listening.append(_bind(family, (ip, port, *scope)))
+            port = _port_of(listening[0])  # if it was 0: the free port of the first address, for the others
         except OSError as error:
             last_error = error
             if error.errno not in _NO_SUCH_ADDRESS:
@@ -194,6 +195,12 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _port_of(listening: socket.socket) -> int:
+    """Return the port on which a socket listens."""
+    _, port, *_ = listening.getsockname()
+    return int(port)
 
 
 def _url(host: str, port: int) -> str:

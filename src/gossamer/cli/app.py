@@ -171,6 +171,7 @@ def _list_of_commands() -> typer.Typer:
 
 
 def _program() -> typer.Typer:
+    """Return the program without its commands."""
     app = typer.Typer(
         name="gossamer",
         help="Crawl the web politely and completely, each page once, on one machine or on many that share the work.",

@@ -179,7 +179,7 @@ def built_in_handlers(
 
 
 class ActionHandler:
-    """Answers `info` and `stop`."""
+    """Answers `info` and `stop`. Implements Handler."""
 
     def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
         self._frontier = frontier
@@ -281,7 +281,7 @@ def _waiting(info: CrawlInfo, spider: str) -> int:
 
 
 class StatsHandler:
-    """Answers `stats`."""
+    """Answers `stats`. Implements Handler."""
 
     def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
         self._frontier = frontier
@@ -296,7 +296,7 @@ class StatsHandler:
 
 
 class DomainHandler:
-    """Answers `domain-update`, `domain-remove`, `blacklist-update` and `blacklist-remove`.
+    """Answers `domain-update`, `domain-remove`, `blacklist-update` and `blacklist-remove`. Implements Handler.
 
     Scrapy Cluster kept these settings in ZooKeeper."""
 

@@ -301,6 +301,7 @@ class Crawler:
         )
 
     async def _main(self) -> CrawlResult:
+        """Run the crawl, after an earlier one in the same data directory has stopped."""
         try:
             before = _stopping.get(self._settings.data_dir.resolve())
             if before is not None:
@@ -456,6 +457,7 @@ def _page(entry: Entry) -> Page:
 
 
 def _result(found: CrawlResult) -> Result:
+    """Return the result of a crawl as programs get it."""
     total = found.info.pages if found.info else None
     return Result(
         crawl_id=found.crawl_id,

@@ -43,10 +43,16 @@ _START_SECONDS = 60.0
 """Longest start of a process. Must exceed that of a busy machine."""
 _MAX_FAILED_STARTS = 3
 """Failed starts in a row after which a page gets no content. May be changed."""
+_FAILED_START_PAUSE_SECONDS = 0.2
+"""Pause after the first failed start; it doubles with each further one. May be changed freely."""
 _STALLED_FACTOR = 20.0
+"""A process that has not answered after this factor times its limit of CPU time is killed: it waits for something that
+never comes. Must be far above what a page takes on a busy machine."""
 _STALLED_SECONDS = 60.0
-"""A process that has not answered after this factor times its limit of CPU time, or after these seconds if they are
-more, is killed: it waits for something that never comes. Must be far above what a page takes on a busy machine."""
+"""Shortest time after which it is killed, however small its limit of CPU time. Must be far above that, too."""
+_EXIT_SECONDS = 1.0
+"""Wait for the exit code of a process that closed its output while it had pages: the code says why it died. May be
+changed: with less, a busy machine more often gives a page another process, though the first one exceeded a limit."""
 _MAX_CRASHES = 2
 """Processes that may die of unknown reasons on one page before it counts as the cause. Must be at least 1."""
 
@@ -216,7 +222,7 @@ class ContentPool:
         self._failed_starts += 1
         log.warning("a process that extracts text did not start: %s: %s", type(error).__name__, error)
         if self._failed_starts < _MAX_FAILED_STARTS:
-            await asyncio.sleep(0.1 * 2**self._failed_starts)
+            await asyncio.sleep(_FAILED_START_PAUSE_SECONDS * 2 ** (self._failed_starts - 1))
         elif (job := self._take()) is not None:
             job.answer.set_result(ContentReply(PageContent(error=ContentError.UNAVAILABLE)))
 
@@ -277,7 +283,7 @@ class ContentPool:
         process = child.process
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
             if not self._closed and not child.was_stalled and child.jobs:
-                async with asyncio.timeout(1.0):  # its own exit code says why it died
+                async with asyncio.timeout(_EXIT_SECONDS):
                     await process.wait()
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

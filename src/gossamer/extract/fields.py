@@ -44,9 +44,10 @@ from gossamer.model.extraction import (
 )
 from gossamer.policy.scope import RegexSet, check_regex
 
+# Approximate memory of a crawl's compiled rules and of each field, measured. Tuning only: with larger numbers, fewer
+# crawls' rules are kept compiled.
 _COMPILED_BYTES = 2000
 _COMPILED_FIELD_BYTES = 3000
-"""Approximate memory of compiled rules and of a field, measured. Tuning only: larger ones keep fewer rules compiled."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from lxml.etree import _Element
 
+# Names of meta elements in lower case, the best first.
 _TITLES = ("og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title")
 _AUTHORS = ("author", "article:author", "citation_author", "dc.creator", "dcterms.creator", "parsely-author", "byl")
 _DATES = (
@@ -21,16 +22,22 @@ _DATES = (
     "citation_publication_date", "dc.date", "dc.date.issued", "dcterms.date", "dcterms.created", "dcterms.issued",
     "parsely-pub-date", "article:modified_time", "og:updated_time", "last-modified", "dcterms.modified",
 )  # fmt: skip
-"""Names of meta elements in lower case, the best first."""
+
+# Limits of the JSON-LD that is read. May be changed: more takes longer on large pages.
 _MAX_SCRIPT_CHARACTERS = 512 * 1024
 _MAX_OBJECTS = 1000
 _MAX_DEPTH = 20
-"""Limits of the JSON-LD that is read. May be changed: more takes longer on large pages."""
+_MAX_LISTED_AUTHORS = 20
+
+# Limits of what is read of the page itself. May be changed, too.
 _MAX_CHARACTERS = 500
-"""Longest title or author. May be changed."""
+"""Longest title or author."""
 _MAX_AUTHORS = 5
+"""Authors that are taken from elements of the page."""
 _MAX_DATES = 50
-"""Authors that are taken from elements of the page, and texts in which a date is looked for. May be changed."""
+"""Texts in which a date is looked for."""
+_MAX_DATE_CHARACTERS = 100
+"""Beginning of such a text that is looked at."""
 _FIRST_YEAR = 1990
 """Earlier dates, and those after next year, count as mistakes. May be changed."""
 _MIN_TITLE_CHARACTERS = 4
@@ -138,7 +145,7 @@ def _person_names(value: Any, depth: int = 0) -> Iterator[str]:
     elif isinstance(value, dict) and depth < _MAX_DEPTH:
         yield from _person_names(value.get("name"), depth + 1)
     elif isinstance(value, list) and depth < _MAX_DEPTH:
-        for one in value[:20]:
+        for one in value[:_MAX_LISTED_AUTHORS]:
             yield from _person_names(one, depth + 1)
 
 
@@ -162,14 +169,16 @@ def as_date(text: object) -> str:
     """Return the date in a text as YYYY-MM-DD. Empty: there is none, or its order is uncertain."""
     if not isinstance(text, str):
         return ""
-    text = text.strip()[:100]
+    text = text.strip()[:_MAX_DATE_CHARACTERS]
     if match := _ISO.search(text):
         year, month, day = (part for part in match.groups() if part is not None)
         return _valid(year, month, day)
     if match := _MONTH_FIRST.search(text):
-        return _valid(match[3], str(_MONTHS.get(match[1].lower(), 0)), match[2])
+        month, day, year = match.groups()
+        return _valid(year, str(_MONTHS.get(month.lower(), 0)), day)
     if match := _DAY_FIRST.search(text):
-        return _valid(match[3], str(_MONTHS.get(match[2].lower(), 0)), match[1])
+        day, month, year = match.groups()
+        return _valid(year, str(_MONTHS.get(month.lower(), 0)), day)
     try:
         return parsedate_to_datetime(text).date().isoformat()
     except (TypeError, ValueError, IndexError, OverflowError):

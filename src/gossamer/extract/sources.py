@@ -72,8 +72,9 @@ _PARTS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BETWEEN = " \t\r\n;,\ufeff"
+"""Characters that may stand between two values of one script. May be extended."""
 _ENDS = ("-->", "]]>", "//]]>", "// ]]>", "/*]]>", "/* ]]>")
-"""Characters that may stand between two values of one script, and what ends a script. May be extended."""
+"""What may end a script. May be extended."""
 
 
 def parse_json_ld(text: str) -> list[Any]:
@@ -108,6 +109,14 @@ def _values(text: str) -> tuple[list[Any], bool]:
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _VisitBudget:
+    """Objects and lists that may still be visited for one path. The functions below share it; their `depth` is the
+    level of nesting."""
+
+    left: int
+
+
 def look_up(values: list[Any], path: str) -> list[Any]:
     """Return what a path leads to in JSON-LD: texts, numbers, truth values and objects, in order.
 
@@ -116,9 +125,7 @@ def look_up(values: list[Any], path: str) -> list[Any]:
     a type, a path begins at the objects of a script, or of its `@graph`.
     """
     keys = path.split(".")
-    # A list with one number, which the functions below share and count down: objects and lists that may still be
-    # visited. `depth` is the level of nesting.
-    budget = [_MAX_OBJECTS]
+    budget = _VisitBudget(_MAX_OBJECTS)
     if keys[0][:1].isupper():  # a type
         starts = [thing for value in values for thing in _of_type(value, keys[0], budget, 0)]
         keys = keys[1:]
@@ -130,10 +137,10 @@ def look_up(values: list[Any], path: str) -> list[Any]:
     return found
 
 
-def _top_objects(value: Any, budget: list[int], depth: int) -> Iterator[dict[str, Any]]:
+def _top_objects(value: Any, budget: _VisitBudget, depth: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a script, those of its `@graph` included."""
-    budget[0] -= 1
-    if budget[0] < 0 or depth > _MAX_DEPTH:
+    budget.left -= 1
+    if budget.left < 0 or depth > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for part in value:
@@ -144,10 +151,10 @@ def _top_objects(value: Any, budget: list[int], depth: int) -> Iterator[dict[str
             yield from _top_objects(graph, budget, depth + 1)
 
 
-def _of_type(value: Any, name: str, budget: list[int], depth: int) -> Iterator[dict[str, Any]]:
+def _of_type(value: Any, name: str, budget: _VisitBudget, depth: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of a type, at any depth, the outer ones first."""
-    budget[0] -= 1
-    if budget[0] < 0 or depth > _MAX_DEPTH:
+    budget.left -= 1
+    if budget.left < 0 or depth > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for part in value:
@@ -168,10 +175,10 @@ def _has_type(types: Any, name: str) -> bool:
     )
 
 
-def _follow(value: Any, keys: list[str], budget: list[int], depth: int) -> list[Any]:
+def _follow(value: Any, keys: list[str], budget: _VisitBudget, depth: int) -> list[Any]:
     """Return what the keys lead to from this value."""
-    budget[0] -= 1
-    if budget[0] < 0 or depth > _MAX_DEPTH or value is None:
+    budget.left -= 1
+    if budget.left < 0 or depth > _MAX_DEPTH or value is None:
         return []
     if isinstance(value, list):
         if keys and keys[0].isdecimal():
@@ -231,6 +238,8 @@ MAX_ITEMS = 10_000
 MAX_CHARACTERS = 8 * 1024 * 1024
 """Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory. May be
 changed: each page that is read at the same time may take this much memory."""
+_OTHER_VALUE_CHARACTERS = 8
+"""Length that a value counts if it is no text: a number, for example. May be changed freely."""
 MAX_QUADRATIC_TAGS = 20_000
 """Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
 square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
@@ -306,7 +315,7 @@ class PageScope:
 
     def spend(self, value: object) -> None:
         """Count a value. Raises LimitReached."""
-        self.characters_left -= len(value) if isinstance(value, str) else 8
+        self.characters_left -= len(value) if isinstance(value, str) else _OTHER_VALUE_CHARACTERS
         if self.characters_left < 0:
             raise LimitReached
 

@@ -22,6 +22,10 @@ _READ_CHARACTERS = 500
 """Beginning of a text in which a number or price is looked for. Tuning only: a longer text is no price."""
 _DATE_CHARACTERS = 100
 """Longest text that is read as a date. May be changed: the parser of dates takes time that grows with it."""
+_SHORTEST_ISO = len("20260401")
+"""Shorter texts are no date in ISO 8601 with a day."""
+_SHORTEST_DATE = len("1.4.")
+"""Shorter texts are not given to the parser of dates in words. Tuning only."""
 _LARGEST_INTEGER = 2**63 - 1
 """Larger integers become floating-point numbers, because outputs have 64 bits for them."""
 
@@ -222,7 +226,7 @@ def _date_converter(argument: str) -> Converter:
 def _iso(text: str) -> str | None:
     """Return a date or time that is in ISO 8601 already."""
     text = text.strip()
-    if not 8 <= len(text) <= _DATE_CHARACTERS or not text[0].isdigit():
+    if not _SHORTEST_ISO <= len(text) <= _DATE_CHARACTERS or not text[0].isdigit():
         return None
     try:
         return date.fromisoformat(text).isoformat()
@@ -286,7 +290,7 @@ def _date_parser(languages: list[str]) -> Callable[[str], str | None]:
 
     def parse(text: str) -> str | None:
         text = " ".join(text.split())
-        if not 4 <= len(text) <= _DATE_CHARACTERS or not any(character.isdigit() for character in text):
+        if not _SHORTEST_DATE <= len(text) <= _DATE_CHARACTERS or not any(character.isdigit() for character in text):
             return None
         try:
             moment = parser.get_date_data(text).date_obj

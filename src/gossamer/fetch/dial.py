@@ -37,6 +37,8 @@ _MAX_REPLY_BYTES = 16 * 1024
 """Longest answer to CONNECT. Tuning only: it bounds memory."""
 _READ_BYTES = 4096
 """Most bytes that are read at once of that answer. Tuning only."""
+_SHOWN_CHARACTERS = 100
+"""Characters of a refusal that an error shows. May be changed freely."""
 
 # SOCKS5: RFC 1928 and RFC 1929 fix all of these.
 _SOCKS_VERSION = 5
@@ -133,7 +135,7 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
     status_line = answer.partition(b"\r\n")[0].decode("latin-1")
     version, _, rest = status_line.partition(" ")
     if not version.startswith("HTTP/1.") or not rest.startswith("2"):
-        raise ProxyFailed(f"{proxy.host}:{proxy.port} refused {authority}: {status_line[:100]!r}")
+        raise ProxyFailed(f"{proxy.host}:{proxy.port} refused {authority}: {status_line[:_SHOWN_CHARACTERS]!r}")
     # In TLS the client speaks first, so no bytes may have arrived yet.
     if not answer.endswith(b"\r\n\r\n"):
         raise ProxyFailed(f"{proxy.host}:{proxy.port} spoke out of turn")

@@ -160,7 +160,8 @@ def _refusal_ipv4(address: IPv4Address) -> str | None:
 
 
 def _refusal_ipv6(address: IPv6Address) -> str | None:
-    """Judge the IPv4 addresses that it carries, then the tables."""
+    """Return why an IPv6 address is refused; None: it is public. The IPv4 addresses that it carries are judged
+    first."""
     if address.scope_id is not None:
         return "scoped to one interface"
     for carried in _carried(address):

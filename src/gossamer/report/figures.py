@@ -28,12 +28,15 @@ from gossamer.report.tables import Table
 _PLOT_HEIGHT = 150
 """Height of the longest bar in pixels."""
 _TOP = 10
+"""Room in pixels for the texts above the bars."""
 _BOTTOM = 26
+"""Room in pixels for the texts below the bars."""
 _AXIS_WIDTH = 46
-"""Room in pixels for the texts of a chart: above the bars, below them, and beside them for the vertical axis."""
+"""Room in pixels for the texts of the vertical axis, beside the bars."""
 _SLOT_FILLED = 0.8
+"""Share of its place that a bar fills."""
 _SLOT_FILLED_AT_EDGES = 0.94
-"""Share of its place that a bar fills; more where bars are neighbours in time or size."""
+"""The same where bars are neighbours in time or size."""
 _FEW_BARS = 6
 """Fewer bars than this are drawn as if there were so many, so that a single one does not fill the chart."""
 _TICK_STEPS = (1, 2, 5, 10)

@@ -30,6 +30,8 @@ _MAX_TEXT = 100
 """Characters of an anchor's text that are kept. May be changed freely."""
 _MEMORY = 50_000
 """Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
+_SNIFFED = 1024
+"""Beginning of a body that shows whether it is HTML where its type does not say so. May be changed freely."""
 _MAX_LINKS = 20_000
 """Different links of one page that are looked at. May be changed: a larger number finds more links of pages that are
 lists, and lets a hostile page take more time."""
@@ -107,6 +109,7 @@ class LinkFinder:
                 continue
             self._counts[position] += 1
             if self._counts[position] <= LINKS_KEPT:
+                # Cut first, with room for surplus white space: an anchor's text may have megabytes.
                 clean = " ".join(text[: 4 * _MAX_TEXT].split())[:_MAX_TEXT]
                 self._links.append((key, number, clean.encode("utf-8", "replace").decode()))
 
@@ -114,7 +117,7 @@ class LinkFinder:
         """Return the title, and the texts of the links to URLs of interest, by position; None: they are unknown."""
         if page.body is None:
             return "", self._listed(page) if page.links else None
-        if not is_html(page.content_type, page.body[:1024].encode("utf-8", "replace")):
+        if not is_html(page.content_type, page.body[:_SNIFFED].encode("utf-8", "replace")):
             return "", self._listed(page)
         document = HtmlDocument(page.text())
         links = self._listed(page) if page.links else self._resolved(page, document)

@@ -39,11 +39,15 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u2
 """Control characters and those that change the direction of the text around them."""
 _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
+# Characters that the page shows. May be changed freely: CSV files have all of them.
 _URL_CHARACTERS = 150
+"""Of a URL; of a longer one its beginning and its end."""
 _URL_END = 39
+"""Of the end of such a URL."""
 _TEXT_CHARACTERS = 300
-"""Characters that the page shows of a URL (of a longer one its beginning and so many of its end), and of another text.
-May be changed freely: CSV files have all of them."""
+"""Of any other text."""
+_MARKER_WITHIN_BYTES = 100
+"""Beginning of an existing file in which MARKER is looked for. Must be at least as long as MARKER."""
 
 
 def check_target(path: Path, inputs: Sequence[Path]) -> None:
@@ -65,7 +69,7 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
     if path.is_file() and path.stat().st_size:
         try:
             with path.open("rb") as file:
-                begin = file.read(100)
+                begin = file.read(_MARKER_WITHIN_BYTES)
         except OSError as error:
             raise BadInput(f"{shown} cannot be written: {error.strerror}.") from None
         if MARKER.encode() not in begin:

@@ -16,7 +16,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -175,6 +175,10 @@ _MAX_LISTED = 2_000_000
 """URLs of sitemaps that are kept. May be changed: each takes eight bytes of memory and its length on disk."""
 _MAX_TEXT = 2000
 """Characters of a text from the web (reason, error, type) that are kept. May be changed freely."""
+_MAX_TYPE = 100
+"""Characters of a content type that are kept. May be changed freely."""
+_MAX_HOST = 300
+"""Characters of a host that are kept. May be changed, but must exceed the longest name in DNS and a port."""
 _SITEMAP_ROOT = re.compile(r"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
 """Root element of a sitemap. Fixed by sitemaps.org."""
 _SNIFFED = 1024
@@ -328,7 +332,7 @@ def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
         page.timings.get("total"),
         len(body) if page.body is not None else None,
         _host(final),
-        _storable(page.content_type.partition(";")[0].strip().lower()[:100]),
+        _storable(page.content_type.partition(";")[0].strip().lower()[:_MAX_TYPE]),
         _time(page.timestamp),
         xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,  # SQLite has 64 bits with sign
         _storable(json.dumps(chain)) if chain else None,
@@ -344,8 +348,9 @@ def _storable(text: str) -> str:
 
 def _host(url: str) -> str:
     """Return the host of a URL, with a port that is not the default."""
-    parts = url.split("/", 3)
-    return _storable(parts[2].rpartition("@")[2][:300]) if len(parts) > 2 else ""
+    _, _, after_scheme = url.partition("//")
+    authority, _, _ = after_scheme.partition("/")
+    return _storable(authority.rpartition("@")[-1][:_MAX_HOST])
 
 
 def _time(timestamp: str) -> float:
@@ -353,8 +358,7 @@ def _time(timestamp: str) -> float:
     if not timestamp:
         return 0.0
     try:
-        if not timestamp.endswith("Z") and timestamp[-6:-5] not in ("+", "-"):
-            timestamp += "+00:00"
-        return datetime.fromisoformat(timestamp).timestamp()
+        moment = datetime.fromisoformat(timestamp)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return 0.0

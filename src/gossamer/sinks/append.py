@@ -395,7 +395,8 @@ OnMissing = Callable[[str, int], None]
 
 
 class FileSink:
-    """Sink that appends each batch to a local file. Other processes may append to the same file.
+    """Sink that appends each batch to a local file. Other processes may append to the same file. Implements Sink
+    (sinks/base.py).
 
     When the file was renamed, the sink starts a new one. When it was deleted or truncated, the sink calls `on_missing`
     and continues.

@@ -39,7 +39,7 @@ def manifest_of(folder: str) -> str:
 
 class AssetFolder:
     """Sink that writes the bodies of assets to files, and takes no notice of other outputs. Several processes may write
-    to one folder. Nothing is created before the first asset."""
+    to one folder. Nothing is created before the first asset. Implements Sink (sinks/base.py)."""
 
     wants_wire = False
 

@@ -24,7 +24,7 @@ sends a few more bodies to the blob store; with too low a value, the bus would r
 
 
 class BusSink:
-    """Sink that publishes each record as a message of a bus.
+    """Sink that publishes each record as a message of a bus. Implements Sink (sinks/base.py).
 
     A body that is longer than `max_inline_bytes`, or that makes the message larger than the bus accepts, goes to the
     blob store (files that are read by address). Its message has an empty `body`, and names the address and the length

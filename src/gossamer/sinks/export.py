@@ -173,6 +173,7 @@ def export_to(
 
 
 def _export_to_stdout(source: Source, ending: str, options: ExportOptions, folder: Path) -> Exported:
+    """Convert to standard output. `folder`: for the formats that cannot be written from beginning to end."""
     stream = sys.stdout.buffer
     try:
         if ending in SQLITE:
@@ -310,6 +311,7 @@ class _Export:
         stream.write(END_OF_ARRAY)
 
     def _write_units(self, stream: BinaryIO) -> None:
+        """Write a format that is a row of units (lines, or archive records), group by group."""
         file_format = next(one for one in FORMATS if one.suffix == self._ending)
         framing = file_format.framing()
         outputs = self._chosen()

@@ -119,7 +119,7 @@ _ZSTD_HEADER_BYTES = len(_ZSTD_HEADER) + _LENGTH.size
 
 
 class _MeasuredUnits:
-    """Base of the framings whose units begin with a header that holds their length.
+    """Base of the framings whose units begin with a header that holds their length. Implements Framing in part.
 
     Units of other programs have no such header; their ends are found by decompressing them, which takes longer.
     """
@@ -177,7 +177,8 @@ class ZstdFrames(_MeasuredUnits):
         self._compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress
 
     def accepts(self, head: bytes) -> bool:
-        return ZSTD_MAGIC.startswith(head[:4]) or ZSTD_SKIPPABLE_MAGIC_REST.startswith(head[1:4])
+        magic = head[: len(ZSTD_MAGIC)]
+        return ZSTD_MAGIC.startswith(magic) or ZSTD_SKIPPABLE_MAGIC_REST.startswith(magic[1:])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         parts: list[bytes] = []
@@ -227,7 +228,7 @@ class GzipMembers(_MeasuredUnits):
     _header, _unmeasured_bytes, _shortest_unit = _GZIP_HEADER, 0, _GZIP_OVERHEAD
 
     def accepts(self, head: bytes) -> bool:
-        return GZIP_MAGIC.startswith(head[:2])
+        return GZIP_MAGIC.startswith(head[: len(GZIP_MAGIC)])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         parts: list[bytes] = []

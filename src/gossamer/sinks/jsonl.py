@@ -168,7 +168,7 @@ _LOCK_NAME = "stdout.lock"
 
 
 class StdoutSink:
-    """Sink that writes JSON Lines to a file descriptor.
+    """Sink that writes JSON Lines to a file descriptor. Implements Sink (sinks/base.py).
 
     Raises `OutputClosed` when the reader is gone. Waits for a slow reader until `close`, which abandons what the reader
     has not taken. When standard output is a file on a full disk, the batch is removed again and may be repeated, as

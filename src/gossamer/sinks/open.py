@@ -69,14 +69,16 @@ FORMATS = (
     FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
 )
 
+# First bytes of these files: fixed by the formats.
 _PARQUET_MAGIC = b"PAR1"
 _SQLITE_MAGIC = b"SQLite format 3\0"
-"""First bytes of these files: fixed by the formats."""
+
+# Suffixes of the formats that are not a row of units (a unit is what one write adds: lines, or an archive record).
+# Documented names, like those above: they must not change.
 PARQUET = ".parquet"
 CSV = ".csv"
 JSON = ".json"
 SQLITE = (".sqlite", ".sqlite3", ".db")
-"""Suffixes of the formats that are not a row of units. Documented names, like those above: they must not change."""
 TABLES = (CSV, JSON, *SQLITE)
 """Formats that take either pages or items unless told otherwise."""
 ENDINGS = (*(file_format.suffix for file_format in FORMATS), PARQUET, *TABLES)
@@ -344,7 +346,8 @@ def _accepts(output: _Opened, head: bytes) -> bool:
         return b"\0" not in head
     if output.ending == JSON:
         return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"", b"[")
-    return (_PARQUET_MAGIC if output.ending == PARQUET else _SQLITE_MAGIC).startswith(head[:4])
+    magic = _PARQUET_MAGIC if output.ending == PARQUET else _SQLITE_MAGIC
+    return magic.startswith(head[: len(magic)])
 
 
 def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:

@@ -189,6 +189,7 @@ def _warc(source: Source) -> Iterator[Output]:
 
 
 def _parquet(source: Source) -> Iterator[Output]:
+    """Yield the records of a Parquet file. Raises BadInput."""
     require_parquet()
     try:
         with pq.ParquetFile(source.path) as file:
@@ -264,6 +265,7 @@ def _bare_item(fields: dict[str, Any]) -> ItemRecord:
 
 
 def _csv(source: Source) -> Iterator[Output]:
+    """Yield the records of a CSV file, which has either pages or items. Raises BadInput."""
     with source.path.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv_rows(stream)
         header = next(rows, [])
@@ -289,6 +291,7 @@ def _item_of_cells(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json_array(source: Source) -> Iterator[Output]:
+    """Yield the records of a JSON file; its elements may also be items alone, without a record. Raises BadInput."""
     for element in _elements(source):
         kind = element.get("type") if isinstance(element, dict) else None
         if kind == "page" and "request_id" in element:
@@ -341,6 +344,7 @@ def _after(text: str, at: int, skipped: str) -> int:
 
 
 def _sqlite(source: Source) -> Iterator[Output]:
+    """Yield the pages, then the items, of an SQLite file. Raises BadInput."""
     import sqlite3  # imported late: few outputs are SQLite files
 
     from gossamer.sinks.sqlite import ITEM_KEYS, ITEM_ORIGIN, check_sqlite

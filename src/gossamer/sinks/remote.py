@@ -254,6 +254,7 @@ def _local_path(place: str) -> Path:
 
 
 def _read(address: str) -> bytes:
+    """Return the body in the blob at this address. Raises BadInput."""
     try:
         if address.startswith(_FILE_URL):
             packed = _local_path(address).read_bytes()

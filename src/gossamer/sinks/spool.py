@@ -37,6 +37,7 @@ after a crash at any moment: a spool that is already in the output is not added 
 
 class SpooledSink:
     """Sink that appends to a spool, which all processes of an output share. Batches are durable in the spool.
+    Implements Sink (sinks/base.py).
 
     From its first write to its close, a process holds a shared lock on the folder. A closing process that can get the
     lock exclusively is the last one: it runs `finish` and removes the spool. When no process gets that far (all were

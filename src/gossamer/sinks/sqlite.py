@@ -40,6 +40,7 @@ _LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
 
 class SqliteSink:
     """Sink that writes each batch to a local SQLite file in one transaction. Other processes may write to the file.
+    Implements Sink (sinks/base.py).
 
     Waits while another program holds the file's lock. A file that was moved or deleted meanwhile is made anew.
     """
@@ -77,6 +78,7 @@ class SqliteSink:
         return self._database
 
     def _is_at_path(self) -> bool:
+        """Return whether the open file is still the one at `path`."""
         try:
             return self._file is not None and os.path.samestat(self._file, self.path.stat())
         except FileNotFoundError:
@@ -150,6 +152,7 @@ class Database:
             self._connection.execute("DELETE FROM items WHERE _request_id = ?", (request_id,))
 
     def _insert(self, table: str, row: dict[str, Any]) -> None:
+        """Insert a row (values by column), or replace the row with its key. Makes missing tables and columns."""
         columns = self._columns.get(table) or self._create(table)
         if any(columns.get(_lower(name)) != name for name in row):
             row = self._with_columns(table, columns, row)
@@ -160,6 +163,7 @@ class Database:
         )
 
     def _create(self, table: str) -> dict[str, str]:
+        """Make a table. Return its columns, as `_columns` has them."""
         if table == "pages":
             names, key = PAGE_FIELDS, "request_id"
         else:
@@ -199,9 +203,14 @@ class Database:
             self._schema_version = version
             self._columns = {}
             for table in ("pages", "items"):
-                rows = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
-                if rows:
-                    self._columns[table] = {_lower(row[1]): row[1] for row in rows}
+                names = _column_names(self._connection, table)
+                if names:
+                    self._columns[table] = {_lower(name): name for name in names}
+
+
+def _column_names(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Return the names of a table's columns; empty if there is no such table."""
+    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
 
 
 def _page_row(record: PageRecord) -> dict[str, Any]:
@@ -229,6 +238,7 @@ def _lower(name: str) -> str:
 
 
 def _quoted(name: str) -> str:
+    """Return a column's name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -256,7 +266,7 @@ def check_sqlite(path: Path) -> None:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)
         try:
             for table, key in (("pages", "request_id"), ("items", ITEM_KEYS[0])):
-                names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+                names = _column_names(connection, table)
                 if names and key not in names:
                     raise BadInput(f"the output {path} exists and has another table {table}; name another file")
         finally:

@@ -172,7 +172,8 @@ def cell_text(value: object) -> str:
 
 
 class CsvFraming:
-    """Framing of a CSV file: a unit is a group of whole rows. A newline inside quotes does not end a row."""
+    """Framing of a CSV file: a unit is a group of whole rows. A newline inside quotes does not end a row. Implements
+    Framing (sinks/framing.py)."""
 
     def accepts(self, head: bytes) -> bool:
         return True  # `check_csv` compares the columns
@@ -308,6 +309,7 @@ def _digest(path: Path) -> str:
 
 def _build_csv(kind: Literal["pages", "items"], options: TableOptions, existing: Path | None, spool: Path,
                out: BinaryIO) -> None:  # fmt: skip
+    """Write the rows of an existing file, with cells for new columns, then those of the spool."""
     before = read_header(existing, guard=options.csv_guard) if existing is not None else []
     if kind == "pages":
         columns: Sequence[str] = PAGE_COLUMNS
@@ -362,6 +364,7 @@ def _wider_rows(existing: Path, rows: CsvRows) -> Iterator[bytes]:
 
 
 def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) -> None:
+    """Write the elements of an existing file, then those of the spool, as one array."""
     is_empty = _copy_array(existing, out) if existing is not None else _begin_array(out)
     for record in read_records(spool):
         out.write(b"" if is_empty else b",\n")

@@ -141,7 +141,7 @@ def _exchange(wire: WireExchange, payload: str, responses: list[str], stored: _S
         if wire.request_head:
             headers["WARC-Concurrent-To"] = request_id
         if head.startswith(b"HTTP/1."):
-            headers["WARC-Protocol"] = head[:8].decode("latin-1").lower()
+            headers["WARC-Protocol"] = head[: len("HTTP/1.1")].decode("latin-1").lower()
         if wire.truncated:
             headers["WARC-Truncated"] = "length"
         headers["WARC-Payload-Digest"] = payload
@@ -235,7 +235,7 @@ class WarcRecords:
     """Framing of an uncompressed WARC file: each unit is a record. Implements Framing (sinks/framing.py)."""
 
     def accepts(self, head: bytes) -> bool:
-        return b"WARC/".startswith(head[:5])
+        return b"WARC/".startswith(head[: len("WARC/")])
 
     def pack(self, units: Sequence[bytes]) -> bytes:
         return b"".join(units)
@@ -303,6 +303,7 @@ _MAX_LINE_BYTES = 65_536
 _NOT_STORED = frozenset({"content-encoding", "transfer-encoding"})
 """Headers that do not fit a body without its encodings, in lower case. Must hold all that describe its form."""
 _RENAMED = re.compile(rb"^x-crawler-(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
+"""Header as `_exchange` has renamed it. Must match what that writes."""
 
 
 @dataclass(slots=True)
@@ -389,6 +390,7 @@ def _output(headers: dict[str, str], block: bytes, waiting: _Exchanges) -> Outpu
 
 
 def _wire(waiting: _Exchanges, identity: str) -> WireExchange:
+    """Return the exchange whose response has this record id."""
     response = waiting.responses[identity]
     headers, block = response["headers"], response["block"]
     head, body = _split(block)

@@ -367,6 +367,7 @@ class PageReader:
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
+        """Return the result of a request whose response is a sitemap."""
         found = await read_sitemap(attempt, fetched.body)
         context = attempt.context
         # The summary names pages that only the sitemap lists. Other spiders and a limited depth do not show all links.

@@ -2,6 +2,7 @@
 -- KEYS  1 the answers under a poll id: a list
 -- ARGV  1 ms without a call after which an owner counts as dead
 -- Returns {1, answer}, {2, id, request} for a request that the caller now owns, or {0}.
+-- Fixed, as in the other scripts here: the keys, which processes of two versions share.
 -- Beside KEYS[1]: `:asked` (hash: id -> request) and `:owner:<id>`.
 local answer = redis.call("LPOP", KEYS[1])
 if answer then

@@ -3,7 +3,8 @@
 -- KEYS  1 the topic's stream  2 its facts
 -- ARGV  1 group  2 1: kept until acknowledged  3 ms that an empty topic is remembered  then ids
 -- Returns how many messages were acknowledged.
--- Must stay one script: a message is deleted only if no group, at this moment, still needs it.
+-- Must stay one script: a message is deleted only if no group, at this moment, still needs it. IDS_AT_ONCE may be
+-- changed, up to the limit at its line.
 local stream, facts, group = KEYS[1], KEYS[2], ARGV[1]
 local IDS_AT_ONCE = 1000 -- Lua's `unpack` fails for several thousands
 if redis.call("EXISTS", stream) == 0 then
@@ -18,12 +19,12 @@ end
 -- Returns the two numbers of a message's id: milliseconds, and the position within them.
 local function parse_id(id)
   local ms, number = string.match(id, "(%d+)-(%d+)")
-  return { tonumber(ms), tonumber(number) }
+  return { ms = tonumber(ms), number = tonumber(number) }
 end
 
 -- Whether one parsed id is older than another.
 local function is_before(a, b)
-  return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
+  return a.ms < b.ms or (a.ms == b.ms and a.number < b.number)
 end
 
 -- Returns the oldest id that this group still needs. `row`: the group's part of XINFO GROUPS.
@@ -33,10 +34,11 @@ local function oldest_needed(row)
     fields[row[at]] = row[at + 1]
   end
   if fields["pending"] > 0 then -- delivered and not acknowledged
-    return parse_id(redis.call("XPENDING", stream, fields["name"])[2])
+    local _, oldest_pending = unpack(redis.call("XPENDING", stream, fields["name"]))
+    return parse_id(oldest_pending)
   end
   local needed = parse_id(fields["last-delivered-id"])
-  needed[2] = needed[2] + 1 -- the first id that was not delivered
+  needed.number = needed.number + 1 -- the first id that was not delivered
   return needed
 end
 
@@ -49,7 +51,7 @@ if ARGV[2] == "1" then
     end
   end
   if oldest then
-    redis.call("XTRIM", stream, "MINID", string.format("%d-%d", oldest[1], oldest[2]))
+    redis.call("XTRIM", stream, "MINID", string.format("%d-%d", oldest.ms, oldest.number))
   end
   if redis.call("XLEN", stream) == 0 then
     redis.call("PEXPIRE", stream, ARGV[3])

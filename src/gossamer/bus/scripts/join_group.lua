@@ -3,6 +3,7 @@
 -- KEYS  1 the topic's stream
 -- ARGV  1 group  2 ms that an empty topic is remembered  3 ms without a call after which a member is gone
 -- Returns how many members were removed.
+-- Must hold: a member that holds messages is never removed, or they would be lost to the group.
 local stream, group = KEYS[1], ARGV[1]
 if redis.call("EXISTS", stream) == 0 then
   redis.call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")

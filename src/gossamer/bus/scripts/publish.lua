@@ -14,14 +14,15 @@ local stream, facts = KEYS[1], KEYS[2]
 local ENTRY_BYTES = 32 -- what a message takes besides its value and key (approximate; StreamsBus's docstring names it)
 
 -- `put - gone` is what the topic holds, or more: deleted messages are counted in `gone` only by update_gone.
-local known = redis.call("HMGET", facts, "put", "gone")
-local put, gone = tonumber(known[1] or "0"), tonumber(known[2] or "0")
+local put, gone = unpack(redis.call("HMGET", facts, "put", "gone"))
+put, gone = tonumber(put or "0"), tonumber(gone or "0")
 
 -- Updates `gone`: each message has the number of bytes that were appended before it, so that of the oldest message
 -- which is left is the number of deleted bytes.
 local function update_gone()
   local first = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
-  gone = first and tonumber(first[2][4]) or put -- the fourth is the value of c, see XADD below
+  local _, fields = unpack(first or {})
+  gone = fields and tonumber(fields[4]) or put -- the fourth is the value of c, see XADD below
 end
 
 local added_bytes = 0

@@ -114,6 +114,7 @@ class _Progress:
         self._has_shown = False
 
     def update(self, records: int) -> None:
+        """Show this number of records, not too often. Raises ExportStopped if the person wants to stop."""
         if self._stopped.is_set():
             raise ExportStopped
         now = time.monotonic()

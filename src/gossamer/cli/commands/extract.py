@@ -111,6 +111,7 @@ def _found(extraction: Extraction, page: Page | None, url: str, error: str) -> d
 
 
 def _rule(rule: ItemRule, name: str, result: RuleResult | None, document: HtmlDocument, url: str) -> dict[str, Any]:
+    """Return what a rule has found, for `_found`. `result` None: the rule is not for this URL."""
     shown: dict[str, Any] = {"rule": name, "is_for_url": result is not None, "matches": 0, "items": [], "fields": {}}
     if result is None:
         return shown
@@ -164,6 +165,7 @@ def _report(found: dict[str, Any]) -> list[str]:
 
 
 def _rule_lines(rule: dict[str, Any]) -> list[str]:
+    """Return what `_rule` returned as lines for a person."""
     items, matches = rule["items"], rule["matches"]
     if not rule["is_for_url"]:
         return [f"  {rule['rule']}: not for this page; none of its urls matches"]

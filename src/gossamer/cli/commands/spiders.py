@@ -223,6 +223,7 @@ class Prompt:
         python_prompt.interact(banner, local=self.names, exitmsg="")
 
     def _banner(self) -> str:
+        """Return what the prompt begins with: the names that it has."""
         page = self.names["page"]
         lines = [f"Gossamer {__version__}. " + (f"page is {page!r}" if page else 'No page yet: fetch("https://…")')]
         lines += [

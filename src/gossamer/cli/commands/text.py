@@ -165,6 +165,7 @@ class _TextExtraction:
         return Destination(str(folder / target.name), output.records)
 
     async def _extract(self, sink: Sink) -> None:
+        """Extract the content of all pages in a pool of processes, and write it in the order of the records."""
         pool = ContentPool(content_limits(self.settings))
         window = _Window(_PAGES_PER_PROCESS * content_limits(self.settings).processes)
         batch: list[Output] = []

@@ -27,7 +27,8 @@ for at = 3, #ARGV, 2 do
   local key = KEYS[1] .. ":" .. name
   local bucket_begins = false
   for _, bucket in ipairs(BUCKETS) do
-    local field = bucket[1] .. math.floor(now / bucket[2])
+    local letter, seconds = unpack(bucket)
+    local field = letter .. math.floor(now / seconds)
     -- A sum that equals the number just added means that the field did not exist: a new bucket begins.
     if redis.call("HINCRBY", key, field, number) == number then
       bucket_begins = true

@@ -32,7 +32,8 @@ T = TypeVar("T")
 _WRONG_TIME = b"CLOCK"
 """Answer of a script (shard.lua) that did nothing, because the shard's time is not what the caller expected."""
 
-# First argument of a script, as shard.lua reads it. In tests that set the time, it is that time instead.
+# First argument of a script, as shard.lua reads it; both are fixed. In tests that set the time, it is that time
+# instead.
 _ANY_TIME = ""
 _EXPECTED_TIME = "~"
 """Prefix of the time that the caller expects, in ms."""
@@ -147,8 +148,8 @@ class ScriptCommands:
         """
         arguments: list[Argument] = [_ANY_TIME, self.prefix, self._process]
         arguments += ["" if expected is None else _ms(expected), wanted, corrections]
-        reply = await self.shards.call(shard, SCRIPTS["clock"], self._bases[shard], arguments)
-        return float(reply[0]) / 1000, reply[1], float(reply[2]) / 1000
+        now_ms, count, corrected_ms = await self.shards.call(shard, SCRIPTS["clock"], self._bases[shard], arguments)
+        return float(now_ms) / 1000, count, float(corrected_ms) / 1000
 
 
 def _ms(seconds: float) -> str:

@@ -140,7 +140,7 @@ class MessageReader:
         given = {name: part for name, part in message.items() if part is not None}
         for name, part in given.items():
             if not isinstance(part, str):
-                _check_json(part, name[:100])
+                _check_json(part, name[:_MAX_NAME])
         for kind in self._kinds:
             if kind.validator.is_valid(given):
                 return kind.name, kind.build(given)
@@ -163,7 +163,7 @@ class MessageReader:
         except UnicodeEncodeError:
             raise RequestRejected("the message holds half of a surrogate pair, which is not valid text") from None
         except (TypeError, OverflowError, ValueError) as error:
-            raise RequestRejected(f"the message cannot be encoded as JSON: {error}"[:300]) from None
+            raise RequestRejected(f"the message cannot be encoded as JSON: {error}"[:_MAX_REASON]) from None
         return message
 
     def _check_size(self, size: int) -> None:
@@ -258,9 +258,10 @@ def _check_base64(given: dict[str, Any]) -> None:
 # --- explaining a rejection -------------------------------------------------------------------------------------------
 
 _MAX_NAME = 100
+"""Characters of a field's name in a rejection. It quotes the sender, and every rejection is stored and sent: a larger
+value lets a sender fill the topics, a smaller one cuts names."""
 _MAX_REASON = 300
-"""Characters of a field's name, and of a reason, in a rejection. Both may quote the sender, and every rejection is
-stored and sent: larger values let a sender fill the topics, smaller ones cut explanations."""
+"""Characters of a reason in a rejection. May be changed, with the same consequences."""
 
 _UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
 """Fields that users of other crawlers may send, and why they are rejected. May be extended freely."""

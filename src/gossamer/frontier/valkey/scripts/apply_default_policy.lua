@@ -31,16 +31,16 @@ if not group then
   return 0
 end
 local is_set = place <= PER_EGRESS -- else a sorted set, whose members come with their scores
-local reply = redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", ARGV[3])
-for i = 1, #reply[2], is_set and 1 or 2 do
-  local domain = reply[2][i]
+local members
+inner, members = unpack(redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", ARGV[3]))
+for i = 1, #members, is_set and 1 or 2 do
+  local domain = members[i]
   if redis.call("EXISTS", agenda_key(group, domain)) == 1 then
     move_domain(group, domain)
   end
 end
 write_all()
-inner = reply[1]
-if inner == "0" then
+if inner == "0" then -- all of this place was visited
   place = place + 1
   if place > PLACES then
     group, place = next_group(group), 1

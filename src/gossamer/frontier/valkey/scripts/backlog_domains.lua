@@ -43,17 +43,17 @@ while pools[index] and #found < 2 * most do
     pool_there, place, inner = pools[index], 1, "0"
   end
   local is_set = place <= PER_EGRESS -- else a sorted set, whose members come with their scores
-  local reply = redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", most)
-  for i = 1, #reply[2], is_set and 1 or 2 do
-    local domain = reply[2][i]
+  local members
+  inner, members = unpack(redis.call(is_set and "SSCAN" or "ZSCAN", place_key(group, place), inner, "COUNT", most))
+  for i = 1, #members, is_set and 1 or 2 do
+    local domain = members[i]
     local count = count_requests(group, domain)
     if count > 0 then
       found[#found + 1] = domain
       found[#found + 1] = count
     end
   end
-  inner = reply[1]
-  if inner == "0" then
+  if inner == "0" then -- all of this place was visited
     place = place + 1
     if place > PLACES then
       index = index + 1

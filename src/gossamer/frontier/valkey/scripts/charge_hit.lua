@@ -14,7 +14,8 @@
 -- include shard
 -- include hits
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local rate = ARGV[7] ~= "" and { tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9] == "1" } or nil
+local rate = ARGV[7] ~= ""
+  and { hits = tonumber(ARGV[7]), window = tonumber(ARGV[8]), moderated = ARGV[9] == "1" } or nil
 local policy = policy_of(domain)
 if policy.off or policy.drops then
   return { 0, "" }

@@ -21,9 +21,9 @@ local corrected = 0
 
 -- Returns the latest time at which another process agreed with the shard's time; 0 where there is none.
 local function latest_of_others()
-  -- { process, time, process, time }: the two latest, one of which may be this process.
-  local row = redis.call("ZREVRANGE", clocks, 0, 1, "WITHSCORES")
-  return tonumber((row[1] == process and row[4] or row[1] ~= process and row[2]) or 0)
+  -- The two latest, one of which may be this process.
+  local latest, latest_time, _, second_time = unpack(redis.call("ZREVRANGE", clocks, 0, 1, "WITHSCORES"))
+  return tonumber((latest == process and second_time or latest ~= process and latest_time) or 0)
 end
 
 -- Moves the shard's time by this much. Less than 0: the server's clock was set forward.

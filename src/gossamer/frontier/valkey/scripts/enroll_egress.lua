@@ -24,12 +24,12 @@ if not group then
   group, position = next_group(""), "0"
 end
 if group then
-  local reply = redis.call("SSCAN", place_key(group, PER_EGRESS), position, "COUNT", ARGV[5])
-  for _, domain in ipairs(reply[2]) do
+  local domains
+  position, domains = unpack(redis.call("SSCAN", place_key(group, PER_EGRESS), position, "COUNT", ARGV[5]))
+  for _, domain in ipairs(domains) do
     update_domain(group, domain)
   end
   write_all()
-  position = reply[1]
   if position == "0" then -- SSCAN has returned all
     group = next_group(group)
   end

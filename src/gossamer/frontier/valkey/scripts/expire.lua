@@ -18,10 +18,10 @@ local count, tokens, is_listed = 0, {}, {}
 for _, member in ipairs(due) do
   local token, spider = string.sub(member, 1, 16), string.sub(member, 18) -- a token has 16 characters
   local key = BASE .. "h:" .. token
-  local row = redis.call("HMGET", key, "state", "st:" .. spider)
+  local state, part_end = unpack(redis.call("HMGET", key, "state", "st:" .. spider))
   redis.call("ZREM", BASE .. "expiries", member)
   redis.call("HDEL", key, "x:" .. spider)
-  if row[1] == "running" and not row[2] then
+  if state == "running" and not part_end then
     end_early(token, "expired", spider, marker_ms, retention)
     count = count + 1
     if not is_listed[token] then

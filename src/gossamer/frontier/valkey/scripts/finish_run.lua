@@ -9,8 +9,8 @@
 --         running:|{appid}
 -- include shard
 -- include finishing
-local row = redis.call("HMGET", BASE .. "h:" .. ARGV[3], "state", "run", "version")
-if row[1] ~= "running" or row[2] ~= ARGV[4] or (row[3] or "0") ~= ARGV[5] then
+local state, run, version = unpack(redis.call("HMGET", BASE .. "h:" .. ARGV[3], "state", "run", "version"))
+if state ~= "running" or run ~= ARGV[4] or (version or "0") ~= ARGV[5] then
   return 0
 end
 end_run(ARGV[3], math.max(wall, tonumber(ARGV[7])), tonumber(ARGV[6]), { unpack(ARGV, 8) })

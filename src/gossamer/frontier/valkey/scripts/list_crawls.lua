@@ -24,15 +24,15 @@ local found, steps = {}, 0
 while app and #found < most and steps < MOST_STEPS do
   steps = steps + 1
   local key = ARGV[6] == "1" and running_key(app, "") or BASE .. "crawls:" .. app
-  local reply = redis.call("SSCAN", key, inner, "COUNT", most - #found)
-  for _, token in ipairs(reply[2]) do
+  local tokens
+  inner, tokens = unpack(redis.call("SSCAN", key, inner, "COUNT", most - #found))
+  for _, token in ipairs(tokens) do
     local packed_crawl = redis.call("HGET", BASE .. "h:" .. token, "crawl")
     if packed_crawl then
       found[#found + 1] = packed_crawl
     end
   end
-  inner = reply[1]
-  if inner == "0" then
+  if inner == "0" then -- all crawls of this application were visited
     local following = only_app == "" and redis.call("ZRANGEBYLEX", BASE .. "apps", "(" .. app, "+", "LIMIT", 0, 1) or {}
     app = following[1]
   end

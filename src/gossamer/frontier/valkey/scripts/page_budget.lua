@@ -27,14 +27,14 @@ local MOST_GRANTED = 1000 -- pages at once; a quarter of what is free, if that i
 -- The steps of the home shard.
 if step == "begin" or step == "grant" then
   local key = BASE .. "h:" .. token
-  local row = redis.call("HMGET", key, "run", "state", "rebalance")
-  if tonumber(row[1] or 0) ~= run or row[2] ~= "running" then
+  local current_run, state, latest = unpack(redis.call("HMGET", key, "run", "state", "rebalance"))
+  if tonumber(current_run or 0) ~= run or state ~= "running" then
     return step == "begin" and 0 or -1
   end
   if step == "begin" then
     return redis.call("HINCRBY", key, "rebalance", 1)
   end
-  if tonumber(row[3] or 0) ~= number then
+  if tonumber(latest or 0) ~= number then
     return -1
   end
   local kept = 0 -- by all shards together

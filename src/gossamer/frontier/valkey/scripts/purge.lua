@@ -23,8 +23,9 @@ end
 local crawl = crawl_of(token)
 local cursor = redis.call("HGET", BASE .. "purging", token) or "0"
 local reply = crawl and redis.call("HSCAN", BASE .. "d:" .. token, cursor, "COUNT", most) or { "0", {} }
-for i = 1, #reply[2], 2 do
-  local domain = reply[2][i]
+local next_cursor, shares_found = unpack(reply) -- domain, share, ...
+for i = 1, #shares_found, 2 do
+  local domain = shares_found[i]
   -- Spider, priority and count of each queue, from FIRST_QUEUE on (shares.lua). A copy: discarding changes the row.
   local row = {}
   for k, field in ipairs(share_of(token, domain).row) do
@@ -42,11 +43,11 @@ for i = 1, #reply[2], 2 do
     end
   end
 end
-if reply[1] == "0" then
+if next_cursor == "0" then
   redis.call("ZREM", BASE .. "purge", token)
   redis.call("HDEL", BASE .. "purging", token)
 else
-  redis.call("HSET", BASE .. "purging", token, reply[1])
+  redis.call("HSET", BASE .. "purging", token, next_cursor)
 end
 write_all()
 return redis.call("EXISTS", BASE .. "purge")

@@ -20,10 +20,10 @@ for i = 5, #ARGV do
     local cursor, is_known = "0", {}
     row = {}
     repeat
-      local reply = redis.call("HSCAN", key, cursor, "COUNT", most)
-      cursor = reply[1]
-      for k = 1, #reply[2], 2 do
-        local field, value = reply[2][k], reply[2][k + 1]
+      local found
+      cursor, found = unpack(redis.call("HSCAN", key, cursor, "COUNT", most))
+      for k = 1, #found, 2 do
+        local field, value = found[k], found[k + 1]
         if not is_known[field] then -- a scan may return a field twice
           is_known[field] = true
           row[#row + 1], row[#row + 2] = field, value

@@ -121,8 +121,9 @@ local handled = 0
 for _, worker in ipairs(redis.call("ZRANGE", BASE .. "dead", 0, 99)) do
   local key = BASE .. "l:" .. worker
   for _, lease in ipairs(some_leases(key, most - handled)) do
-    redis.call("HDEL", key, lease[1])
-    put_back(lease[2], worker)
+    local id, packed = unpack(lease)
+    redis.call("HDEL", key, id)
+    put_back(packed, worker)
     handled = handled + 1
   end
   if redis.call("HLEN", key) <= 1 then

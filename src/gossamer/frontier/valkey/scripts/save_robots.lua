@@ -19,19 +19,19 @@ redis.call("DEL", BASE .. "robots-claim:" .. origin)
 -- Each score is that of the record before plus what this record takes. So the difference of two scores is what was
 -- saved between them.
 local index = BASE .. "robots-of:" .. domain
-local newest = redis.call("ZRANGE", index, -1, -1, "WITHSCORES")
-local total = tonumber(newest[2] or 0) + OVERHEAD + #record + 2 * #origin
+local _, newest_score = unpack(redis.call("ZRANGE", index, -1, -1, "WITHSCORES"))
+local total = tonumber(newest_score or 0) + OVERHEAD + #record + 2 * #origin
 redis.call("ZADD", index, string.format("%.0f", total), origin)
 if redis.call("PTTL", index) < life then
   redis.call("PEXPIRE", index, life)
 end
 local removed = 0
 while true do
-  local oldest = redis.call("ZRANGE", index, 0, 0, "WITHSCORES")
-  if total - tonumber(oldest[2]) <= most then
+  local oldest, oldest_score = unpack(redis.call("ZRANGE", index, 0, 0, "WITHSCORES"))
+  if total - tonumber(oldest_score) <= most then
     return removed
   end
-  redis.call("ZREM", index, oldest[1])
-  redis.call("UNLINK", BASE .. "robots:" .. oldest[1])
+  redis.call("ZREM", index, oldest)
+  redis.call("UNLINK", BASE .. "robots:" .. oldest)
   removed = removed + 1
 end

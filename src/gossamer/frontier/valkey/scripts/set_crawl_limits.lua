@@ -14,7 +14,7 @@ for _, key in ipairs({ BASE .. "h:" .. token, BASE .. "c:" .. token }) do
     known = 1
   end
 end
-if cmsgpack.unpack(packed_crawl)[6] then -- it has a rate of its own
+if cmsgpack.unpack(packed_crawl)[6] then -- the sixth value (codec.py): the crawl has a rate of its own
   redis.call("HSET", BASE .. "n", "rates", 1)
 end
 return known

@@ -176,9 +176,9 @@ for k, packed in ipairs(found) do
   if packed and not seen_ids[ids[k]] then
     seen_ids[ids[k]] = true
     local lease = { cmsgpack.unpack(packed) }
-    local token, domain = lease[2], lease[5]
+    local _, token, _, _, domain, scope = unpack(lease)
     leases[k], answers[k] = lease, 1
-    scopes[#scopes + 1] = lease[6]
+    scopes[#scopes + 1] = scope
     domains_by_crawl[token] = domains_by_crawl[token] or {}
     table.insert(domains_by_crawl[token], domain)
   end

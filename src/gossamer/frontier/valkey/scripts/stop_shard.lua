@@ -74,9 +74,9 @@ else
   purged_by_end = tonumber(redis.call("HGET", crawl.key, "pu:" .. spider) or 0)
 end
 if stop ~= "0" then
-  local last = redis.call("HMGET", crawl.key, "stop", "purged")
-  if last[1] == stop then
-    purged = purged + tonumber(last[2])
+  local last_stop, purged_before = unpack(redis.call("HMGET", crawl.key, "stop", "purged"))
+  if last_stop == stop then
+    purged = purged + tonumber(purged_before)
   end
   redis.call("HSET", crawl.key, "stop", stop, "purged", purged)
 end

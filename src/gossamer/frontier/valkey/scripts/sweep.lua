@@ -78,10 +78,10 @@ for _, token in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "ending", "-inf", now
     break
   end
   local key = BASE .. "c:" .. token
-  local row = redis.call("HMGET", key, "gen", "b")
-  local left = redis.call("ZSCORE", BASE .. "purge", token) and 1 or 0
-  if row[1] and left == 0 then
-    left = remove_buckets(token, row[1], tonumber(row[2] or 1))
+  local generation, buckets = unpack(redis.call("HMGET", key, "gen", "b"))
+  local left = redis.call("ZSCORE", BASE .. "purge", token) and 1 or 0 -- not 0: the crawl cannot be removed yet
+  if generation and left == 0 then
+    left = remove_buckets(token, generation, tonumber(buckets or 1))
     redis.call("HSET", key, "b", left)
   end
   if left == 0 then

@@ -25,9 +25,9 @@ local CALL_LIFE = 3600000 -- ms that the answer of a named call is kept
 local function earlier_answer(addition)
   if addition.call ~= "" then
     local packed = redis.call("GET", BASE .. "call:" .. addition.call)
-    local known = packed and cmsgpack.unpack(packed)
-    if known and known[1] == addition.number then
-      return known[2]
+    local number, answer = unpack(packed and cmsgpack.unpack(packed) or {})
+    if number == addition.number then
+      return answer
     end
   end
 end

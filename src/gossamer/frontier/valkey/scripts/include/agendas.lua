@@ -75,7 +75,7 @@ end
 -- Returns a text that is equal for equal requested rates; "" for a crawl that asked for none.
 local function rate_name(crawl)
   local rate = crawl.requested_rate
-  return rate and table.concat({ rate[1], rate[2], tostring(rate[3]) }, " ") or ""
+  return rate and table.concat({ rate.hits, rate.window, tostring(rate.moderated) }, " ") or ""
 end
 
 -- Returns the crawls among the domain's next queues that have another requested rate than this one. Looks at few

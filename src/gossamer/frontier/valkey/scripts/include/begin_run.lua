@@ -26,7 +26,7 @@ end
 local function begin_run(run, stopped)
   local token, number, generation, single, packed_crawl = unpack(run)
   local before = crawl_of(token)
-  local crawl_fields = cmsgpack.unpack(packed_crawl)
+  local _, _, _, _, max_pages, rate, _, _, keeps_failed = unpack(cmsgpack.unpack(packed_crawl), 1, 9) -- see codec.py
   local row = { "run", number, "gen", generation, "st", "r", "crawl", packed_crawl }
   local function set(field, value)
     row[#row + 1], row[#row + 2] = field, value
@@ -36,7 +36,7 @@ local function begin_run(run, stopped)
     if end_earlier_run(before) then
       return nil
     end
-    if same_seen_set and crawl_fields[9] then -- it keeps what failed: its counters and page budgets go on
+    if same_seen_set and keeps_failed then -- its counters and page budgets go on
       for _, field in ipairs(redis.call("HKEYS", before.key)) do
         if string.find(field, "^[cprs]") then -- how the run has ended, and fields that are set again below
           redis.call("HDEL", before.key, field)
@@ -60,11 +60,11 @@ local function begin_run(run, stopped)
   if same_seen_set and before.first_terms then
     set("t", before.first_terms) -- the numbers of terms count on
   end
-  if crawl_fields[6] then
+  if rate then
     redis.call("HSET", BASE .. "n", "rates", 1)
   end
-  if crawl_fields[5] and single == "1" then -- this shard has the whole page budget
-    set("Q", crawl_fields[5])
+  if max_pages and single == "1" then -- this shard has the whole page budget
+    set("Q", max_pages)
     set("alone", 1)
   end
   local key = BASE .. "c:" .. token

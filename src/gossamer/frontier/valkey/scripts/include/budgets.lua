@@ -61,7 +61,7 @@ local function budgets_of(policy, crawl, domain)
     budgets[1] = scaled_budget(policy.hits, policy.window, policy.scale, policy.moderated)
   end
   if rate then
-    budgets[#budgets + 1] = scaled_budget(rate[1], rate[2], policy.scale, rate[3])
+    budgets[#budgets + 1] = scaled_budget(rate.hits, rate.window, policy.scale, rate.moderated)
   end
   if delay > 0 then
     budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }

@@ -21,11 +21,11 @@ local function check_finished(token, retention, idle_over)
     redis.call("ZADD", BASE .. "idle-until", now + crawl.idle_ms, token)
     return false
   end
-  local home = redis.call("HMGET", BASE .. "h:" .. token, "state", "shards", "run", "version")
-  local shard = string.match(BASE, "{(.-)}")
-  if home[1] and home[2] == shard and tonumber(home[3]) == crawl.run then
-    if home[1] == "running" then
-      redis.call("HSET", crawl.key, "st", "f", "closed", home[4] or 0)
+  local state, shards, run, version = unpack(
+    redis.call("HMGET", BASE .. "h:" .. token, "state", "shards", "run", "version"))
+  if state and shards == string.match(BASE, "{(.-)}") and tonumber(run) == crawl.run then -- the only one is this shard
+    if state == "running" then
+      redis.call("HSET", crawl.key, "st", "f", "closed", version or 0)
       crawl.state = "f"
       redis.call("ZREM", BASE .. "idle", token)
       redis.call("ZREM", BASE .. "idle-until", token)

@@ -11,33 +11,31 @@ local function crawl_of(token)
     return crawl
   end
   local key = BASE .. "c:" .. token
-  local row = redis.call("HMGET", key, "run", "gen", "st", "crawl", "n", "b", "A", "Z", "R", "Q", "Y", "parts", "alone",
-    "s", "t")
-  if not row[1] then
+  local run, generation, state, packed_crawl, seen, buckets, added, done, reserved, quota, fetched, parts, alone,
+    only_fingerprint, first_terms = unpack(redis.call("HMGET", key, "run", "gen", "st", "crawl", "n", "b", "A", "Z",
+    "R", "Q", "Y", "parts", "alone", "s", "t"))
+  if not run then
     crawls[token] = false
     return false
   end
-  -- appid, crawlid, pool, lifo, max_pages, { hits, seconds, moderated }, concurrency, idle ms, keep failed:
-  -- see codec.py
-  local packed = cmsgpack.unpack(row[4])
-  local rate = packed[6]
+  -- The crawl as codec.py packs it; the rate is { hits, seconds, moderated }.
+  local app, _, pool, lifo, max_pages, rate, concurrency, idle_ms, keeps_failed = unpack(
+    cmsgpack.unpack(packed_crawl), 1, 9)
   -- `state`: "r" running, "f" finished, or a letter of an early end (see end_reasons.lua). A crawl whose `added` equals
   -- `done` has nothing left to do here.
   crawl = {
-    token = token, key = key, run = tonumber(row[1]), generation = row[2], state = row[3],
-    app = packed[1], pool = packed[3], lifo = packed[4], max_pages = packed[5], concurrency = packed[7],
-    idle_ms = packed[8] or 0,
-    keeps_failed = packed[9], -- requests that fail without an answer are kept, to be retried
-    requested_rate = rate and { rate[1], rate[2] * 1000, rate[3] }, -- hits, window in ms, moderated
+    token = token, key = key, run = tonumber(run), generation = generation, state = state,
+    app = app, pool = pool, lifo = lifo, max_pages = max_pages, concurrency = concurrency, idle_ms = idle_ms or 0,
+    keeps_failed = keeps_failed, -- requests that fail without an answer are kept, to be retried
+    requested_rate = rate and { hits = rate[1], window = rate[2] * 1000, moderated = rate[3] }, -- window in ms
     -- Fingerprints in the seen-set, and its buckets.
-    seen = tonumber(row[5] or 0), buckets = tonumber(row[6] or 1),
-    added = tonumber(row[7] or 0), done = tonumber(row[8] or 0),
-    -- The page budget of this shard, in pages.
-    reserved = tonumber(row[9] or 0), quota = tonumber(row[10] or 0), fetched = tonumber(row[11] or 0),
-    parts = row[12] and {}, -- how the spiders' parts ended, where any has; filled by end_reason
-    alone = row[13], -- no other shard has a share in its page budget
-    only_fingerprint = row[14], -- of a seen-set that has one
-    first_terms = row[15], -- of the first submission, where they are short
+    seen = tonumber(seen or 0), buckets = tonumber(buckets or 1),
+    added = tonumber(added or 0), done = tonumber(done or 0),
+    -- The page budget of this shard, in pages. `alone`: no other shard has a share in it.
+    reserved = tonumber(reserved or 0), quota = tonumber(quota or 0), fetched = tonumber(fetched or 0), alone = alone,
+    parts = parts and {}, -- how the spiders' parts ended, where any has; filled by end_reason
+    -- The fingerprint of a seen-set that has one; the terms of the first submission, where they are short.
+    only_fingerprint = only_fingerprint, first_terms = first_terms,
   }
   crawl.added_before, crawl.done_before = crawl.added, crawl.done
   crawls[token] = crawl

@@ -1,4 +1,5 @@
--- Queues of crawls, or of spiders' parts, that have ended.
+-- Queues of crawls, or of spiders' parts of them, that have ended. Must hold: a queue and its count in the share of its
+-- crawl (what the crawl has on a domain) go together, or the domain would be shown as having requests for ever.
 -- include queues
 
 -- Removes a queue, or the count of its requests that are to be queued later ("l<priority>"). All of them were counted

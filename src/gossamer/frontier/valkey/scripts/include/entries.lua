@@ -1,6 +1,7 @@
 -- Entries: requests as they lie in queues. An entry is 7 bytes of header, then the URL or what the client packed.
 -- Header: flags (1: extended, 2 and 4: number of deaths, 8: see SUSPECT), attempt, depth (2 bytes), number of its terms
--- (3 bytes). codec.py packs and unpacks the same. Stored: a change needs another FORMAT in identity.py.
+-- (3 bytes). codec.py packs and unpacks the same. Fixed, because entries are stored: a change needs another FORMAT in
+-- identity.py.
 
 -- An entry with this flag carries, between its header and the rest, the names of the workers that were declared dead
 -- while they held it: the length (2 bytes), then each name and a line feed. Whether they really died is decided when

@@ -15,14 +15,14 @@ local function end_run(token, at, retention, spiders)
   unlist_running(token)
   for k = 1, #spiders, 2 do
     local spider = spiders[k]
-    local row = redis.call("HMGET", key, "st:" .. spider, "x:" .. spider)
-    local expires = tonumber(row[2] or 0)
-    if not row[1] and expires > 0 and expires <= at then
+    local ended, expires = unpack(redis.call("HMGET", key, "st:" .. spider, "x:" .. spider))
+    expires = tonumber(expires or 0)
+    if not ended and expires > 0 and expires <= at then
       redis.call("HSET", key, "st:" .. spider, "e")
       redis.call("HDEL", key, "x:" .. spider)
       redis.call("ZREM", BASE .. "expiries", token .. "|" .. spider)
       record_event(token, "e", spider, tonumber(spiders[k + 1]))
-    elseif not row[1] then
+    elseif not ended then
       has_finished_part = true
     end
   end

@@ -24,8 +24,8 @@ end
 
 -- Returns when the last run ended, in the shard's time.
 local function end_of_last_run(key)
-  local row = redis.call("HMGET", key, "over", "ended")
-  return tonumber(row[1] or row[2] or 0)
+  local over, ended = unpack(redis.call("HMGET", key, "over", "ended"))
+  return tonumber(over or ended or 0)
 end
 
 local listed_apps = {}
@@ -106,10 +106,11 @@ end
 -- Reads the home record. `state`: running, finished, stopped or expired; false where the shard knows no such crawl.
 local function read_home(token)
   local key = BASE .. "h:" .. token
-  local row = redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "version")
+  local state, run, generation, shards, packed_crawl, version = unpack(
+    redis.call("HMGET", key, "state", "run", "gen", "shards", "crawl", "version"))
   return {
-    key = key, state = row[1], run = tonumber(row[2] or 0), generation = tonumber(row[3] or 0), shards = row[4] or "",
-    packed_crawl = row[5], version = tonumber(row[6] or 0), generation_text = row[3],
+    key = key, state = state, run = tonumber(run or 0), generation = tonumber(generation or 0), shards = shards or "",
+    packed_crawl = packed_crawl, version = tonumber(version or 0), generation_text = generation,
   }
 end
 

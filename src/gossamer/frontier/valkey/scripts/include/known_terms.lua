@@ -1,4 +1,4 @@
--- Terms (options of one submission) that this shard knows.
+-- Terms (options of one submission) that this shard knows. Fixed, because they are stored: the fields "d<digest>".
 
 -- Returns the number of terms on this shard; nil where nothing was queued under them. `digest`: of the packed terms.
 local function known_terms(crawl, digest, packed_terms)

@@ -1,4 +1,5 @@
--- Requests that are to be queued later: retries and postponed ones.
+-- Requests that are to be queued later: retries and postponed ones. Must hold: they are counted in the same call that
+-- adds them to the key `later` or takes them out.
 -- include shares
 -- include ready
 

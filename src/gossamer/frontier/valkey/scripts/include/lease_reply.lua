@@ -1,6 +1,7 @@
 -- The reply of `lease`: leases, and what the worker has to know of their crawls and terms (the options that one
--- submission carries), each of these once. A worker reads the values by their places: leaseholder.py changes with them.
--- Token: 16 characters that stand for a crawl.
+-- submission carries), each of these once. Token: 16 characters that stand for a crawl.
+-- May be changed: the values and their order, together with LeaseDecoder in codec.py, which reads them by their places:
+-- each release loads its own scripts. Fixed: the header of an entry, which is stored.
 -- include deaths
 -- include terms
 
