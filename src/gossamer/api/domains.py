@@ -41,9 +41,10 @@ from gossamer.model.crawl import (
     DomainPolicy,
 )
 
+# Media types that mean YAML. More may be added; clients send those that are here.
 YAML = "application/yaml"
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
-"""Media types that mean YAML. More may be added; clients send those that are here."""
+
 _PAGE_FIELDS = ("version", "cursor")
 """Fields of PolicyPage that are not policies; PUT ignores them, so that an edited answer of GET can be sent back."""
 

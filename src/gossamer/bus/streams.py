@@ -21,10 +21,10 @@ from gossamer.bus.streams_store import StreamKeys, StreamsStore, WakeSignal, to_
 from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 from gossamer.valkey.shards import Shards
 
+# A call that publishes is sent as soon as it has this many messages or bytes. Tuning only: larger calls are fewer, and
+# block the server for longer.
 _MESSAGES_PER_CALL = 500
 _BYTES_PER_CALL = 1024 * 1024
-"""A call that publishes is sent as soon as it has this many messages or bytes. Tuning only: larger calls are fewer, and
-block the server for longer."""
 _RECORD_USE_SECONDS = 3600.0
 """Interval at which a process renews the names of its topics. May be changed, but must stay far below the 30 days that
 the server keeps them (`_UNUSED_TOPIC_MS` in `streams_store.py`)."""
@@ -238,7 +238,7 @@ class StreamsConsumer:
             return []
         if len(entries) >= at_most:  # there may be more
             self._wake.to_read.add(topic)
-        self._held[topic].update(entry[0] for entry in entries)
+        self._held[topic].update(entry_id for entry_id, _ in entries)
         return [to_message(topic, entry) for entry in entries]
 
     async def _read_new(self, topic: str, at_most: int) -> list[Any]:
@@ -247,7 +247,7 @@ class StreamsConsumer:
         reply = await self._store.command(
             key, "XREADGROUP", "GROUP", self._group, self._member, "COUNT", at_most, "STREAMS", key, ">"
         )
-        return list(reply[0][1]) if reply else []
+        return _entries_of(reply)
 
     async def _take_lost(self, topic: str, at_most: int) -> list[Any]:
         """Take messages that were delivered to this member in a reply that never arrived: the server counts them as its
@@ -284,7 +284,7 @@ class StreamsConsumer:
         idle = () if idle_ms is None else ("IDLE", idle_ms)
         of_member = () if member is None else (member,)
         rows = await self._store.command(key, "XPENDING", key, self._group, *idle, "-", "+", at_most, *of_member)
-        return [row[0] for row in rows]
+        return [entry_id for entry_id, *_ in rows]
 
     async def _claim(self, topic: str, ids: Sequence[bytes], *, idle_ms: int) -> list[Any]:
         """Move messages to this member, and return those of them that still exist and are still idle that long."""
@@ -360,8 +360,8 @@ class StreamsReader:
             for topic in self._taken:
                 key = self._store.keys.stream(topic)
                 newest = await self._store.command(key, "XREVRANGE", key, "+", "-", "COUNT", 1)
-                if newest:
-                    self._taken[topic] = newest[0][0]
+                for entry_id, _ in newest:  # one, or none in an empty topic
+                    self._taken[topic] = entry_id
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         loop = asyncio.get_running_loop()
@@ -399,9 +399,9 @@ class StreamsReader:
         except BusError:
             self._wake.to_read.add(topic)
             raise
-        entries = reply[0][1] if reply else []
+        entries = _entries_of(reply)
         if entries:
-            self._taken[topic] = entries[-1][0]
+            self._taken[topic], _ = entries[-1]
         if len(entries) >= at_most:  # there may be more
             self._wake.to_read.add(topic)
         return [to_message(topic, entry) for entry in entries]
@@ -421,6 +421,14 @@ class StreamsReader:
 
     async def close(self) -> None:
         await self._wake.stop()
+
+
+def _entries_of(reply: Any) -> list[Any]:
+    """Return the entries, each its id and its fields, in the reply of a command that reads a single stream."""
+    if not reply:
+        return []
+    [(_, entries)] = reply  # the stream's name, and what was read of it
+    return list(entries)
 
 
 _EntryId = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]

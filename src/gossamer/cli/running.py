@@ -62,10 +62,10 @@ async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
         yield context
 
 
+# Pauses between attempts to reach a server; each is about twice the one before. Tuning only: longer ones delay the
+# start after an outage.
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
-"""Pauses between attempts to reach a server; each is about twice the one before. Tuning only: longer ones delay the
-start after an outage."""
 
 
 async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:

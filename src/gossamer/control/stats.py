@@ -127,12 +127,12 @@ def _by_window(row: list[bytes], now: int) -> dict[str, int]:
 KINDS = ("all", "kafka-monitor", "redis-monitor", "crawler", "spider", "machine", "queue", "rest")
 """Kinds of statistics that a request may name. The schema `stats` has the same list."""
 
+# Groups of counters and roles of processes: those that read requests, answer actions, crawl, and serve the API. The
+# names are Scrapy Cluster's, whichever bus is used: fixed.
 INTAKE = "kafka-monitor"
 ACTIONS = "redis-monitor"
 CRAWLER = "crawler"
 REST = "rest"
-"""Groups of counters and roles of processes: those that read requests, answer actions, crawl, and serve the API. The
-names are Scrapy Cluster's, whichever bus is used: fixed."""
 
 _INTAKE_PLUGINS = {
     "crawl": "ScraperHandler",

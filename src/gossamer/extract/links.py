@@ -46,6 +46,7 @@ def refresh_target(content: str) -> str | None:
 
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
 _AFTER_SCHEME = len("https://")
 """Position from which the first `/` of a canonical URL begins its path."""
 

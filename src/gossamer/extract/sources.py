@@ -192,9 +192,9 @@ def _follow(value: Any, keys: list[str], budget: _VisitBudget, depth: int) -> li
     return _follow(value.get(keys[0]), keys[1:], budget, depth + 1)
 
 
+# Keys whose value stands for an object, as a text or as an address; the first that is present counts. Fixed.
 _SCALAR_KEYS = ("@value", "name", "url", "@id")
 _URL_KEYS = ("url", "contentUrl", "@id")
-"""Keys whose value stands for an object, as a text or as an address; the first that is present counts. Fixed."""
 
 
 def scalar(value: Any, *, is_url: bool = False) -> str | int | float | bool | None:

@@ -66,6 +66,7 @@ def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
 _START = b"HTTP/1."
 _VERSION = slice(5, 8)
 _REASON = slice(13, None)
+
 _FRAMING_NAME_LENGTHS = frozenset(map(len, ("content-length", "content-encoding", "transfer-encoding")))
 """Lengths of the names that `_note_framing` reads, so that few other headers reach it: comparing a length costs less
 than `lower`. Another name that it is to read must be added here."""

@@ -190,10 +190,11 @@ _MAX_POLL_SECONDS = 1.0
 """Longest pause before the store is asked again for a file that another worker fetches. Tuning only."""
 _MAX_DETAIL_CHARACTERS = 200
 """Most characters of a failure's description in a record. May be changed freely."""
+
+# Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). Tuning only: they
+# decide how soon the cache is full.
 _RULES_BYTES = 4096
 _PARSED_FACTOR = 24
-"""Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). Tuning only: they
-decide how soon the cache is full."""
 
 
 class RobotsService:

@@ -54,12 +54,12 @@ class QueryOrder(StrEnum):
     IGNORED = "ignored"
 
 
+# Lowest and highest value that a rate or a domain policy may have. The schemas `domain.json` and `crawl.json` repeat
+# them: change both (a test compares). A narrower range rejects policy files and requests that are valid today.
 HITS_RANGE = (1, 1_000_000)
 WINDOW_SECONDS_RANGE = (0.001, 7 * 86400)
 SCALE_RANGE = (0, 1)
 CONCURRENCY_RANGE = (1, 10_000)
-"""Lowest and highest value that a rate or a domain policy may have. The schemas `domain.json` and `crawl.json` repeat
-them: change both (a test compares). A narrower range rejects policy files and requests that are valid today."""
 
 
 class Rate(msgspec.Struct, frozen=True):

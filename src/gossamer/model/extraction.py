@@ -65,11 +65,14 @@ class FieldType(StrEnum):
 
 
 _WITH_ARGUMENT = (FieldType.TEXT, FieldType.NUMBER, FieldType.PRICE, FieldType.DATE)
+"""Types that may have an argument behind a colon, as in `number:,`. Types may be added, none removed."""
 SOURCES = ("css", "xpath", "jsonld", "meta", "regex")
 """Sources of a field. The short form writes all but CSS as a prefix with a colon. `regex` must stay the last: with
 another source it searches the texts that this one finds."""
 _FIELD_KEYS = (*SOURCES, "attribute", "type", "list", "required", "default", "each", "fields")
+"""Keys of a field: the fields of ItemField, but `argument`, which is part of the type."""
 _RULE_KEYS = ("name", "urls", "each", "fields")
+"""Keys of a rule: the fields of ItemRule."""
 PAGE_URL = "page_url"
 """First field of every item: the URL of its page."""
 

@@ -76,11 +76,12 @@ def is_worth_a_retry(failure: Failure) -> bool:
 _LONGEST_DELAY_SECONDS = 600.0
 """Longest delay before a request is fetched again, unless its server asked for a longer one. May be changed: a longer
 delay spares a server that is down, and finishes a crawl with such a server later."""
+
+# First and longest pause between calls to a service of the cluster that does not answer. May be changed: shorter pauses
+# load a service that is starting again; a process may notice only after the longest pause that an outage is over.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
-"""First and longest pause between calls to a service of the cluster that does not answer. May be changed: shorter
-pauses load a service that is starting again; a process may notice only after the longest pause that an outage is
-over."""
+
 _MOST_DOUBLINGS = 64
 """Must stay below 1024: 2.0 to that power is an OverflowError. Any base has reached any cap long before."""
 

@@ -32,11 +32,11 @@ CRAWL_DELAY_CAP_SECONDS = 60.0
 """Longest Crawl-delay that is obeyed; a longer one counts as this one. May be changed: a lower value disregards the
 wish of more sites, a higher one lets a site slow its crawl down to a standstill. RFC 9309 does not define the field."""
 
+# Shortest and longest time for which an unreachable origin is blocked before robots.txt is fetched again. May be
+# changed: shorter times load a failing server more. The longest must be well below UNREACHABLE_LIMIT_SECONDS, so that
+# an origin gets several chances before its requests are dropped.
 _FIRST_BLOCK_SECONDS = 60.0
 _LONGEST_BLOCK_SECONDS = 3600.0
-"""Shortest and longest time for which an unreachable origin is blocked before robots.txt is fetched again. May be
-changed: shorter times load a failing server more. The longest must be well below UNREACHABLE_LIMIT_SECONDS, so that an
-origin gets several chances before its requests are dropped."""
 
 
 class RobotsPolicy(StrEnum):

@@ -38,11 +38,11 @@ _EVENT_LOOP_SECONDS = 0.02
 than this, returning late leases could not keep them apart, and a busy worker would return most of its leases; there
 only `Pacing` spaces the requests. May be lowered: busy workers then return more leases."""
 
+# One reply raises the estimate of the round-trip time to at most the old estimate times this factor, plus these
+# seconds. May be changed: larger values let one delayed reply hide that its request is late; with smaller ones a worker
+# returns requests for longer after the network has become slower.
 _RISE_FACTOR = 1.5
 _RISE_SECONDS = 0.005
-"""One reply raises the estimate of the round-trip time to at most the old estimate times this factor, plus these
-seconds. May be changed: larger values let one delayed reply hide that its request is late; with smaller ones a worker
-returns requests for longer after the network has become slower."""
 
 
 def round_trip_estimate(before: float, took: float) -> float:

@@ -179,9 +179,11 @@ _BUCKET_SECONDS = (
 """Lengths that a bucket may have: 1 s to 10 years. The shortest that needs no more than _MOST_BUCKETS is taken."""
 _DAY = 86400
 """Seconds of a day."""
+
+# Beginnings of the bins of the histograms, in seconds and bytes. The last bin has no end.
 _TIME_EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _SIZE_EDGES = (0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7)
-"""Beginnings of the bins of the histograms, in seconds and bytes. The last bin has no end."""
+
 _PERCENTS = (50, 90, 95, 99)
 """Percentiles of the response times, the median first."""
 _FEW = 20

@@ -41,10 +41,11 @@ Kind = Literal["pages", "items", "all"]
 
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
+
+# Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be changed
+# freely: larger groups compress better and take more memory.
 _GROUP_BYTES = 4 * 1024 * 1024
 _GROUP_RECORDS = 1000
-"""Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be
-changed freely: larger groups compress better and take more memory."""
 
 
 class ExportStopped(Exception):

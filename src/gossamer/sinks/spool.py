@@ -199,10 +199,10 @@ class _Library:
 pa: Any = _Library("pyarrow")
 pq: Any = _Library("pyarrow.parquet")
 
+# Size of a row group, which ends at the limit that is reached first. Both may be changed freely: larger groups compress
+# better, and building one takes a few times as much memory.
 _GROUP_BYTES = 64 * 1024 * 1024
 _GROUP_ROWS = 20_000
-"""Size of a row group, which ends at the limit that is reached first. Both may be changed freely: larger groups
-compress better, and building one takes a few times as much memory."""
 
 _SPOOL_KEY = b"gossamer.spool"
 """Key in the file's metadata with the digest of the last spool that was added. Neither the key nor the digest may

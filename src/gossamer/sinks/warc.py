@@ -226,6 +226,8 @@ value below the usual length makes every check slower."""
 _MAX_HEADER_BYTES = 65_536
 """Length up to which a header is recognised. May be raised. Must exceed the longest header that `_record` makes, which
 has a URL (at most 8 KiB) and a line for each redirect: a longer one would count as torn and be cut off."""
+
+# Headers of a record that its reader needs.
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
 _DIGEST = re.compile(rb"\r\nwarc-block-digest:[ \t]*sha1:([A-Z2-7]{32})[ \t]*\r\n", re.IGNORECASE)
 """SHA-1 in base32. Records with a digest of another kind, as other programs write them, are not checked."""

@@ -47,10 +47,11 @@ longer after a first replica has joined; a shorter one sends more INFO."""
 _FAIL_FAST_SECONDS = 3.0
 """Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`). May be changed: longer
 holds up work on other nodes longer; a shorter one than a script or a fork takes fails calls that would be answered."""
+
+# Pauses between attempts to reconnect in the background: the first, doubling to the longest. May be changed: shorter
+# ones notice a server that is back earlier, and try a dead one more often.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
-"""Pauses between attempts to reconnect in the background: the first, doubling to the longest. May be changed: shorter
-ones notice a server that is back earlier, and try a dead one more often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,10 @@ MOST_NESTED = 100
 """Maximum number of nested arrays and objects in attrs. May be lowered freely; raised only to a few hundred, where
 common JSON readers fail."""
 
+# Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers.
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
-"""Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers."""
+
 _PATHS = {"output", "ca_file", "extract", "assets_to"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""

@@ -30,10 +30,12 @@ _QUICK_SECONDS = 5.0
 takes to load its spiders on a slow machine; longer counts more deaths as failed starts."""
 _MAX_FAILED_STARTS = 5
 """Failed starts in a row of one process after which the command gives up. Tuning only."""
+
+# Pauses before a new process; they double with each failed start. Tuning only: longer ones spare a machine in trouble,
+# shorter ones restore the crawl sooner.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
-"""Pauses before a new process; they double with each failed start. Tuning only: longer ones spare a machine in trouble,
-shorter ones restore the crawl sooner."""
+
 _REPEAT_AFTER_SECONDS = 10.0
 """Time for which the same sentence of several processes is shown once. Tuning only."""
 _LONGEST_REPORT_BYTES = 1 << 20

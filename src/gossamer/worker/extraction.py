@@ -88,10 +88,10 @@ def _count(rules: "CompiledExtraction", found: "PageItems", tally: Tally) -> Non
             count.lacking[field] = count.lacking.get(field, 0) + lacking
 
 
+# Delays of a request that is given back because too many pages wait for their content. May be tuned: shorter ones cost
+# more calls and hits, longer ones may leave the pool of processes without work.
 _SHORTEST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
-"""Delays of a request that is given back because too many pages wait for their content. May be tuned: shorter ones
-cost more calls and hits, longer ones may leave the pool of processes without work."""
 
 
 class PageContents:

@@ -51,6 +51,7 @@ from gossamer.worker.spider import Follow, Page, Spider
 log = logging.getLogger("gossamer.worker")
 
 _SITEMAP_ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
+"""Root element of a sitemap, or of an index of sitemaps. Fixed by sitemaps.org."""
 _SNIFFED_BYTES = 1024
 """Beginning of a body in which a sitemap's root element is looked for. May be changed: a sitemap with a longer comment
 before it counts as a page; a larger value takes longer for every submitted URL."""

@@ -137,10 +137,11 @@ _SUSPECT_DELAY_SECONDS = 1.0
 hands it out more often in vain."""
 _FETCHING_SHOWN = 3
 """URLs in progress that a worker's statistics name. May be changed: more make each report larger."""
+
+# Longest wait for announced work before the worker asks again; the shorter one when it has no work and its run may be
+# over, so that it ends soon. May be tuned: shorter waits cost calls of idle workers.
 _WAIT_SECONDS = 5.0
 _WAIT_FOR_END_SECONDS = 1.0
-"""Longest wait for announced work before the worker asks again; the shorter one when it has no work and its run may be
-over, so that it ends soon. May be tuned: shorter waits cost calls of idle workers."""
 
 
 @dataclass(frozen=True, slots=True)

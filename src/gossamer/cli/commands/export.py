@@ -29,9 +29,10 @@ from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
 
+# Intervals of progress on a terminal and elsewhere. May be changed: shorter ones elsewhere fill logs.
 _TERMINAL_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
-"""Intervals of progress on a terminal and elsewhere. May be changed: shorter ones elsewhere fill logs."""
+
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
 _ABANDONED = "nothing was written"

@@ -34,14 +34,16 @@ _PLAIN_SECONDS = 10.0
 """Interval where the output is not a terminal. May be changed: shorter makes the output longer."""
 _RATE_SECONDS = 10.0
 """Time over which the rate is measured. May be changed freely: shorter shows it less steady."""
+
+# Crawls, and domains of each spider, that are read for a picture. May be changed freely: more take longer; fewer may
+# leave out the domain with the longest queue.
 _CRAWLS_READ = 200
 _DOMAINS_READ = 1000
-"""Crawls, and domains of each spider, that are read for a picture. May be changed freely: more take longer; fewer may
-leave out the domain with the longest queue."""
+
+# Rows of each table. May be changed freely, if all three fit a terminal.
 _CRAWLS_SHOWN = 12
 _DOMAINS_SHOWN = 8
 _WORKERS_SHOWN = 8
-"""Rows of each table. May be changed freely, if all three fit a terminal."""
 
 
 @dataclass(slots=True)

@@ -40,13 +40,15 @@ from gossamer.wiring.plan import content_options
 from gossamer.wiring.worker import content_limits
 from gossamer.worker.records import item_record
 
+# Pages, for each process, and bytes of pages that are in memory at once. May be changed: with fewer, processes have no
+# work while a page that takes long is the next to be written; more take memory.
 _PAGES_PER_PROCESS = 100
 _WINDOW_BYTES = 64 * 1024 * 1024
-"""Pages, for each process, and bytes of pages that are in memory at once. May be changed: with fewer, processes have no
-work while a page that takes long is the next to be written; more take memory."""
+
+# Size of a batch that is written at once, which ends at the limit that is reached first. May be changed freely.
 _BATCH_RECORDS = 100
 _BATCH_BYTES = 4 * 1024 * 1024
-"""Size of a batch that is written at once, which ends at the limit that is reached first. May be changed freely."""
+
 _PROGRESS_SECONDS = 0.5
 """Interval of the progress on a terminal. May be changed freely."""
 

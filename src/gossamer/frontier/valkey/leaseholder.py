@@ -57,10 +57,11 @@ delays a worker when a shard hangs; it must exceed a normal round trip."""
 _LEAVE_SECONDS = 5.0
 """Longest wait for a shard when closing. May be changed: the leases that are not put back in time are reclaimed later,
 as those of a dead worker."""
+# Both may be changed freely: more make the call longer, and the shard executes no other call meanwhile.
 _LEASES_A_STEP = 200
+"""Leases that one call puts back."""
 _DOMAINS_A_STEP = 500
-"""Leases put back, and domains enrolled for an egress (about), per call. May be changed freely: more make the call
-longer, and the shard executes no other call meanwhile."""
+"""Domains that one call enrolls for an egress (about)."""
 _BUDGET_RETRY_SECONDS = 1.0
 """Pause between two requests for a share of a crawl's page budget. May be changed: shorter costs calls to all shards of
 the crawl, longer delays its last pages."""

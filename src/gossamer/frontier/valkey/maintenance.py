@@ -32,11 +32,11 @@ from gossamer.frontier.valkey.runs import (
 from gossamer.model.crawl import CrawlState
 from gossamer.model.request import MAX_DEATHS
 
+# Maximum numbers of leases reclaimed, runs finished and keys deleted per call. May be changed freely. Larger values
+# make each call longer, and a shard executes no other call meanwhile.
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
 _KEYS_A_STEP = 1000
-"""Maximum numbers of leases reclaimed, runs finished and keys deleted per call. May be changed freely. Larger values
-make each call longer, and a shard executes no other call meanwhile."""
 
 _HUNG_SHARE = 1 / 3
 """A call that takes longer than this share of `dead_after_ms` shows that the server hung: no lease is reclaimed then.

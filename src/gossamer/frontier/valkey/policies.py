@@ -18,10 +18,11 @@ from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, shard_of
 from gossamer.model.crawl import DomainPolicy
 
+# Stored fields of the policy hash (policies.lua): the default, and the prefix of a domain's. The only other field is
+# `version`. Must not change.
 _DEFAULT = "*"
 _DOMAIN = "d:"
-"""Stored fields of the policy hash (policies.lua): the default, and the prefix of a domain's. The only other field is
-`version`. Must not change."""
+
 _DOMAINS_A_STEP = 300
 """Domains that one call moves after a change of the default (about). May be changed freely: more make each call longer,
 and a shard executes no other call meanwhile."""

@@ -46,18 +46,20 @@ class End(NamedTuple):
     """Spider whose part ends. Empty: the whole run ends."""
 
 
+# Domains whose queues one call deletes (about), and events that one call deletes. May be changed freely (events up to
+# 1,000, a limit of the script): more make each call longer, and a shard executes no other call meanwhile.
 _PURGE_STEP = 100
 _EVENTS_AT_ONCE = 500
-"""Domains whose queues one call deletes (about), and events that one call deletes. May be changed freely (events up to
-1,000, a limit of the script): more make each call longer, and a shard executes no other call meanwhile."""
+
 _PUBLISHER_MS = 5000
 """Time after its last call for which a publisher is the only one that gets a shard's events. Longer: events wait longer
 when the publisher dies. Must exceed the time that the publisher takes from one call to the next, or events are
 published twice. `Frontier.pending_events` names the 5 s, too."""
+
+# Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed freely: more
+# end many crawls sooner, with more calls at once.
 _STOPS_AT_ONCE = 16
 _EXPIRING_SHARDS_AT_ONCE = 8
-"""Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed freely: more
-end many crawls sooner, with more calls at once."""
 
 
 # --- the home record --------------------------------------------------------------------------------------------------

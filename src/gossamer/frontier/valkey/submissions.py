@@ -26,11 +26,12 @@ from gossamer.model.crawl import Crawl, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.scope import covers
 
+# Bounds of a call, so that it takes the server a few milliseconds. May be tuned: more make it longer, and the shard
+# executes no other call meanwhile.
 _SUBMISSIONS_A_CALL = 100
 _BYTES_A_CALL = 1 << 20
 _FINGERPRINTS_A_CALL = 5000
-"""Bounds of a call, so that it takes the server a few milliseconds. May be tuned: more make it longer, and the shard
-executes no other call meanwhile."""
+
 _SUBMISSIONS_A_CHUNK = 2 * _SUBMISSIONS_A_CALL
 """Submissions for each shard that are sent together. While the servers work on one chunk, the next is prepared. May be
 changed freely: larger chunks take fewer calls and overlap less."""
