@@ -35,8 +35,6 @@ MAX_SCRIPT_CHARACTERS = 1024 * 1024
 """Length of all JSON-LD of a page together; the rest is not read. May be changed: repairing a megabyte takes 50 ms."""
 _MAX_DEPTH = 40
 """Levels of nested objects in which a path is looked for. May be changed, but stays below Python's recursion limit."""
-_MAX_OBJECTS = 20_000
-"""Objects and lists that are visited for one path. Tuning only: more let a hostile page take more time."""
 
 # `type` may have parameters and any case: `Application/LD+JSON; charset=utf-8`.
 _SCRIPTS = 'script[type^="application/ld+json" i]'
@@ -71,10 +69,9 @@ _PARTS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# Characters that may stand between two values of one script, and what may end a script. Both may be extended.
 _BETWEEN = " \t\r\n;,\ufeff"
-"""Characters that may stand between two values of one script. May be extended."""
 _ENDS = ("-->", "]]>", "//]]>", "// ]]>", "/*]]>", "/* ]]>")
-"""What may end a script. May be extended."""
 
 
 def parse_json_ld(text: str) -> list[Any]:
@@ -109,12 +106,10 @@ def _values(text: str) -> tuple[list[Any], bool]:
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _VisitBudget:
-    """Objects and lists that may still be visited for one path. The functions below share it; their `depth` is the
-    level of nesting."""
+    """Objects and lists that may still be visited for one path. The functions below share and count it down."""
 
-    left: int
+    left = 20_000  # tuning only: more let a hostile page take more time
 
 
 def look_up(values: list[Any], path: str) -> list[Any]:
@@ -124,8 +119,7 @@ def look_up(values: list[Any], path: str) -> list[Any]:
     first key with a capital letter is a type: `Product.name` looks in objects of that type, wherever they are. Without
     a type, a path begins at the objects of a script, or of its `@graph`.
     """
-    keys = path.split(".")
-    budget = _VisitBudget(_MAX_OBJECTS)
+    keys, budget = path.split("."), _VisitBudget()
     if keys[0][:1].isupper():  # a type
         starts = [thing for value in values for thing in _of_type(value, keys[0], budget, 0)]
         keys = keys[1:]
@@ -198,9 +192,8 @@ _URL_KEYS = ("url", "contentUrl", "@id")
 
 
 def scalar(value: Any, *, is_url: bool = False) -> str | int | float | bool | None:
-    """Return the text or number that stands for a value. An object stands for its `name` or, `is_url`, its address.
-
-    None: nothing stands for it."""
+    """Return the text or number that stands for a value; None: nothing does. An object stands for its `name` or,
+    `is_url`, its address."""
     if not isinstance(value, dict):
         return value if isinstance(value, str | int | float | bool) else None
     for key in _URL_KEYS if is_url else _SCALAR_KEYS:
@@ -214,8 +207,7 @@ def scalar(value: Any, *, is_url: bool = False) -> str | int | float | bool | No
 
 # --- meta -------------------------------------------------------------------------------------------------------------
 
-_META_NAMES = ("property", "name", "itemprop", "http-equiv")
-"""Attributes that name a `meta` element."""
+_META_NAMES = ("property", "name", "itemprop", "http-equiv")  # attributes that name a `meta` element
 
 
 def metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
@@ -238,8 +230,6 @@ MAX_ITEMS = 10_000
 MAX_CHARACTERS = 8 * 1024 * 1024
 """Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory. May be
 changed: each page that is read at the same time may take this much memory."""
-_OTHER_VALUE_CHARACTERS = 8
-"""Length that a value counts if it is no text: a number, for example. May be changed freely."""
 MAX_QUADRATIC_TAGS = 20_000
 """Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
 square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
@@ -315,7 +305,7 @@ class PageScope:
 
     def spend(self, value: object) -> None:
         """Count a value. Raises LimitReached."""
-        self.characters_left -= len(value) if isinstance(value, str) else _OTHER_VALUE_CHARACTERS
+        self.characters_left -= len(value) if isinstance(value, str) else 8  # a number, for example; about
         if self.characters_left < 0:
             raise LimitReached
 

@@ -36,7 +36,7 @@ _AXIS_WIDTH = 46
 _SLOT_FILLED = 0.8
 """Share of its place that a bar fills."""
 _SLOT_FILLED_AT_EDGES = 0.94
-"""The same where bars are neighbours in time or size."""
+"""Share where bars are neighbours in time or size."""
 _FEW_BARS = 6
 """Fewer bars than this are drawn as if there were so many, so that a single one does not fill the chart."""
 _TICK_STEPS = (1, 2, 5, 10)

@@ -41,11 +41,11 @@ _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
 # Characters that the page shows. May be changed freely: CSV files have all of them.
 _URL_CHARACTERS = 150
-"""Of a URL; of a longer one its beginning and its end."""
+"""Characters of a URL; of a longer one, its beginning and its end are shown."""
 _URL_END = 39
-"""Of the end of such a URL."""
+"""Characters of the end of such a URL."""
 _TEXT_CHARACTERS = 300
-"""Of any other text."""
+"""Characters of any other text."""
 _MARKER_WITHIN_BYTES = 100
 """Beginning of an existing file in which MARKER is looked for. Must be at least as long as MARKER."""
 

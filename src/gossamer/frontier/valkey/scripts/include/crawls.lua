@@ -11,20 +11,20 @@ local function crawl_of(token)
     return crawl
   end
   local key = BASE .. "c:" .. token
-  local run, generation, state, packed_crawl, seen, buckets, added, done, reserved, quota, fetched, parts, alone,
-    only_fingerprint, first_terms = unpack(redis.call("HMGET", key, "run", "gen", "st", "crawl", "n", "b", "A", "Z",
-    "R", "Q", "Y", "parts", "alone", "s", "t"))
+  local run, gen, state, packed, seen, buckets, added, done, reserved, quota, fetched, parts, alone, only, terms =
+    unpack(redis.call("HMGET", key, "run", "gen", "st", "crawl", "n", "b", "A", "Z", "R", "Q", "Y", "parts", "alone",
+      "s", "t"))
   if not run then
     crawls[token] = false
     return false
   end
   -- The crawl as codec.py packs it; the rate is { hits, seconds, moderated }.
   local app, _, pool, lifo, max_pages, rate, concurrency, idle_ms, keeps_failed = unpack(
-    cmsgpack.unpack(packed_crawl), 1, 9)
+    cmsgpack.unpack(packed), 1, 9)
   -- `state`: "r" running, "f" finished, or a letter of an early end (see end_reasons.lua). A crawl whose `added` equals
   -- `done` has nothing left to do here.
   crawl = {
-    token = token, key = key, run = tonumber(run), generation = generation, state = state,
+    token = token, key = key, run = tonumber(run), generation = gen, state = state,
     app = app, pool = pool, lifo = lifo, max_pages = max_pages, concurrency = concurrency, idle_ms = idle_ms or 0,
     keeps_failed = keeps_failed, -- requests that fail without an answer are kept, to be retried
     requested_rate = rate and { hits = rate[1], window = rate[2] * 1000, moderated = rate[3] }, -- window in ms
@@ -35,7 +35,7 @@ local function crawl_of(token)
     reserved = tonumber(reserved or 0), quota = tonumber(quota or 0), fetched = tonumber(fetched or 0), alone = alone,
     parts = parts and {}, -- how the spiders' parts ended, where any has; filled by end_reason
     -- The fingerprint of a seen-set that has one; the terms of the first submission, where they are short.
-    only_fingerprint = only_fingerprint, first_terms = first_terms,
+    only_fingerprint = only, first_terms = terms,
   }
   crawl.added_before, crawl.done_before = crawl.added, crawl.done
   crawls[token] = crawl
