@@ -4,6 +4,7 @@
 -- ARGV  1, 2 see include/shard.lua  3... ids, at most a thousand
 -- Returns how many there were
 -- Touches (see keys.py) clock, event, events
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 redis.call("ZREM", BASE .. "events", unpack(ARGV, 3))
 return redis.call("HDEL", BASE .. "event", unpack(ARGV, 3))

@@ -30,6 +30,7 @@
 -- transition: new -> queued on add
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
 local addition = {

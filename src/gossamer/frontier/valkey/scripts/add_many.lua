@@ -18,6 +18,7 @@
 -- transition: new -> queued on add
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
 local single, retention, answers, i = ARGV[3], tonumber(ARGV[4]), {}, 5

@@ -8,6 +8,7 @@
 --       then the names of its spiders; none: only list
 -- Returns { spiders of the fast lane, spiders of the Scrapy lane }
 -- Touches (see keys.py) clock, spiders:{lane}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local life = tonumber(ARGV[3])
 local announced = {}

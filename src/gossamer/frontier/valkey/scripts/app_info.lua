@@ -5,6 +5,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 application  4 spider, or "" for all
 -- Returns { requests that wait in queues or to be queued later, domains on which they wait (for each spider), crawls }
 -- Touches (see keys.py) app-domains:{spider}|{appid}, app:{appid}, clock, running:{spider}|{appid}, running:|{appid}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include running
 local appid, spider = ARGV[3], ARGV[4]

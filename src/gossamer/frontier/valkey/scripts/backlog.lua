@@ -7,6 +7,7 @@
 -- Returns { "<pool>|<spider>", requests, domains, ... }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include places
 local row, answer = redis.call("HGETALL", BASE .. "backlog"), {}

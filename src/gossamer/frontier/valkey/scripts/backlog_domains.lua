@@ -9,6 +9,7 @@
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include places
 local MOST_QUEUES = 1000 -- of a domain: no more are counted

@@ -11,6 +11,7 @@
 -- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""
 --         when that is not known }
 -- Touches (see keys.py) clock, policy, w:{scope}, x:{domain}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include hits
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]

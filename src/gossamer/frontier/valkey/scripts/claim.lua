@@ -9,6 +9,7 @@
 --       then the names of what is to be done
 -- Returns for each 1: this process does it, 0: it is done, -1: another process does it
 -- Touches (see keys.py) clock, once:{token}:{generation}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local key, process = BASE .. "once:" .. ARGV[3] .. ":" .. ARGV[4], ARGV[5]
 local answers = {}

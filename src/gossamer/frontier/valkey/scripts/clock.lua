@@ -10,6 +10,7 @@
 --       5 ms by which the process wants the time corrected, or ""  6 number of corrections that it knows of
 -- Returns { time in ms, number of corrections, ms by which this call corrected the time: "0" when it did not }
 -- Touches (see keys.py) clock, clocks
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local LIFE = 3600000 -- ms that a process is remembered
 -- The list of them lives longer: if the clock is set back while no process runs, the next one has to know.

@@ -8,6 +8,7 @@
 --       then for each end: spider or "", number of waiting requests that were purged for it
 -- Returns 1, or 0 when shards are still to be told
 -- Touches (see keys.py) clock, event, events, h:{token}, n, stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include events
 local token, key = ARGV[3], BASE .. "h:" .. ARGV[3]

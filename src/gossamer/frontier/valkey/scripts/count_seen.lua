@@ -7,6 +7,7 @@
 --       7 limits (msgpack) and terms (opaque), then the fingerprints (64-bit hashes of the requests, decimal)
 -- Returns { how many of them the run has seen here, 1 when something was queued here under these terms }
 -- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}, t:{token}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include seen
 -- include run_order

@@ -13,6 +13,7 @@
 -- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, ending, forgotten, idle, idle-until, purge, starving
 -- transition: queued -> dropped on exhaust
 -- transition: later -> dropped on exhaust
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include drop_waiting
 -- include end_reasons

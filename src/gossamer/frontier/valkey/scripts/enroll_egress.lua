@@ -15,6 +15,7 @@
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
 --         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
 --         wait:{pool}, x:{domain}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include ready
 -- include next_group

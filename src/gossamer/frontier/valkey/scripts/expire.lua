@@ -10,6 +10,7 @@
 --         shards are to be told ... }
 -- Touches (see keys.py) clock, ending, expiries, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers,
 --         stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include stopping
 local most, marker_ms, retention = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -7,6 +7,7 @@
 -- Returns { number of runs that were due, tokens of those that other shards have to be asked about ... }
 -- Touches (see keys.py) app:{appid}, backlog, c:{token}, clock, ending, event, events, expiries, h:{token}, idle,
 --         idle-until, n, running:{spider}|{appid}, running:|{appid}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include check_finished
 local due = redis.call("ZRANGEBYSCORE", BASE .. "idle-until", "-inf", now, "LIMIT", 0, tonumber(ARGV[3]))

@@ -7,6 +7,7 @@
 -- Returns 1 decided now, 0 not
 -- Touches (see keys.py) clock, ending, event, events, expiries, h:{token}, n, running:{spider}|{appid},
 --         running:|{appid}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include finishing
 local state, run, version = unpack(redis.call("HMGET", BASE .. "h:" .. ARGV[3], "state", "run", "version"))

@@ -26,6 +26,7 @@
 --         old, opened, purge, t:{token}, z:{token}
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include begin_run
 -- include idle_until

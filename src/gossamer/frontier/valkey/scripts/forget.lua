@@ -11,6 +11,7 @@
 --       5 pool that only this crawl has, or ""
 -- Returns 1, or 0 while the crawl runs
 -- Touches (see keys.py) clock, ending, groups, h:{token}, once:{token}:{generation}, stop-markers, wait:{pool}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local token, pool = ARGV[3], ARGV[5]
 if redis.call("HGET", BASE .. "h:" .. token, "state") == "running" then

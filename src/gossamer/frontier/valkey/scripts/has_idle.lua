@@ -4,5 +4,6 @@
 -- ARGV  1, 2 see include/shard.lua
 -- Returns 1 or 0
 -- Touches (see keys.py) clock, idle-until
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 return #redis.call("ZRANGEBYSCORE", BASE .. "idle-until", "-inf", now, "LIMIT", 0, 1)

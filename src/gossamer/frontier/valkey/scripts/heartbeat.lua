@@ -7,6 +7,7 @@
 -- Returns { leases that the worker has here, or -1 when it was declared dead,
 --           ms until the worker that has been silent longest counts as dead, 0 when one does }
 -- Touches (see keys.py) clock, dead, deaths, l:{worker}, workers
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include workers
 local worker = ARGV[3]

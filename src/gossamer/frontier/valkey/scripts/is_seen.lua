@@ -4,6 +4,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 token  4 fingerprint
 -- Returns 1 or 0
 -- Touches (see keys.py) c:{token}, clock, s:{token}:{generation}:{bucket}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include seen
 local crawl = crawl_of(ARGV[3])

@@ -42,6 +42,7 @@
 -- transition: later -> queued on due
 -- transition: queued -> dropped on expire
 -- transition: queued -> dropped on exhaust
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include workers
 -- include release

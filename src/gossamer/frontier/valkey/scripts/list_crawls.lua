@@ -8,6 +8,7 @@
 --       (approximate)  6 running: 1 for those that run
 -- Returns { next cursor, "" at the end, { crawls as the client packed them } }
 -- Touches (see keys.py) apps, clock, crawls:{appid}, h:{token}, running:{spider}|{appid}, running:|{appid}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include running
 local MOST_STEPS = 1000 -- scans that one call makes

@@ -8,6 +8,7 @@
 -- Returns { id, epoch ms, event (msgpack: letter, run, spider, purged, crawl), ... }; none while
 --         another publisher has them
 -- Touches (see keys.py) clock, event, events, publisher
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local key, publisher = BASE .. "publisher", ARGV[4]
 if publisher ~= "" then

@@ -5,6 +5,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 ms after which a silent worker counts as dead
 -- Returns { worker, ms since its last call, leases, ... }
 -- Touches (see keys.py) clock, l:{worker}, workers
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local row = redis.call("ZRANGEBYSCORE", BASE .. "workers", now - tonumber(ARGV[3]), "+inf", "WITHSCORES")
 local answer = {}

@@ -6,6 +6,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 format  4 shards  5 secret  6 id of the shard
 -- Returns { format, shards, secret, id } as they stand; nothing is written to a shard of another format
 -- Touches (see keys.py) clock, meta
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local key = BASE .. "meta"
 if redis.call("EXISTS", key) == 0 then

@@ -16,6 +16,7 @@
 --         was in, or { "ok", run, generation, version, crawl, spiders whose part has ended: "slink" ... }
 -- Touches (see keys.py) apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened,
 --         running:{spider}|{appid}, running:|{appid}, stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include join_run
 return join_run({

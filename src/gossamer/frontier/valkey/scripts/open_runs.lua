@@ -10,6 +10,7 @@
 -- Returns for each what `open_run` does
 -- Touches (see keys.py) apps, clock, crawls:{appid}, ending, expiries, fresh:{name}, h:{token}, opened,
 --         running:{spider}|{appid}, running:|{appid}, stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include join_run
 local answers, i = {}, 3

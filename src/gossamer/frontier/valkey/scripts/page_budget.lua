@@ -19,6 +19,7 @@
 --         clock, d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         w:{scope}, wait:{pool}, x:{domain}, z:{token}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include starving
 local step, token, run, number = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -8,6 +8,7 @@
 --         tokens that starve, tokens that their home shard has perhaps forgotten, 1 when queues are to be purged,
 --         1 when the default policy is to be applied, the shard's id (nil: it lost its data) }
 -- Touches (see keys.py) applying-policy, clock, forgotten, idle, meta, opened, purge, starving, stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local idle = redis.call("ZRANGE", BASE .. "idle", 0, 99)
 for _, token in ipairs(idle) do

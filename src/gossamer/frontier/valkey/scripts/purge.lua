@@ -12,6 +12,7 @@
 --         clock, d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
 --         purging, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include discarding
 -- include end_reasons

@@ -8,6 +8,7 @@
 --       4 most fields of each  5... tokens
 -- Returns of each { field, value, ... }; of a record with more fields, that many or a few more
 -- Touches (see keys.py) c:{token}, clock, d:{token}, h:{token}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local keys = { h = BASE .. "h:", c = BASE .. "c:", d = BASE .. "d:" }
 local kind, most, answer = ARGV[3], tonumber(ARGV[4]), {}

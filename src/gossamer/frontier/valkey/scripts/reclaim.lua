@@ -23,6 +23,7 @@
 -- transition: leased -> later on suspect
 -- transition: leased -> dropped on stop
 -- transition: leased -> dropped on expire
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include workers
 -- include leases

@@ -13,6 +13,7 @@
 --         l:{worker}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, s:{token}:{generation}:{bucket}, w:{scope}, wait:{pool}, workers,
 --         x:{domain}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include workers
 -- include end_reasons

@@ -26,6 +26,7 @@
 -- transition: dropped -> queued on revive
 -- transition: queued -> dropped on stop
 -- transition: later -> dropped on stop
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
 -- include entries

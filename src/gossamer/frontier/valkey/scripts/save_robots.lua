@@ -9,6 +9,7 @@
 --       7 bytes that a domain's records may take
 -- Returns how many records made room
 -- Touches (see keys.py) clock, robots-claim:{origin}, robots-of:{domain}, robots:{origin}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local domain, origin, record, life, most = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local OVERHEAD = 300 -- bytes that the server needs for a record besides its text (approximate)

@@ -5,6 +5,7 @@
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 crawl (msgpack)
 -- Returns 1, or 0 where the run is not known
 -- Touches (see keys.py) c:{token}, clock, h:{token}, n
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local token, run, packed_crawl = ARGV[3], ARGV[4], ARGV[5]
 local known = 0

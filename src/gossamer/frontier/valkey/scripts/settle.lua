@@ -32,6 +32,7 @@
 -- transition: leased -> dropped on expire
 -- transition: queued -> dropped on exhaust
 -- transition: later -> dropped on exhaust
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include workers
 -- include leases

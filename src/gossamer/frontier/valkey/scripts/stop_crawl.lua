@@ -7,6 +7,7 @@
 --       5 spider or ""  6 how long the crawl refuses submissions, ms  7 retention ms
 -- Returns 1, or 0 where there is no such crawl
 -- Touches (see keys.py) clock, ending, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include stopping
 return end_early(ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))

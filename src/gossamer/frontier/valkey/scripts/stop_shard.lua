@@ -27,6 +27,7 @@
 -- transition: later -> dropped on expire
 -- transition: queued -> dropped on exhaust
 -- transition: later -> dropped on exhaust
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include begin_run
 -- include check_finished

@@ -14,6 +14,7 @@
 --         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, running:{spider}|{appid}, running:|{appid},
 --         s:{token}:{generation}:{bucket}, starving, stop-markers, stopping, t:{token}, z:{token}
+-- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include end_reasons
 -- include places

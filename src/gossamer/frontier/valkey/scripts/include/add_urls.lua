@@ -5,6 +5,7 @@
 -- Must hold: a refusal ("closed", "purging") comes before anything is written; a fingerprint is marked and its request
 -- queued in one call, or a client that dies would leave URLs that count as seen and are never fetched; the answer of a
 -- named call is stored in that call, or a repetition would find its own URLs seen.
+-- BASE, INF, now and wall are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include assets
 -- include mark_seen
 -- include queues

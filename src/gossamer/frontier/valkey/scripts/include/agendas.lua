@@ -3,6 +3,7 @@
 -- for its turn. A group is "<pool>|<spider>"; a pool is a group of workers with requests of their own.
 -- May be changed: the number of queues that crawls_with_other_rates looks at; fewer let a slow crawl hold up others.
 -- Fixed, because agendas are stored: the form of a member, and RESTING.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include places
 -- include crawls
 

@@ -4,6 +4,7 @@
 -- Must hold: the fields of c:{token}, which keys.py lists. What is left of an earlier run is purged before its record
 -- goes: its queues are found through that. The new row keeps the seen-set and the terms of its generation, or URLs
 -- would be fetched again.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include run_order
 -- include drop_waiting
 

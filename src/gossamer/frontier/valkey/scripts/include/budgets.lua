@@ -3,6 +3,7 @@
 -- the operator set its hits or window, and `drops` where all requests are dropped at once, without a hit of the site.
 -- May be changed: the concurrency that a rate implies (last lines). Fixed: a stored block is { blocked until, delay }.
 -- A budget must never come out larger than what the operator or robots.txt asks for.
+-- BASE and INF are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include policies
 
 local blocks = {}

@@ -2,6 +2,7 @@
 -- have come to their end. Token: 16 characters that stand for a crawl. Home shard: the one that decides when it ends.
 -- Must hold: added == done is compared when all counts of this call are made; and the run ends here only where the home
 -- record is on this shard and names no other. Otherwise requests may wait on shards that are not asked.
+-- BASE, now and wall are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include idle
 -- include finishing
 

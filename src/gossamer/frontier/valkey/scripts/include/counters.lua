@@ -3,6 +3,7 @@
 -- crawl; its key c:{token} holds them. Run: one life of a crawl. Pool: a group of workers with requests of their own.
 -- Must hold: the names of the fields, which are stored (keys.py lists them). A and Z (added, done) must change in the
 -- same call as the requests that they count: a run is finished when they are equal.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include writes
 -- include crawls
 

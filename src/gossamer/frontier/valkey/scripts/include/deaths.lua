@@ -1,5 +1,6 @@
 -- Number of workers that have died while they held a request. An entry (packed request) carries a number of deaths in
 -- its flags and, if workers were declared dead with it, their names (entries.lua).
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include entries
 
 -- The flags of an entry have two bits for it. So MAX_DEATHS in model/request.py may be smaller than this, and not

@@ -1,5 +1,6 @@
 -- Queues of crawls, or of spiders' parts of them, that have ended. Must hold: a queue and its count in the share of its
 -- crawl (what the crawl has on a domain) go together, or the domain would be shown as having requests for ever.
+-- Names that are not declared below come from these files or their includes:
 -- include queues
 
 -- Removes a queue, or the count of its requests that are to be queued later ("l<priority>"). All of them were counted

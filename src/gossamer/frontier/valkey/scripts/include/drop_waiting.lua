@@ -1,6 +1,7 @@
 -- Requests that are dropped together, because their crawl or their spider's part of it has ended.
 -- Must hold: the fields are counted and deleted in one step, so that each request is dropped once; and `purge` lists
 -- the crawl, or its queues would stay. The first letters of the fields are stored: p by priority, q queued, l later.
+-- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include assets
 -- include counters
 

@@ -1,5 +1,6 @@
 -- How crawls, and spiders' parts of them, have ended. The letters are stored, and the words are counted under and read
 -- by clients: fixed.
+-- Names that are not declared below come from these files or their includes:
 -- include assets
 -- include crawls
 

@@ -5,6 +5,7 @@
 -- Must hold: a row of the list is { counter, priority, spider, domain, entry }, which retry_failed.lua reads (counter:
 -- the field of c:{token} that counts the request as failed; entry: the packed request); the counters change together
 -- with the list.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include counters
 
 local MOST_BYTES = 33554432 -- of a crawl on this shard: about 200,000 requests

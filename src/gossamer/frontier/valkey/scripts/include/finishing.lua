@@ -2,6 +2,7 @@
 -- Part: what one spider does of a run. Token: 16 characters that stand for a crawl.
 -- Must hold: the letters and fields, which are stored; the events are recorded in the call that ends the run, so that
 -- each end is reported once, whichever process dies afterwards.
+-- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include run_end
 -- include unlist
 -- include events

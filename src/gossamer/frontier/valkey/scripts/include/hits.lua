@@ -1,5 +1,6 @@
 -- Hits (fetches, as the rate limits count them): handed out where the windows have room, and charged. What free_hits
 -- returns must be charged in the same call, before the record is asked again. windows.lua describes the stored record.
+-- now is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include windows
 -- Hits that start within this many ms of the first one are handed out with it, so that a worker need not ask for each.
 -- May be changed: longer gives one worker more of a domain's hits, shorter costs more calls.

@@ -1,4 +1,5 @@
 -- Runs that stay idle for a while before they finish.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include idle
 
 -- Returns until when the run stays idle; 0: it need not.

@@ -5,6 +5,7 @@
 -- Must hold: the fields of the home record (keys.py lists them); the shards are noted here before they are touched, so
 -- that the process that ends the run asks all of them; the version grows whenever shards are noted, or a run could be
 -- finished while requests are added to it; a generation never falls.
+-- BASE, INF, now and wall are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include expiries
 -- include running
 

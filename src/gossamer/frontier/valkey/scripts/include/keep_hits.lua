@@ -1,6 +1,7 @@
 -- Hits (fetches, as the rate limits count them) from before a longer window was asked for. A scope is what shares one
 -- rate limit; its record holds the hits of its longest window (KEEP ms, see windows.lua). KEEP may only grow here: hits
 -- that are forgotten cannot count later.
+-- Names that are not declared below come from these files or their includes:
 -- include ready
 -- include load_records
 

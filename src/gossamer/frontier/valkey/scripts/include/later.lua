@@ -1,5 +1,6 @@
 -- Requests that are to be queued later: retries and postponed ones. Must hold: they are counted in the same call that
 -- adds them to the key `later` or takes them out.
+-- Names that are not declared below come from these files or their includes:
 -- include shares
 -- include ready
 

@@ -1,5 +1,6 @@
 -- Leases (requests that workers hold) that end without a page. Must hold: what a lease reserved is returned once, and
 -- the queues that wait for a page come back in the same call, or they would wait for the next one.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include assets
 -- include starving
 -- include terms

@@ -1,4 +1,5 @@
 -- The records of many windows.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include windows
 
 -- Reads the records of many scopes with one command.

@@ -4,6 +4,7 @@
 -- wrong bucket and pages fetched twice. So grow_seen comes after the additions of a call, before write_all (see
 -- writes.lua, which also has call_on_key).
 -- Stored in c:{token} (see crawls.lua), so the names are fixed: s the only fingerprint, n fingerprints, b buckets.
+-- Names that are not declared below come from these files or their includes:
 -- include counters
 -- include seen
 

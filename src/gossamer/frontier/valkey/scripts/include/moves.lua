@@ -1,4 +1,5 @@
 -- Domains after a change of their policy.
+-- Names that are not declared below come from these files or their includes:
 -- include ready
 
 -- Takes the domain from wherever it stands to where its policy says.

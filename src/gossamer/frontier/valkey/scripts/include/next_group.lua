@@ -1,5 +1,6 @@
 -- Walks over all groups ("<pool>|<spider>") in the order of their names, one group a call of a script. A group that
 -- comes up behind the walk is not visited.
+-- Names that are not declared below come from these files or their includes:
 -- include places
 
 -- Returns the group after this one; nil after the last, "" gives the first. Not by time, as `groups` is sorted: that

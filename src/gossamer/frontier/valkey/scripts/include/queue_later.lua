@@ -1,4 +1,5 @@
 -- Requests that come back from a worker, and are to be queued later.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include later
 
 -- Keeps a request until `due`. The next lease after that puts it into its queue. `request`: { priority, spider, domain,

@@ -3,6 +3,7 @@
 -- characters that stand for a crawl. Run: one life of a crawl.
 -- Must hold: the names of the keys, the form of the scores, and that a queue, its share and its counters change
 -- together: `purge` and `lease` find queues through shares, and runs end by the counters.
+-- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include shares
 -- include ready
 

@@ -1,5 +1,6 @@
 -- The end of a request in flight. A scope is what shares one rate limit; a group, "<pool>|<spider>", is parked at a
 -- scope while it waits for this.
+-- Names that are not declared below come from these files or their includes:
 -- include ready
 
 -- Ends a lease's hold on its scope, and places the domain again for the groups that waited for that.

@@ -1,6 +1,7 @@
 -- Queues that rest: only their own crawl's requested rate holds them up, and another crawl's queue behind them may be
 -- due. An agenda lists a domain's queues by score; one that rests has the score RESTING plus the time until which it
 -- rests, and so comes after all others. May be changed: the hundred of end_rests, a bound of one call.
+-- now is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 
 -- Lets a queue rest until its crawl's requested rate allows a hit.

@@ -2,6 +2,7 @@
 -- which takes about 10 bytes a URL, and no insertion pays for more than a split or two. (A split moves a part of one
 -- set into a new one.) A fingerprint is the number that stands for a request. bucket_of must never change: it finds the
 -- fingerprints that are stored.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 
 -- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal

@@ -3,6 +3,7 @@
 -- Must hold: a row changes in the same call as the queues that it counts. `info` shows shares by domain, and `purge`
 -- finds the queues through them, so a queue without its row would stay for ever. Fixed: the form of a row, below. May
 -- be changed: how the rows are kept in memory.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include counters
 
 -- A share's row: pages reserved, pages fetched, then spider, priority and count for each of its queues. A priority

@@ -4,6 +4,7 @@
 -- for a crawl.
 -- Must hold: a domain is taken from z:{token} in the same call that puts its queues back, or they would wait for ever.
 -- May be changed: the hundred domains of one call; those that are left come back with the next page or by maintenance.
+-- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 
 -- Puts the queues of a starved domain back on the agenda. The caller has taken the domain from z:{token}. The row of a

@@ -2,6 +2,7 @@
 -- shards are told. Token: 16 characters that stand for a crawl.
 -- Must hold: this comes before any `stop_shard`, and the version is the one that `stopping` gets: `confirm_stop`
 -- deletes the note only if no other end came meanwhile. So a stop whose process died is carried out by maintenance.
+-- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include run_end
 -- include unlist
 

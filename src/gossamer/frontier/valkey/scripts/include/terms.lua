@@ -1,6 +1,7 @@
 -- Terms of submissions: the limits that the scripts read, and what only workers read. A crawl numbers its terms on each
 -- shard; each entry in a queue carries the number. Fixed, because they are stored (codec.py packs them): the order of
 -- the limits. Another one needs another FORMAT in identity.py. Token: 16 characters that stand for a crawl.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 
 local terms_by_number = {} -- by token, then number

@@ -1,4 +1,5 @@
 -- Crawls, or spiders' parts of them, that run no longer.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include running
 
 -- Takes a crawl, or (`spider` given) one spider's part of it, from the lists of those that run.

@@ -3,6 +3,7 @@
 -- May be changed, without another format: LINGER, SLOTS, EARLY, CATCH_UP, each as described at its line. Fixed: the
 -- order of a record's fields, which is stored. A change here must never allow more hits in a window than before; the
 -- tests of politeness measure that on real servers.
+-- BASE, INF, now, forgot are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include writes
 -- include budgets
 
