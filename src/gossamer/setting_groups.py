@@ -238,11 +238,12 @@ _VERY_NEAR = 0.75
 def values_of_environment(model: type[SettingGroup], environment: Mapping[str, str]) -> dict[str, Given]:
     """Return the values in the environment by dotted name. Raises BadInput.
 
-    A variable that begins with a group's name must be a setting of the group; other unknown variables are ignored,
-    because programs around Gossamer have variables of their own.
+    A variable that begins with a group's name must be a setting of the group, and none may be that of a setting with
+    one underscore for two; other unknown variables are ignored, because programs around Gossamer have their own.
     """
     by_variable = {variable_of(name): (name, field) for name, field in dotted_fields(model)}
     groups = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}__" for name in model.groups)
+    by_single = {known.replace("__", "_"): known for known in by_variable}
     found: dict[str, Given] = {}
     for variable, text in environment.items():
         upper = variable.upper()
@@ -256,6 +257,8 @@ def values_of_environment(model: type[SettingGroup], environment: Mapping[str, s
 
             near = get_close_matches(upper, by_variable, 1)
             raise BadInput(f"{variable}: there is no such setting.{f' Did you mean {near[0]}?' if near else ''}")
+        elif upper in by_single:
+            raise BadInput(f"{variable}: there is no such setting. Did you mean {by_single[upper]}?")
     return found
 
 
@@ -375,7 +378,7 @@ def _expected_one(kind: Any) -> str:
             return f"{number} above {limits.gt:,g}, at most {limits.le:,g}"
         if base is int and limits.le >= _UNLIMITED:
             return f"{number} from {limits.ge:,} up"
-        return f"{number} from {limits.ge:,} to {limits.le:,}"
+        return f"{number} from {limits.ge:,.15g} to {limits.le:,.15g}"
     plain = get_origin(kind) or kind
     return (
         "a whole number" if plain is int else "a number" if plain is float else _TYPE_WORDS.get(plain, "another value")

@@ -171,6 +171,7 @@ def test_a_crawl_without_a_file_of_whole_pages_keeps_them_for_its_report(
         ("report.txt", "does not end with .html"),
         ("notes.html", "is no report of Gossamer"),
         ("folder.html", "a folder"),
+        ("/proc/r.html", "cannot be written"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_fetched(
@@ -184,6 +185,13 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_fetched(
     assert words in result.stderr
     assert len(web.log()) == requests_before
     assert (tmp_path / "notes.html").read_text() == "<p>my notes"
+
+
+def test_a_report_that_fails_after_the_crawl_makes_the_exit_code_1(web: FakeWeb, tmp_path: Path) -> None:
+    """Its folder becomes a file: an output of the crawl."""
+    result = crawl(web, tmp_path, "-o", "x.jsonl", "--report", "x.jsonl/report.html")
+    assert "x.jsonl/report.html: File exists" in result.stdout
+    assert result.returncode == 1
 
 
 def test_the_report_of_one_crawl_in_a_file_of_several(crawled: Path, tmp_path: Path) -> None:

@@ -81,3 +81,14 @@ def test_commands_and_requests_to_a_service_accept_the_same_values(
     kind = group.fields[setting].kind
     limits = next(one for part in (kind, *get_args(kind)) for one in getattr(part, "__metadata__", ()))
     assert limits.le == schema("crawl")["properties"][field]["maximum"]
+
+
+def test_a_variable_with_one_underscore_for_two_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_FETCH_TIMEOUT", "5")
+    with pytest.raises(BadInput, match=r"^GOSSAMER_FETCH_TIMEOUT: .* Did you mean GOSSAMER_FETCH__TIMEOUT\?$"):
+        load()
+
+
+def test_a_variable_that_is_not_like_a_setting_belongs_to_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_CRAWL_ID", "5")
+    load()

@@ -88,7 +88,10 @@ def headers(typed: Iterable[str]) -> dict[str, str]:
 
 def overrides(typed: Iterable[str]) -> dict[str, str]:
     """Parse the values of --resolve. Raises BadInput."""
-    return dict(map(parse_override, typed))
+    try:
+        return dict(map(parse_override, typed))
+    except BadInput as error:
+        raise BadInput(f"--resolve: {error}") from None
 
 
 def attrs(typed: str) -> dict[str, Any]:

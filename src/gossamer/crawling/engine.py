@@ -186,6 +186,7 @@ async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
         # The pages are kept as long as the same command may fetch more.
         await report.write(finished=result.finished and not (result.info and result.info.kept_failed))
     except GossamerError as error:
+        result.unwritten = True
         result.notes.append(f"There is no report: {error}")
     else:
         result.report = str(report.page)

@@ -5,7 +5,7 @@ Fixed: no content makes a function raise, and the time grows with the length of 
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 
 from selectolax.lexbor import LexborNode
 
@@ -22,18 +22,22 @@ _MAX_CSS_BYTES = 2 * 1024 * 1024
 """Part of a style sheet, or of all styles of a page, that is read. May be changed: more takes longer."""
 
 # Patterns of CSS and HTML. They may be extended, with possessive quantifiers (`*+`), which never backtrack.
-_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
-# A string of CSS. `{0}` begins the names of its groups: a pattern may hold two strings.
-_STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.)*+)"|'(?P<{0}single>(?:[^'\\\n]|\\.)*+)')"""
+# A string of CSS. The end of the file closes it, as in browsers. `{0}` begins the names of its groups.
+_STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.|\\\Z)*+)(?:"|\Z)|'(?P<{0}single>(?:[^'\\\n]|\\.|\\\Z)*+)(?:'|\Z))"""
+_TEXT = r"""(?:"(?:[^"\\\n]|\\.|\\\Z)*+(?:"|\Z|(?=\n))|'(?:[^'\\\n]|\\.|\\\Z)*+(?:'|\Z|(?=\n)))"""
+"""A string of which nothing is taken. A line end ends it, too."""
+_COMMENT = re.compile(rf"(?P<text>{_TEXT})|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_URL = rf"""url\(\s*+
+    (?:{_STRING.format("")}|(?P<bare>(?:[^"'()\s\\]|\\[0-9a-f]{{1,6}}\s?|\\.)++))\s*+(?:\)|\Z)"""
 _CSS_URL = re.compile(
-    rf"""
-    @import\s++{_STRING.format("import_")}
-    | (?P<import>@import\s++)?url\(\s*+
-      (?:{_STRING.format("")}|(?P<bare>(?:[^"'()\s\\]|\\[0-9a-f]{{1,6}}\s?|\\.)++))\s*+\)
-    """,
+    rf"@import\s++{_STRING.format('import_')} | (?P<import>@import\s++)?{_URL} | (?P<set>image-set\() | {_TEXT}",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""A `url(…)`, or the text of an `@import`."""
+"""The text of an `@import`, a `url(…)`, the beginning of an `image-set(…)`, or another text."""
+_SET_PART = re.compile(
+    rf"{_URL} | {_STRING.format('set_')} | (?P<mark>[();}}])", re.VERBOSE | re.IGNORECASE | re.DOTALL
+)
+"""Parts of an `image-set(…)` that count: `url(…)`, texts, parentheses, and the marks that end a declaration."""
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\n|(.))", re.DOTALL)
 
 # The elements that `_read_element` knows, and all others with a style or a background. Must name each that it handles.
@@ -118,13 +122,39 @@ def find_css_assets(css: str, sheet: str, kinds: Collection[str]) -> dict[str, s
 
 def css_references(css: str) -> Iterator[tuple[str, bool]]:
     """Yield the references of a style sheet as written, without escapes, and whether each is an `@import`."""
-    for match in _CSS_URL.finditer(_COMMENT.sub(" ", css)):
-        imported = match["import_double"] if match["import_double"] is not None else match["import_single"]
-        if imported is not None:
+    css = _COMMENT.sub(lambda match: match["text"] or " ", css)
+    at = 0
+    while (match := _CSS_URL.search(css, at)) is not None:
+        at = match.end()
+        if match["set"]:
+            at = yield from _image_set(css, at)
+        elif (imported := _group(match, "import_double", "import_single")) is not None:
             yield _unescaped(imported), True
+        elif (href := _group(match, "double", "single", "bare")) is not None:
+            yield _unescaped(href), match["import"] is not None
+
+
+def _image_set(css: str, at: int) -> Generator[tuple[str, bool], None, int]:
+    """Yield the references of an `image-set(…)`, whose content begins at `at`, and return where it ends."""
+    depth = 1
+    while depth and (match := _SET_PART.search(css, at)) is not None:
+        at = match.end()
+        mark = match["mark"]
+        if mark is None:
+            text = _group(match, "set_double", "set_single")
+            href = _group(match, "double", "single", "bare") if text is None else text
+            if href and (text is None or depth == 1):  # a deeper text is that of `type("image/avif")`
+                yield _unescaped(href), False
+        elif mark in ";}":  # no parenthesis closed it
+            break
         else:
-            text = next((match[name] for name in ("double", "single", "bare") if match[name] is not None), "")
-            yield _unescaped(text), match["import"] is not None
+            depth += 1 if mark == "(" else -1
+    return at
+
+
+def _group(match: re.Match[str], *names: str) -> str | None:
+    """Return the first of these groups that has matched."""
+    return next((match[name] for name in names if match[name] is not None), None)
 
 
 def _unescaped(text: str) -> str:

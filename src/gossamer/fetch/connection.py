@@ -78,8 +78,7 @@ class TlsContexts:
         self._insecure: ClientContext | None = None
 
     def get(self, *, insecure: bool) -> ClientContext:
-        """Return the context that verifies certificates (system trust store, host name), or the one that accepts
-        any."""
+        """Return the context that verifies certificates (system trust store, host name), or one that accepts any."""
         if insecure:
             if self._insecure is None:
                 self._insecure = _insecure_context()
@@ -96,8 +95,9 @@ def _verified_context(extra_ca: str | None) -> ClientContext:
     if extra_ca is not None:
         try:
             context.load_verify_locations(extra_ca)
-        except OSError as exc:  # ssl.SSLError is one
-            raise BadInput(f"{extra_ca} has no certificates in PEM: {exc.strerror or exc}") from exc
+        except OSError as exc:
+            fault = "has no certificates in PEM" if isinstance(exc, ssl.SSLError) else "cannot be read"
+            raise BadInput(f"{extra_ca} {fault}: {exc.strerror or exc}") from exc
     return context
 
 

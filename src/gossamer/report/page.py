@@ -10,7 +10,6 @@ read, so that a fault leaves an older report as it was.
 import base64
 import csv
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import quote
 
@@ -60,8 +60,13 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
         folder = folder.parent
     if not folder.is_dir():
         raise BadInput(f"{shown} cannot be written: {folder} is not a folder.")
-    if not os.access(folder, os.W_OK):
-        raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.")
+    try:
+        with TemporaryFile(dir=folder):  # permissions do not tell all: a folder such as /proc takes no file of anyone
+            pass
+    except PermissionError:
+        raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.") from None
+    except OSError as error:
+        raise BadInput(f"{shown} cannot be written: the folder {folder} takes no file ({error.strerror}).") from None
     if not path.exists():
         return
     if any(one.exists() and one.samefile(path) for one in inputs):

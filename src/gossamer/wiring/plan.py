@@ -8,6 +8,7 @@ Safe to change: messages and limits, as their texts say. Fixed: everything that 
 `derived_id`, its limits), because a command finds the crawl that it resumes by its id.
 """
 
+import contextlib
 import hashlib
 import math
 import re
@@ -71,11 +72,22 @@ def check_settings(settings: Settings) -> None:
     check_attrs(settings.crawl.attrs)
     _check_headers(settings)
     if settings.fetch.proxy:
-        parse_proxy(settings.fetch.proxy)
+        with _naming("--proxy"):
+            parse_proxy(settings.fetch.proxy)
     if settings.fetch.egress_url:
         address_service(settings)
     if settings.fetch.ca_file:
-        TlsContexts(extra_ca=settings.fetch.ca_file)
+        with _naming("--ca-file"):
+            TlsContexts(extra_ca=settings.fetch.ca_file)
+
+
+@contextlib.contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Name the option in the message of a BadInput about its value."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{option}: {error}") from None
 
 
 def address_service(settings: Settings) -> AddressService:

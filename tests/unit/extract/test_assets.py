@@ -72,9 +72,16 @@ def test_a_query_is_in_the_encoding_of_the_page() -> None:
         ("a{background:url(x.png)} b{background:URL( 'y.png' )}", ["x.png", "y.png"]),
         ("/* url(no.png) */ a{background:url(x\\.png)} /* open url(no.png)", ["x.png"]),
         ("a{background:url('it\\'s.png')} b{background:url(a\\20 b.png)}", ["it's.png", "a%20b.png"]),
+        ('a{background:image-set("/a.png" 1x, url(b.png) 2x, "c.avif" type("image/avif"))} b{content:"d.png"}',
+         ["http://a.test/a.png", "b.png", "c.avif"]),
+        ("a{background:-webkit-image-set('e.png' 1x; b{content:'f.png'}", ["e.png"]),
+        ("a{background:url('last.png", ["last.png"]),
+        ("a{background:url(last.png", ["last.png"]),
+        ("""a{content:"url(/x.png)"} b{content:'/*'} c{background:url(y.png)} d{content:"*/"}""", ["y.png"]),
+        ("a{content:'open\nb{background:url(z.png)}", ["z.png"]),
         ("a{filter:url(#f)} b{background:url()} c{background:url(data:image/png;base64,x)} @import '';", []),
     ],
-)
+)  # fmt: skip
 def test_a_style_sheet_names_its_assets(css: str, expected: list[str]) -> None:
     base = "http://a.test/css/"
     assert sorted(url.removeprefix(base) for url in find_css_assets(css, f"{base}s.css", KINDS)) == sorted(expected)
@@ -90,6 +97,9 @@ def test_a_style_sheet_names_its_assets(css: str, expected: list[str]) -> None:
         "<style>" + "/*" * 200_000 + "</style>",
         "<style>" + "url(\\" * 100_000 + "</style>",
         "<style>@import " + " " * 400_000 + "</style>",
+        "<style>" + "image-set('" * 100_000 + "</style>",
+        "<style>image-set(" + "(" * 400_000 + "</style>",
+        '<style>"' + '\\"' * 400_000 + "\\</style>",
     ],
 )
 def test_a_hostile_page_takes_no_time_that_explodes(html: str) -> None:

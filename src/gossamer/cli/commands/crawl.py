@@ -258,7 +258,10 @@ def check_writable(settings: Settings) -> None:
             raise BadInput(
                 f"--output: {output} would be gone with this process. Name a file, or - for standard output."
             )
-    check_outputs(settings.crawl.output, tables=table_options(settings))
+    try:
+        check_outputs(settings.crawl.output, tables=table_options(settings))
+    except BadInput as error:
+        raise BadInput(f"--output: {error}") from None
 
 
 def resume_command() -> str:
