@@ -203,6 +203,8 @@ class DnsFailed(FetchError):
     """The host name could not be resolved."""
 
     kind = "dns"
+    denied = False
+    """True: the name servers answered that there is no such name, or that it has no address. False: no answer came."""
 
 
 class ConnectFailed(FetchError):
@@ -315,6 +317,11 @@ class SinkFull(SinkError):
 
 class FetchRefused(GossamerError):
     """A crawl would not fetch this page."""
+
+    def __init__(self, detail: str, reason: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        """Word that the record of a crawl would have: `robots`, `offsite`, `bad_redirect`, `too_many_redirects`."""
 
 
 class NothingFetched(GossamerError):

@@ -99,6 +99,15 @@ def parse_rate(text: str) -> Rate:
     return rate
 
 
+def _checked_address(value: Any) -> Any:
+    """Return the value of `frontier` as it is. Raises BadInput for what is no address of a server."""
+    from gossamer.valkey.address import Address  # late: few commands have a shared frontier
+
+    if value and isinstance(value, str):
+        Address.parse(value)
+    return value
+
+
 def _checked_rate(value: Any) -> Any:
     """Return the value of `crawl.rate` as a text. Raises BadInput."""
     text = rate_text(value)
@@ -382,6 +391,7 @@ class Settings(SettingGroup):
         "",
         "Shared frontier, the server that holds the URLs to fetch: unix://, redis://, rediss:// or redis+cluster://. "
         "Empty: a private server in data_dir",
+        prepare=_checked_address,
     )
     prefix: str = _setting("gossamer", "First part of every key in the frontier")
     shards: Annotated[int, integers(1, 4096)] | None = _setting(
@@ -430,16 +440,26 @@ def load(
     `options`: values by dotted name (`crawl.depth`); None as a value: not set. `config`: a TOML file; None:
     gossamer.toml in the working folder, if it exists. `names`: what messages call the options, by dotted name.
     """
+    values = _written(config)
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    merge(values, {name: Given(value, (names or {}).get(name, name)) for name, value in given.items()})
+    return build(Settings, values)
+
+
+def _written(config: Path | None) -> dict[str, Given]:
+    """Return the values in the environment and the file, by dotted name. See `load`."""
     if config is None:
         config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
     elif not config.is_file():
         raise BadInput(f"--config: there is no file {config}")
     values: dict[str, Given] = values_of_file(Settings, config) if config else {}
     merge(values, values_of_environment(Settings, os.environ))
-    shown_names = names or {}
-    set_options = {name: value for name, value in (options or {}).items() if value is not None}
-    merge(values, {name: Given(value, shown_names.get(name, name)) for name, value in set_options.items()})
-    return build(Settings, values)
+    return values
+
+
+def places(config: Path | None = None) -> dict[str, str]:
+    """Return where environment and file set settings, by dotted name: `gossamer.toml: crawl.depth`. See `load`."""
+    return {name: given.place for name, given in _written(config).items()}
 
 
 class SettingRow(NamedTuple):

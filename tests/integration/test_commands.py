@@ -70,7 +70,38 @@ def test_fetch_says_which_rule_refuses_and_what_failed(web: FakeWeb, tmp_path: P
     assert "Disallow: /private" in refused.stdout
     nobody = gossamer("fetch", "http://127.0.0.1:1/", "--allow-private", "--ignore-robots", cwd=tmp_path)
     assert nobody.returncode == 1
-    assert "error" in nobody.stdout
+    assert "error      The server did not accept the connection: 127.0.0.1:1" in nobody.stdout
+    assert "advice     Check whether it is running." in nobody.stdout
+
+
+LOOK = "Look for a typing error, or name its address with --resolve HOST:ADDRESS."
+
+
+@pytest.mark.parametrize(
+    ("command", "stream"),
+    [
+        (("fetch",), "stdout"),
+        (("extract", "--field", "a=h1"), "stdout"),
+        (("shell", "-c", "1"), "stderr"),
+        (("crawl",), "stderr"),
+    ],
+)
+def test_all_commands_that_fetch_a_page_give_the_same_advice(
+    command: tuple[str, ...], stream: str, tmp_path: Path
+) -> None:
+    result = gossamer(*command, "http://nobody.invalid/", cwd=tmp_path)
+    assert result.returncode == 1
+    assert LOOK in getattr(result, stream)
+    as_json = gossamer("fetch", "http://nobody.invalid/", "--json", cwd=tmp_path)
+    assert json.loads(as_json.stdout)["advice"] == LOOK
+
+
+def test_a_page_that_redirects_out_of_the_scope_comes_with_the_option_that_follows(tmp_path: Path) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("a.test", "/", redirect(f"http://www.b.test:{web.port}/"))
+        for command in (("fetch",), ("extract", "--field", "a=h1")):
+            result = gossamer(*command, f"http://a.test:{web.port}/", "--resolve", "*:127.0.0.1", cwd=tmp_path)
+            assert "To follow it, add --allow-domain b.test, or start from there." in result.stdout
 
 
 def test_why_answers_for_a_crawl_that_is_done_and_for_one_that_runs(web: FakeWeb, tmp_path: Path) -> None:

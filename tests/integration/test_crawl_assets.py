@@ -161,6 +161,23 @@ def test_the_number_of_assets_is_limited(web: FakeWeb, tmp_path: Path) -> None:
     done = crawl(web, tmp_path, "--assets", "all", "--max-assets", "3", "--json")
     assert done.returncode == 0, done.stderr
     assert len(manifest(tmp_path / "assets")) == 3
+    told = crawl(
+        web, tmp_path, "--assets", "all", "--max-assets", "3", "--crawl-id", "b", "--assets-to", "b", "-o", "b.jsonl"
+    )
+    assert "  assets not fetched: " in told.stdout
+    assert " beyond --max-assets\n" in told.stdout
+    assert "budget" not in told.stdout
+    assert json.loads(done.stdout)["links_dropped"]["max_assets"] > 0
+
+
+def test_an_asset_that_is_redirected_to_another_domain_counts_once(web: FakeWeb, tmp_path: Path) -> None:
+    web.mount("shop.test", "/", html("<img src=/moved.png>"))
+    web.mount("cdn.other", "/robots.txt", plain(""))
+    done = crawl(web, tmp_path, "--assets", "images", "--max-assets", "1")
+    assert done.returncode == 0, done.stderr
+    assert [line["success"] for line in manifest(tmp_path / "assets").values()] == [True]
+    assert "  assets: 1 fetched, in assets\n" in done.stdout
+    assert "not fetched" not in done.stdout
 
 
 def test_an_unknown_kind_is_bad_input(web: FakeWeb, tmp_path: Path) -> None:
@@ -175,7 +192,7 @@ def test_an_unknown_kind_is_bad_input(web: FakeWeb, tmp_path: Path) -> None:
     [
         (["--assets-to", "x"], "--assets-to: no assets are asked for"),
         (["--max-assets", "5"], "--max-assets: no assets are asked for"),
-        (["--assets", "pdf", "--assets-to", "file"], "is a file. Name a folder."),
+        (["--assets", "pdf", "--assets-to", "file"], "is no folder. Name another folder."),
         (["--assets", "pdf", "--assets-to", "/proc/x"], "--assets-to: /proc may not be written ("),
         (["--assets", "pdf", "--assets-to", "s3://bucket"], "is no folder on this machine"),
     ],

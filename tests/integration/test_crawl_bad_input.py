@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from gossamer import crawl as gossamer_crawl
 from gossamer.cli.app import load
 from gossamer.errors import GossamerError
 from gossamer.sinks.jsonl import read_records
@@ -48,7 +49,31 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a crawl id": (["crawl", SEED, "--crawl-id", "two words"], "no spaces"),
     "a domain": (["crawl", SEED, "--allow-domain", "http://x/"], "not a domain"),
     "an extension": (["crawl", SEED, "--deny-extension", "/"], "file extension"),
-    "a frontier's address": (["crawl", "http://example.invalid/", "--frontier", "http://x"], "redis://"),
+    "a frontier's address": (
+        ["crawl", "http://example.invalid/", "--frontier", "http://x"],
+        "--frontier: server address: unknown scheme 'http'; expected one of unix://",
+    ),
+    "a frontier's address of another command": (
+        ["info", "x", "--frontier", "redis:/x"],
+        "--frontier: server address: no host",
+    ),
+    "a data directory": (["crawl", SEED, "--data-dir", "/proc/x"], "--data-dir: /proc may not be written ("),
+    "a data directory that is a file": (
+        ["crawl", SEED, "--data-dir", "/etc/passwd"],
+        "--data-dir: /etc/passwd is no folder",
+    ),
+    "a data directory of a worker": (
+        ["up", "--data-dir", "/etc/passwd"],
+        "--data-dir: the data directory /etc/passwd cannot",
+    ),
+    "a guard of tables without a table": (
+        ["crawl", SEED, "--csv-guard"],
+        "--csv-guard: no output is a CSV file. Name one",
+    ),
+    "a guard of another format": (
+        ["export", "/dev/null", "x.json", "--csv-guard"],
+        "--csv-guard: x.json is no CSV file. Name one",
+    ),
     "too much at once": (["crawl", SEED, "--processes", "0"], "--processes: cannot use"),
     "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "--proxy: a proxy is"),
     "a proxy without a host": (["crawl", SEED, "--proxy", "http://"], "with a host"),
@@ -130,8 +155,24 @@ def test_the_command_itself_exits_with_2_and_says_one_line(tmp_path: Path) -> No
     assert result.stderr.startswith("gossamer: ")
 
 
-def test_an_unknown_option_exits_with_2(tmp_path: Path) -> None:
-    assert gossamer("crawl", "https://example.com", "--dept", "1", cwd=tmp_path).returncode == 2
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("--scop", "No such option: --scop. Did you mean --scope? See gossamer crawl --help."),
+        ("--max", "No such option: --max. Did you mean --max-pages or --max-assets? See"),
+        ("--robots", "Did you mean --robots-patience? See"),
+        ("--dpeth", "Did you mean --depth? See"),
+        ("--output-file", "No such option: --output-file. See"),
+        ("--asets-to", "Did you mean --assets-to? See"),
+        ("--quite", "Did you mean --quiet? See"),
+        ("-z", "No such option: -z. See"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_one_that_is_meant(typed: str, said: str, tmp_path: Path) -> None:
+    result = gossamer("crawl", "https://example.com", typed, "1", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert said in result.stderr
 
 
 def test_a_frontier_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
@@ -215,6 +256,57 @@ def test_a_rate_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp
     result = gossamer("crawl", SEED, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('expires = "yesterday"', "crawl.expires: cannot read 'yesterday'. Write 90m"),
+        ('extract = "none.yaml"', "crawl.extract: cannot read none.yaml: No such file"),
+        ('extract = {fields = {a = "p @prize"}}', "crawl.extract: fields.a: "),
+        ('each = ".x"', "crawl.each: there is no --field that it could be for"),
+        ("chunk = 1000", "crawl.chunk: there is no text to put there. Add --markdown or --text."),
+        ('output = "pages.docx"', "crawl.output: the output pages.docx has an unknown ending"),
+        ('report = "report.txt"', "crawl.report: report.txt does not end with .html"),
+        ('assets = ["pictures"]', "crawl.assets: there is no kind 'pictures'"),
+        ('allow = ["("]', "crawl.allow expression '('"),
+        (
+            'scope = "any"\nallow_domain = ["a.test"]',
+            "crawl.scope any and gossamer.toml: crawl.allow_domain contradict",
+        ),
+    ],
+)
+def test_a_value_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text(f"[crawl]\n{line}\n")
+    result = gossamer("crawl", SEED, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"gossamer: gossamer.toml: {said}")
+    assert not (tmp_path / ".gossamer").exists()
+
+
+def test_a_value_is_blamed_on_the_place_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option if it is typed, else the variable before the file."""
+    (tmp_path / "own.toml").write_text('[crawl]\nexpires = "in the file"\n')
+    command = ("crawl", SEED, "--config", "own.toml")
+    assert gossamer(*command, cwd=tmp_path).stderr.startswith("gossamer: own.toml: crawl.expires: cannot read 'in the")
+    monkeypatch.setenv("GOSSAMER_CRAWL__EXPIRES", "set")
+    assert gossamer(*command, cwd=tmp_path).stderr.startswith("gossamer: GOSSAMER_CRAWL__EXPIRES: cannot read 'set'")
+    typed = gossamer(*command, "--expires", "typed", cwd=tmp_path)
+    assert typed.stderr.startswith("gossamer: --expires: cannot read 'typed'")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GossamerError, match=r"^GOSSAMER_CRAWL__EXPIRES: cannot read 'set'"):
+        gossamer_crawl(SEED)
+    with pytest.raises(GossamerError, match=r"^expires: cannot read 'given'"):
+        gossamer_crawl(SEED, expires="given")
+
+
+def test_a_guard_of_tables_in_the_file_is_for_any_output(tmp_path: Path) -> None:
+    """It is a default for all crawls, also for those without a table."""
+    (tmp_path / "gossamer.toml").write_text('[crawl]\ncsv_guard = true\nscope = "galaxy"\n')
+    result = gossamer("crawl", SEED, cwd=tmp_path)
+    assert result.stderr.startswith("gossamer: gossamer.toml: crawl.scope: cannot use 'galaxy'")
+    with pytest.raises(GossamerError, match=r"^csv_guard: no output is a CSV file"):
+        gossamer_crawl(SEED, csv_guard=True, output=tmp_path / "x.jsonl")
 
 
 def test_an_option_before_the_command_is_told_its_place(tmp_path: Path) -> None:

@@ -106,6 +106,48 @@ def test_a_name_that_does_not_exist_is_told_with_what_to_do(tmp_path: Path) -> N
     assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
 
 
+def test_a_seed_whose_name_does_not_exist_is_not_retried(tmp_path: Path) -> None:
+    """Retries take 35 s at least. The record has the words that were said."""
+    started = time.monotonic()
+    ended = gossamer("crawl", "http://nobody.invalid/", "-o", "pages.jsonl", cwd=tmp_path)
+    assert time.monotonic() - started < 30
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[0]
+    assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
+    (record,) = map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())
+    assert (record["reason"], record["attempt"]) == ("dns", 0)
+    title, _, detail = record["exception"].partition(": ")
+    assert said.startswith(f"gossamer: Cannot fetch http://nobody.invalid/: {title.replace('The', 'the')} ({detail}).")
+
+
+async def test_a_link_to_a_name_that_does_not_exist_is_retried(tmp_path: Path) -> None:
+    """In the middle of a crawl, a name server that answers wrongly for a moment loses no page."""
+    async with serve(NONE) as web:
+        web.mount("a.test", "/", html("<a href=http://nobody.invalid/>x</a>"))
+        crawled = await crawl(
+            tmp_path,
+            [f"http://a.test:{web.port}/"],
+            ["a.test:127.0.0.1"],
+            crawl__scope="any",
+            fetch__retries=2,
+            fetch__retry_base=0.01,
+        )
+    record = crawled.by_url()["http://nobody.invalid/"]
+    assert (record.reason, record.attempt) == ("dns", 2)
+
+
+async def test_a_seed_is_retried_while_the_name_servers_are_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", away)  # the name servers of this machine cannot be stopped
+    async with said_soon(tmp_path, ["http://a.test/"], [], capsys) as said:
+        assert "(a.test: Temporary failure in name resolution)" in said
+        assert "Retrying for up to " in said
+
+
 def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(tmp_path: Path) -> None:
     with FakeWeb.start(NONE, tls=True) as web:
         flags = ["crawl", web.site.url(0, 0), "--resolve", "*:127.0.0.1", "--rate", "100/1"]

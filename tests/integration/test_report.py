@@ -191,6 +191,7 @@ def test_a_report_that_fails_after_the_crawl_makes_the_exit_code_1(web: FakeWeb,
     """Its folder becomes a file: an output of the crawl."""
     result = crawl(web, tmp_path, "-o", "x.jsonl", "--report", "x.jsonl/report.html")
     assert "x.jsonl/report.html: File exists" in result.stdout
+    assert "pages are in x.jsonl" in result.stdout
     assert result.returncode == 1
 
 

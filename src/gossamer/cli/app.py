@@ -200,10 +200,48 @@ def _show_usage_error(error: Exception, *, advice: str = "") -> int:
     A command group without a command has shown its help already, and its error has no message.
     """
     context = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoSuchOption" and context is not None:
+        message = _unknown_option(error, context)
+    else:
+        message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     if message:
         sentence = message if message.endswith((".", "?")) else f"{message}."
         if advice:
             sentence = f"{sentence} {advice}"
         terminal.say(f"{sentence} See {context.command_path if context else 'gossamer'} --help.")
     return 2
+
+
+_LEAST_PREFIX = len("--x")
+"""Characters of an unknown option from which those that begin with it are suggested. May be changed freely."""
+_SUGGESTED = 3
+"""Most options that are suggested. May be changed freely."""
+
+
+def _unknown_option(error: Any, context: Any) -> str:
+    """Return the message for an unknown option, with the options that are meant: those that begin with what was typed,
+    else those with the fewest letters to change, at most a third of what was typed."""
+    typed = error.option_name
+    flags = [flag for one in context.command.get_params(context) for flag in (*one.opts, *one.secondary_opts)]
+    known = [flag for flag in flags if flag.startswith("--")]
+    meant = [flag for flag in known if len(typed) >= _LEAST_PREFIX and flag.startswith(typed)]
+    if not meant and typed.startswith("--"):
+        distances = {flag: _edit_distance(typed, flag) for flag in known}
+        least = min(distances.values())
+        meant = [flag for flag in known if distances[flag] == least] if least <= len(typed.strip("-")) / 3 else []
+    *others, last = meant[:_SUGGESTED] or [""]
+    names = f"{', '.join(others)} or {last}" if others else last
+    return f"No such option: {typed}." + (f" Did you mean {names}?" if last else "")
+
+
+def _edit_distance(one: str, other: str) -> int:
+    """Return how many letters of `one` must be changed, added, left out or swapped with the next to make `other`."""
+    before, row = list[int](), list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        previous, before, row = before, row, [at]
+        for there, wanted in enumerate(other, 1):
+            least = min(before[there] + 1, row[there - 1] + 1, before[there - 1] + (letter != wanted))
+            if at > 1 and there > 1 and letter == other[there - 2] and one[at - 2] == wanted:
+                least = min(least, previous[there - 2] + 1)
+            row.append(least)
+    return row[-1]

@@ -5,22 +5,24 @@ the `takes(...)` of each command that has it. Safe to change: panels, and the na
 then regenerate docs/reference. Fixed: flags, which users' scripts hold.
 """
 
+import functools
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
+from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import Destination
 from gossamer.settings import Settings, load, setting
 from gossamer.telemetry import logs
-from gossamer.wiring.plan import MOST_NESTED, check_attrs
+from gossamer.wiring.plan import MOST_NESTED, check_attrs, check_csv_guard
 
 # Titles of the panels in `--help`, each a group of options.
 WHAT = "What to crawl"
@@ -281,15 +283,30 @@ def takes(*names: str) -> Callable[[Command], Command]:
         added[after_output:after_output] = [_records_parameter(name) for name in ("items", "pages")]
 
     def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(*arguments: Any, **typed: Any) -> None:
+            try:
+                command(*arguments, **typed)
+            except BadInput as error:
+                error.args = (_with_places(str(error), names, typed),)
+                raise
+
         signature = inspect.signature(command)
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         positional = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
         parameters = [*positional, *added, *own[len(positional) :]]
         # Typer reads the command's parameters from its signature, and mypy does not know this attribute.
-        setattr(command, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
-        return command
+        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+        return cast(Command, run)
 
     return decorate
+
+
+def _with_places(message: str, names: Iterable[str], typed: Mapping[str, Any]) -> str:
+    """Return the message of an error, which names the settings file or the variable instead of an option that was not
+    typed. `names`: options of the command."""
+    untyped = {flag: OPTIONS[name].setting for name in names if not typed.get(name) for flag in OPTIONS[name].flags}
+    return with_places(message, untyped, config=typed.get("config"))
 
 
 def load_settings(options: Mapping[str, Any]) -> Settings:
@@ -305,6 +322,8 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
         values["log_level"] = "info"
     names = {option.setting: option.flags[-1] for name, option in OPTIONS.items() if name in options}
     settings = load(values, config=options["config"], names=names)
+    if options.get("csv_guard"):
+        check_csv_guard(settings)
     if options["verbose"]:
         logs.set_up(settings.log_level, style=settings.log_format)
     return settings

@@ -177,7 +177,7 @@ class Display:
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.
             whole = max(info.pages.fetched, tally.pages)
-            left = self._time_left(info)
+            left = self._time_left(info) or next_retry(total, tally)
             lines.append(
                 f"  {total.waiting:,} queued{domains}{later}"
                 + (f"; {left}" if left else "")
@@ -190,6 +190,12 @@ class Display:
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
         return lines
+
+
+def next_retry(total: SpiderCounts, tally: Tally) -> str:
+    """Return `next retry in 12 s` if all that is left waits for a retry and its time is known; else an empty text."""
+    seconds = 0.0 if total.queued or total.leased or not total.later else tally.retry_at - time.time()
+    return f"next retry in {seconds:,.0f} s" if seconds > 0 else ""
 
 
 def response_classes(tally: Tally) -> list[tuple[str, int, str]]:
@@ -224,9 +230,8 @@ def waiting_text(tally: Tally) -> str:
 
 def reason_counts(counts: dict[str, int]) -> str:
     """Return `http_404 12, dns 3`, the most frequent first. Empty: no counts."""
-    return ", ".join(
-        f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
-    )
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{reason} {count:,}" for reason, count in ordered if count)
 
 
 _LOST_DATA_EXIT_CODE = 3
@@ -242,14 +247,15 @@ class Summary(CrawlResult):
         return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
 
     def exit_code(self) -> int:
-        """Return 0: finished; 1: no page could be fetched, an output could not be finished or records are missing; 3:
-        the frontier lost its data; 130: interrupted."""
+        """Return 0: finished; 1: no page could be fetched, an output or the report could not be written, or records are
+        missing; 3: the frontier lost its data; 130: interrupted."""
         if self.lost:
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
             return terminal.INTERRUPTED_EXIT_CODE
         fetched = self.info.pages.fetched if self.info else self.tally.pages
-        return 0 if fetched and not self.unwritten and not self.missing_records else 1
+        incomplete = self.unwritten or self.lacks_report or self.missing_records
+        return 0 if fetched and not incomplete else 1
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
@@ -286,12 +292,7 @@ class Summary(CrawlResult):
             ],
             "failing_hosts": [{"host": name, "failed": count.failed} for name, count in failing_hosts(self.tally)],
             "errors": [
-                {
-                    "reason": reason,
-                    "text": explain(reason).title,
-                    "count": count,
-                    "example": examples.get(reason),
-                }
+                {"reason": reason, "text": explain(reason).title, "count": count, "example": examples.get(reason)}
                 for reason, count in sorted((total.failed if total else self.tally.failed).items(), key=_by_count)
             ],
             "seconds": round(self.seconds, 3),
@@ -333,11 +334,12 @@ class Summary(CrawlResult):
                 lines.append(f"  failed: {reason_counts(total.failed)}")
                 lines += [f"    {line}" for line in error_lines(total.failed, tally.examples)]
                 lines += failing_lines(tally)
-            if total.dropped:
-                lines.append(f"  not fetched: {_not_fetched(total.dropped)}")
-            if total.links_dropped:
-                lines.append(f"  links not followed: {reason_counts(total.links_dropped)}")
-            lines += asset_lines(self.info.assets, tally, self.asset_folder)
+            if dropped := _not_fetched(total.dropped):
+                lines.append(f"  not fetched: {dropped}")
+            if links := reason_counts(total.links_dropped | {DropReason.MAX_ASSETS.value: 0}):
+                lines.append(f"  links not followed: {links}")
+            beyond = self.info.total().links_dropped.get(DropReason.MAX_ASSETS, 0)
+            lines += asset_lines(self.info.assets, tally, self.asset_folder, beyond=beyond)
             # Only a command that has fetched the whole crawl itself has seen all links.
             if tally.unlinked and self.finished and total.fetched == tally.pages:
                 lines.append(
@@ -448,10 +450,11 @@ def failing_lines(tally: Tally) -> list[str]:
     return [f"    most on: {named}"]
 
 
-def asset_lines(assets: SpiderCounts, tally: Tally, folder: str) -> list[str]:
+def asset_lines(assets: SpiderCounts, tally: Tally, folder: str, *, beyond: int = 0) -> list[str]:
     """Return lines about the assets of the whole crawl, the files that pages embed or link, in this folder (empty:
-    none)."""
-    faults = reason_counts(assets.failed | assets.dropped)
+    none). `beyond`: links to assets that --max-assets cut off."""
+    reasons = reason_counts(assets.failed | assets.dropped | _CONTINUED)
+    faults = ", ".join(filter(None, [reasons, f"{beyond:,} beyond --max-assets" if beyond else ""]))
     lines = []
     if assets.added or tally.assets:
         place = f", in {folder}" if folder else ""
@@ -462,9 +465,11 @@ def asset_lines(assets: SpiderCounts, tally: Tally, folder: str) -> list[str]:
 
 
 def _not_fetched(dropped: dict[str, int]) -> str:
-    """Return the counts by reason, and in words what the limit of pages cut off."""
-    others = {reason: count for reason, count in dropped.items() if reason != DropReason.BUDGET}
-    parts = [reason_counts(others)] if any(others.values()) else []
-    if beyond := dropped.get(DropReason.BUDGET, 0):
-        parts.append(f"{beyond:,} beyond the limit of pages")
-    return ", ".join(parts)
+    """Return the counts by reason, and in words what the limit of pages cut off. Empty: nothing that counts."""
+    others = reason_counts(dropped | _CONTINUED | {DropReason.BUDGET.value: 0})
+    beyond = dropped.get(DropReason.BUDGET, 0)
+    return ", ".join(filter(None, [others, f"{beyond:,} beyond the limit of pages" if beyond else ""]))
+
+
+_CONTINUED = {DropReason.MOVED.value: 0}
+"""Requests that a redirect continues under another domain: no person counts them apart. May be extended by such."""

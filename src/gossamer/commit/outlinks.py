@@ -19,9 +19,10 @@ import msgspec
 
 from gossamer.commit.retrier import Retrier
 from gossamer.frontier.base import AddResult, Frontier
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.record import Output
-from gossamer.model.request import Batch, Lease, Settlement
+from gossamer.model.request import Batch, DropReason, Lease, Settlement
 
 _PAGE_BYTES = 2048
 """Estimate of the memory that a page without links takes after its records are written. Must stay above 0, and should
@@ -167,16 +168,23 @@ class Outlinks:
         if added.rejected:
             group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
         if group.data_epoch is None:  # else the links may be duplicates of this page's own, from the first addition
-            _count_rejected(group.page, added)
+            _count_rejected(group, added)
         group.data_epoch = data_epoch
 
 
-def _count_rejected(page: FinishedLease, added: AddResult) -> None:
-    """Count links that were not added in this page's settlement."""
-    drops = Counter(page.settlement.drops)
+def _count_rejected(group: _LinkGroup, added: AddResult) -> None:
+    """Count links that were not added in the settlement of the group's page."""
+    settlement = group.page.settlement
+    drops = Counter(settlement.drops)
     drops.update(added.rejected_by_reason)
     drops["duplicate"] += added.duplicates
-    page.settlement.drops = +drops or None  # `+` removes the counts of 0
+    if group.terms.max_assets is not None:
+        # The frontier has one word for all limits; a person typed another option for this one.
+        assets = sum(group.batches[batch].spider == ASSET_SPIDER for batch, _ in added.rejected)
+        beyond = min(assets, drops[DropReason.BUDGET.value])
+        drops[DropReason.BUDGET.value] -= beyond
+        drops[DropReason.MAX_ASSETS.value] += beyond
+    settlement.drops = +drops or None  # `+` removes the counts of 0
 
 
 def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, list[FinishedLease]]]:

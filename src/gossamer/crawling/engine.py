@@ -23,6 +23,7 @@ from gossamer.crawling.outputs import (
     ExistingOutputs,
     FinishedCrawl,
     StartOptions,
+    check_data_dir,
     check_report,
     delete_old_pages,
     find_existing,
@@ -92,6 +93,8 @@ class CrawlResult:
     """Folder of the assets, the files that pages embed or link. Empty: none."""
     report: str = ""
     """Page about the crawl that was written. Empty: none."""
+    lacks_report: bool = False
+    """True: such a page was asked for and could not be written."""
 
     @property
     def finished(self) -> bool:
@@ -123,6 +126,7 @@ async def prepare(
     check_assets(settings)
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
     check_report(settings)
+    check_data_dir(settings)
     resolver = make_resolver(settings)
     try:
         seeds = await gather_seeds(settings, resolver, urls, sources)
@@ -182,11 +186,10 @@ async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
     if result.interrupted and not result.finished:
         result.notes.append(f"The report is written when the crawl is finished: {report.page}")
         return
-    try:
-        # The pages are kept as long as the same command may fetch more.
+    try:  # the pages are kept as long as the same command may fetch more
         await report.write(finished=result.finished and not (result.info and result.info.kept_failed))
     except GossamerError as error:
-        result.unwritten = True
+        result.lacks_report = True
         result.notes.append(f"There is no report: {error}")
     else:
         result.report = str(report.page)
@@ -251,8 +254,7 @@ class _Crawling:
             self.observer.say("All given URLs were added before.")
         if before is not None and before.assets.added and not self.settings.crawl.assets:
             # The crawl is resumed by its name, without --assets: the assets that wait need a place, too.
-            crawl = self.settings.crawl.copy(assets=(ALL,))
-            self.settings = self.settings.copy(crawl=crawl)
+            self.settings = self.settings.copy(crawl=self.settings.crawl.copy(assets=(ALL,)))
         result = await self._work(run)
         result.retried = retried
         result.notes = [*later.notes, *result.notes]
@@ -488,13 +490,11 @@ def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
 
 def can_retry(plan: Plan, info: CrawlInfo) -> bool:
     """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
-    most = plan.crawl.max_pages
-    is_full = most is not None and info.pages.fetched >= most
+    is_full = plan.crawl.max_pages is not None and info.pages.fetched >= plan.crawl.max_pages
     return info.state is CrawlState.FINISHED and info.kept_failed > 0 and not is_full
 
 
 def spiders_for(plan: Plan) -> list[str]:
     """Return the crawl's spider, then all others that are installed: a spider may send pages to any of them."""
     spider = plan.loaded_spider
-    own = dict.fromkeys((spider.reference, *spider.siblings, *known_spiders()))
-    return list(own)
+    return list(dict.fromkeys((spider.reference, *spider.siblings, *known_spiders())))

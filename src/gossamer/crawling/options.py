@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal, TypedDict
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, GossamerError
 from gossamer.fetch.resolve import parse_override
-from gossamer.settings import rate_text
+from gossamer.settings import places, rate_text
 from gossamer.worker.loading import add_program_spider
 from gossamer.worker.spider import Spider
 
@@ -314,7 +315,40 @@ _FLAGS = frozenset(name for name, kind in CrawlOptions.__annotations__.items() i
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([a-z]+://\S+[\w/]))?")
 """An option as messages write it, with the address that may follow: `--proxy socks5://...`. Must match every option
 that a message of Gossamer names."""
+_SUBJECT = re.compile(r".*?(?=[:.] |$)", re.DOTALL)
+"""Beginning of a message, which names what is at fault; the advice behind it names options to add."""
 _OVERRIDE_ADVICE = re.compile(r"--resolve (\S+):ADDRESS")
+
+
+def with_places(message: str, untyped: Mapping[str, str], *, config: Path | None) -> str:
+    """Return a message with the places of values instead of options that were not typed: `gossamer.toml: crawl.scope`
+    instead of `--scope`.
+
+    `untyped`: dotted names of the settings, by those options. `config`: the settings file that was named.
+    """
+    subject = _SUBJECT.match(message)
+    assert subject is not None
+    if untyped.keys().isdisjoint(f"--{one[1]}" for one in _OPTION.finditer(subject[0])):
+        return message
+    written = places(config)
+
+    def place(match: re.Match[str]) -> str:
+        return written.get(untyped.get(match[0], ""), match[0])
+
+    return _OPTION.sub(place, subject[0]) + message[subject.end() :]
+
+
+def config_of(options: Mapping[str, Any]) -> Path | None:
+    """Return the settings file that the options name; None: they name none."""
+    config = options.get("config")
+    return Path(config) if config else None
+
+
+def untyped_options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of the options that are not among these, by the options as messages write them."""
+    return {
+        f"--{name.replace('_', '-')}": setting for name, (setting, _) in _SETTINGS.items() if given.get(name) is None
+    }
 
 
 def in_python_words(message: str) -> str:
@@ -329,3 +363,24 @@ def in_python_words(message: str) -> str:
         return f"{name}=True" if name in _FLAGS and not is_label else name
 
     return _OPTION.sub(option, _OVERRIDE_ADVICE.sub(r'resolve={"\1": "ADDRESS"}', message))
+
+
+class PythonWords:
+    """Context manager that lets errors name options as a program writes them, or the settings file or variable that has
+    the value instead. It drops the calls inside Gossamer from their tracebacks, which tell a program's author nothing.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """`options`: those that the program gave."""
+        self._options = options
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, GossamerError):
+            message = str(error)
+            if isinstance(error, BadInput):
+                message = with_places(message, untyped_options(self._options), config=config_of(self._options))
+            error.args = (in_python_words(message),)
+            raise error.with_traceback(None) from error.__cause__

@@ -27,6 +27,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.policy.urls import host
 from gossamer.settings import Settings
+from gossamer.sinks.append import check_folder
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_local, kind_of, local_path
@@ -424,6 +425,13 @@ def check_report(settings: Settings) -> None:
         if page.suffix.lower() not in (".html", ".htm"):
             raise BadInput(f"--report: {page} does not end with .html. Name a page, for example report.html.")
         check_target(page, outputs)
+
+
+def check_data_dir(settings: Settings) -> None:
+    """Check, before anything is fetched, that the data directory can be used. Raises BadInput."""
+    folder, fault = check_folder(settings.data_dir)
+    if fault:
+        raise BadInput(f"--data-dir: {folder} {fault}. Name another directory.")
 
 
 def _is_readable(path: str) -> bool:

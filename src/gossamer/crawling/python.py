@@ -26,8 +26,10 @@ from gossamer.crawling.background import BackgroundTask, Entry, Handover
 from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.options import (
     CrawlOptions,
+    PythonWords,
     RequestOptions,
     check_names,
+    config_of,
     in_python_words,
     names_of,
     settings_of,
@@ -35,15 +37,15 @@ from gossamer.crawling.options import (
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.single import fetch_page
 from gossamer.crawling.work import Snapshot
-from gossamer.errors import AlreadyFinished, BadInput, GossamerError, NothingFetched
+from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import PageRecord
-from gossamer.policy.words import explain
+from gossamer.policy.words import CANNOT_FETCH, RETRYING, fetch_error
 from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir
-from gossamer.wiring.plan import asset_folder, check_assets, make_plan
+from gossamer.wiring.plan import asset_folder, check_assets, check_csv_guard, make_plan
 from gossamer.wiring.worker import table_options
 
 log = logging.getLogger("gossamer")
@@ -98,9 +100,9 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
     option.
     """
     check_names("get", options, RequestOptions)
-    with _PythonWords():
+    with PythonWords(options):
         values = {**settings_of(options), "crawl.scope": "any"}
-        settings = load(values, config=_config(options), names=names_of(options))
+        settings = load(values, config=config_of(options), names=names_of(options))
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
         try:
             found = task.result()
@@ -109,6 +111,7 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
             raise
         if found.page is None:
             assert found.error is not None
+            found.error.args = (found.failure,)
             raise found.error
         return found.page
 
@@ -161,7 +164,8 @@ class Crawler:
         seeds = given.get("seeds")
         self._sources = [os.fspath(one) for one in ([seeds] if isinstance(seeds, (str, os.PathLike)) else seeds or ())]
         self._urls = list(urls)
-        with _PythonWords():
+        self._words = PythonWords(options)
+        with self._words:
             if not urls and not self._sources:
                 raise BadInput("no URL is given. Try gossamer.crawl('https://example.com')")
             for url in urls:
@@ -259,6 +263,7 @@ class Crawler:
         self._begin_stop()
         if self._task is not None:
             self._task.wait()
+        self._control.log_failures()
 
     @property
     def result(self) -> Result:
@@ -332,8 +337,7 @@ class Crawler:
         if record.spiderid == ASSET_SPIDER:
             return False
         if not record.success and not self._first_failure:
-            why = record.exception or f"{record.status_code} {record.status_msg}".strip() or record.reason
-            self._first_failure = f"{record.url}: {why}"
+            self._first_failure = _reason(record.url, record.reason, record.exception)
         return self._has_loop and (record.success or self._failures)
 
     def _begin_stop(self) -> None:
@@ -346,7 +350,7 @@ class Crawler:
     def _raise_error(self) -> None:
         """Raise what the crawl raised, or what a program would otherwise overlook: a loop without a single page."""
         assert self._task is not None
-        with _PythonWords():
+        with self._words:
             try:
                 result = self._task.result()
             except asyncio.CancelledError:  # `stop` was called before the first request
@@ -358,8 +362,9 @@ class Crawler:
             fetched = result.info.pages.fetched if result.info else result.tally.pages
             if not fetched and not self._failures and not result.interrupted:
                 # Without a loop in several processes, no record comes here.
-                failures = [f"{url}: {explain(reason).title}" for reason, url in result.tally.examples.items()]
+                failures = [_reason(url, reason) for reason, url in result.tally.examples.items()]
                 why = self._first_failure or ", ".join((*failures[:1], *result.tally.dropped, *result.notes))
+                self._control.failures.clear()
                 raise NothingFetched(why)
 
 
@@ -390,12 +395,23 @@ class _Control:
     def __init__(self) -> None:
         self.drain: Callable[[], None] | None = None
         self.was_interrupted = False
+        self.failures: list[str] = []
+        """Sentences about URLs that failed for good, held back while there is no page: NothingFetched may say them."""
 
     def say(self, sentence: str) -> None:
-        log.warning("%s", in_python_words(sentence))
+        if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:
+            self.failures.append(sentence)
+        else:
+            log.warning("%s", in_python_words(sentence))
 
     def update(self, snapshot: Snapshot) -> None:
-        """Do nothing: a program counts its own pages."""
+        if snapshot.tally.pages:
+            self.log_failures()
+
+    def log_failures(self) -> None:
+        """Log the sentences that were held back. Any thread may call it."""
+        while self.failures:
+            log.warning("%s", in_python_words(self.failures.pop(0)))
 
     def set_ending(self) -> None:
         """Do nothing: `stop` is harmless at the end."""
@@ -435,16 +451,13 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, bool]:
     if temporary:
         # Made when the crawl starts, and not here: a crawl that never does leaves nothing.
         values["data_dir"] = Path(tempfile.gettempdir()) / f"{_TEMPORARY}{os.urandom(8).hex()}"
-    settings = load(values, config=_config(options), names=names_of(options))
+    settings = load(values, config=config_of(options), names=names_of(options))
+    if options.get("csv_guard"):
+        check_csv_guard(settings)
     check_assets(settings)
     if asset_folder(settings) and not settings.crawl.assets_to:
         raise BadInput('assets: name the folder for them, for example assets_to="assets", or a WARC output.')
     return settings, temporary
-
-
-def _config(options: Mapping[str, Any]) -> Path | None:
-    config = options.get("config")
-    return Path(config) if config else None
 
 
 def _page(entry: Entry) -> Page:
@@ -454,6 +467,11 @@ def _page(entry: Entry) -> Page:
     page = Page.of_record(record, entry.page.body)
     page.items = [item.item for item in entry.items]
     return page
+
+
+def _reason(url: str, reason: str, detail: str = "") -> str:
+    """Return the sentence of `fetch_error` without its first words, which NothingFetched has."""
+    return fetch_error(url, reason, detail).removeprefix(CANNOT_FETCH)
 
 
 def _result(found: CrawlResult) -> Result:
@@ -473,16 +491,3 @@ def _result(found: CrawlResult) -> Result:
         outputs=found.outputs,
         notes=(*map(in_python_words, found.notes), *rule_sentences(found.tally.rules)),
     )
-
-
-class _PythonWords:
-    """Context manager that lets errors name options as a program writes them, and drops the calls inside Gossamer from
-    their tracebacks, which tell a program's author nothing."""
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, GossamerError):
-            error.args = (in_python_words(str(error)),)
-            raise error.with_traceback(None) from error.__cause__

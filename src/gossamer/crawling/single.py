@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gossamer.crawling.seeds import check_host, find_private_hosts
-from gossamer.errors import BadInput, FetchError, FetchRefused, GossamerError
+from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
-from gossamer.model.request import Lease
+from gossamer.model.request import DropReason, Lease
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
+from gossamer.policy.words import explain, fetch_error, follow_advice
 from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan
 from gossamer.wiring.worker import make_clients, make_resolver
@@ -74,8 +75,25 @@ class FetchedPage:
     """User-Agent header of the requests."""
     page: Page | None = None
     """The page, also one with an error status."""
-    error: GossamerError | None = None
-    """FetchError or FetchRefused, if there is no page."""
+    error: FetchError | FetchRefused | None = None
+    """Reason why there is no page."""
+
+    @property
+    def advice(self) -> str:
+        """Sentence on what a person can do about the error, as a crawl says it. Empty: nothing, or there is a page."""
+        if self.error is None:
+            return ""
+        reason = self.error.kind if isinstance(self.error, FetchError) else self.error.reason
+        if reason == DropReason.OFFSITE:
+            return follow_advice(self.hops[-1].location)
+        return explain(reason).advice
+
+    @property
+    def failure(self) -> str:
+        """Reason why there is no page and what a person can do, as a crawl says it. Empty: there is a page."""
+        if isinstance(self.error, FetchError):
+            return fetch_error(self.url, self.error.kind, self.error.detail)
+        return f"{str(self.error).rstrip('.')}. {self.advice}".rstrip() if self.error else ""
 
 
 async def fetch_page(settings: Settings, url: str) -> FetchedPage:
@@ -178,20 +196,22 @@ async def _follow(
         found.user_agent = first_header(request.headers, "user-agent") or ""
         hop.robots = await _verdict(request, settings, robots)
         if not hop.robots.allowed:
-            raise FetchRefused(f"robots.txt: {hop.robots.rule}")
+            raise FetchRefused(f"robots.txt: {hop.robots.rule}", "robots")
         hop.response = fetched = await clients.fetch(request)
         location = first_header(fetched.headers, "location")
         if fetched.status not in REDIRECT_STATUSES or location is None:
             return fetched
         target = redirect_target(attempt.url, location)
         if target is None:
-            raise FetchRefused(f"it redirects to {location[:_SHOWN_CHARACTERS]!r}, which is not a web page")
+            fault = f"it redirects to {location[:_SHOWN_CHARACTERS]!r}, which is not a web page"
+            raise FetchRefused(fault, "bad_redirect")
         hop.location = target
         refusal = attempt.context.scope.refusal(target)
         if refusal is not None:
-            raise FetchRefused(f"it redirects to {target}, which a crawl would not follow: {refusal.rule}")
+            fault = f"it redirects to {target}, which a crawl would not follow: {refusal.rule}"
+            raise FetchRefused(fault, refusal.reason)
         attempt.redirect(fetched.status, fetched.headers, target)
-    raise FetchRefused(f"more than {MAX_HOPS} redirects")
+    raise FetchRefused(f"more than {MAX_HOPS} redirects", "too_many_redirects")
 
 
 async def _verdict(request: FetchRequest, settings: Settings, robots: RobotsService) -> RobotsDecision:

@@ -25,6 +25,10 @@ TEMPORARY_SECONDS = 5.0
 """Time for which a temporary failure is cached. May be changed: long enough to spare a name server that does not
 answer, and shorter than the pause before a page is tried again, or that try fails without a look-up."""
 
+_DENIALS = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+"""Errors of getaddrinfo that are answers of the name servers: no such name, or none with an address. The second one is
+not on all systems. Fixed: another try soon gets the same answer, which is not so for other errors."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
@@ -40,6 +44,8 @@ class _Resolution:
     """Message of a look-up that failed; empty: there are addresses."""
     expires: float
     """Time of the resolver's clock."""
+    denied: bool = False
+    """True: the failure is an answer; see `DnsFailed.denied`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,9 @@ class Resolver:
         if resolution is None or resolution.expires <= self._clock():
             resolution = await self._shared_resolution(host)
         if resolution.failure:
-            raise DnsFailed(resolution.failure)
+            error = DnsFailed(resolution.failure)
+            error.denied = resolution.denied
+            raise error
         allowed = resolution.every if allow_private else resolution.approved
         if not allowed:
             raise BlockedAddress(resolution.refused)
@@ -154,7 +162,7 @@ class Resolver:
         if literal is not None:
             return self._judge(name, [literal])
         if not _can_be_a_name(name):
-            return self._fail(f"{host!r} is not a host name", self._negative_ttl_seconds)
+            return self._fail(f"{host!r} is not a host name", self._negative_ttl_seconds, denied=True)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 found = await self._lookup(name)
@@ -163,9 +171,10 @@ class Resolver:
         except OSError as exc:
             temporary = isinstance(exc, socket.gaierror) and exc.errno == socket.EAI_AGAIN
             seconds = TEMPORARY_SECONDS if temporary else self._negative_ttl_seconds
-            return self._fail(f"{name}: {exc.strerror or exc}", seconds)
+            denied = isinstance(exc, socket.gaierror) and exc.errno in _DENIALS
+            return self._fail(f"{name}: {exc.strerror or exc}", seconds, denied=denied)
         if not found:
-            return self._fail(f"{name}: no address", self._negative_ttl_seconds)
+            return self._fail(f"{name}: no address", self._negative_ttl_seconds, denied=True)
         return self._judge(name, found)
 
     def _judge(self, name: str, found: Iterable[str], *, allow_all: bool = False) -> _Resolution:
@@ -190,11 +199,11 @@ class Resolver:
         reason = guard.refusal_reason(ip)
         return None if reason is None or guard.within(ip, self._networks) else reason
 
-    def _fail(self, failure: str, seconds: float) -> _Resolution:
+    def _fail(self, failure: str, seconds: float, *, denied: bool = False) -> _Resolution:
         """Return the result of a look-up that failed. `seconds`: time for which it is cached, unless the limit for
-        failures is shorter."""
-        seconds = min(seconds, self._negative_ttl_seconds)
-        return _Resolution(approved=(), every=(), refused="", failure=failure, expires=self._clock() + seconds)
+        failures is shorter. `denied`: see `DnsFailed.denied`."""
+        expires = self._clock() + min(seconds, self._negative_ttl_seconds)
+        return _Resolution(approved=(), every=(), refused="", failure=failure, expires=expires, denied=denied)
 
     def _override(self, name: str) -> str | None:
         """Return the operator's address for a host; None: there is none."""

@@ -48,6 +48,8 @@ class DropReason(StrEnum):
     ROBOTS = "robots"
     BUDGET = "budget"
     """A limit of pages, or of waiting requests of a domain, is used up."""
+    MAX_ASSETS = "max_assets"
+    """An asset, a file that a page embeds or links, beyond the limit of assets."""
     STOPPED = "stopped"
     EXPIRED = "expired"
     BLACKLISTED = "blacklisted"

@@ -10,6 +10,8 @@ row (a test compares).
 from http import HTTPStatus
 from typing import NamedTuple
 
+from gossamer.policy.urls import host, registered_domain
+
 
 class Explanation(NamedTuple):
     """A reason in words."""
@@ -71,6 +73,7 @@ _EXPLANATIONS = {
     "depth": Explanation("Deeper than the crawl's limit"),
     "robots": Explanation("robots.txt does not allow it", "--ignore-robots is for sites of your own."),
     "budget": Explanation("A limit of pages was reached"),
+    "max_assets": Explanation("The limit of assets was reached", "A larger --max-assets fetches more."),
     "stopped": Explanation("The crawl was stopped"),
     "expired": Explanation("The time of the crawl was over"),
     "blacklisted": Explanation("The domain is blacklisted"),
@@ -101,6 +104,11 @@ def explain(reason: str) -> Explanation:
     return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
 
 
+CANNOT_FETCH = "Cannot fetch "
+RETRYING = "Retrying for up to "
+"""Beginning of the message of `fetch_error`, and of its sentence on retries. May be worded freely."""
+
+
 def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", retrying_seconds: float = 0.0) -> str:
     """Return why a URL could not be fetched and what to do, in a few sentences.
 
@@ -108,12 +116,18 @@ def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", re
     request is repeated; 0: it is not.
     """
     title, usual_advice = explain(reason)
-    detail = detail.removeprefix(f"{title}: ")  # an error that was raised begins with the same words
+    if detail.startswith(title):  # an error that was raised begins with the same words
+        detail = detail.partition(": ")[2]
     begin = title[0].lower() + title[1:] if title.startswith(("The ", "It ")) else title
-    parts = [f"Cannot fetch {url}: {begin}" + (f" ({detail})." if detail else "."), advice or usual_advice]
+    parts = [f"{CANNOT_FETCH}{url}: {begin}" + (f" ({detail})." if detail else "."), advice or usual_advice]
     if retrying_seconds:
-        parts.append(f"Retrying for up to {max(1.0, retrying_seconds):,.0f} s; Ctrl-C stops.")
+        parts.append(f"{RETRYING}{max(1.0, retrying_seconds):,.0f} s; Ctrl-C stops.")
     return " ".join(filter(None, parts))
+
+
+def follow_advice(target: str) -> str:
+    """Return the advice for a URL that redirects to this target, out of the crawl's scope."""
+    return f"To follow it, add --allow-domain {registered_domain(host(target))}, or start from there."
 
 
 def status_phrase(status: int) -> str:

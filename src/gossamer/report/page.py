@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +31,7 @@ from gossamer.report.figures import Bar, Figures, chart_table, collect, column_c
 from gossamer.report.links import LinkFinder
 from gossamer.report.store import PageFacts, PageStore, RecordFile
 from gossamer.report.tables import derive
+from gossamer.sinks.append import check_folder
 
 MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
@@ -53,20 +53,11 @@ _MARKER_WITHIN_BYTES = 100
 def check_target(path: Path, inputs: Sequence[Path]) -> None:
     """Raise BadInput if the page cannot be written to this path, or would replace something that is no report."""
     shown = f"the report {path}"
+    folder, fault = check_folder(path.parent)  # folders that are missing are made when the page is written
+    if fault:
+        raise BadInput(f"{shown} cannot be written: {folder} {fault}.")
     if path.is_dir():
         raise BadInput(f"{shown} is a folder. Name a file, for example {path / 'report.html'}.")
-    folder = path.absolute().parent
-    while not folder.exists():  # those that are missing are made when the page is written
-        folder = folder.parent
-    if not folder.is_dir():
-        raise BadInput(f"{shown} cannot be written: {folder} is not a folder.")
-    try:
-        with TemporaryFile(dir=folder):  # permissions do not tell all: a folder such as /proc takes no file of anyone
-            pass
-    except PermissionError:
-        raise BadInput(f"{shown} cannot be written: no permission for the folder {folder}.") from None
-    except OSError as error:
-        raise BadInput(f"{shown} cannot be written: the folder {folder} takes no file ({error.strerror}).") from None
     if not path.exists():
         return
     if any(one.exists() and one.samefile(path) for one in inputs):

@@ -362,6 +362,22 @@ def make_folder(path: Path) -> None:
         flush_folder(path.parent)
 
 
+def check_folder(folder: Path) -> tuple[Path, str]:
+    """Return the folder in which something is made first, this one or the nearest above it that exists, and why nothing
+    can be made there: `is no folder`, `may not be written (Permission denied)`. Empty: it can."""
+    folder = folder.absolute()
+    while not os.path.exists(folder):  # not Path.exists, which fails below a folder that may not be read
+        folder = folder.parent
+    if not folder.is_dir():
+        return folder, "is no folder"
+    try:
+        # Permission bits are not proof: nothing can be made in /proc. So make a file, without a name where possible.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return folder, f"may not be written ({error.strerror})"
+    return folder, ""
+
+
 def _open(path: Path) -> int:
     """Open a file for appending, and make it if there is none. O_APPEND: if another program truncates the file, a write
     still goes to its end and leaves no gap of zeros."""

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import socket
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,16 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.model.assets import file_ending
 from gossamer.model.record import Output, PageRecord
-from gossamer.sinks.append import FileSink, Ledger, OnMissing, flush, flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.append import (
+    FileSink,
+    Ledger,
+    OnMissing,
+    check_folder,
+    flush,
+    flush_folder,
+    make_folder,
+    translate_os_errors,
+)
 from gossamer.sinks.framing import FileFormat, PlainLines
 from gossamer.sinks.jsonl import encode_value
 
@@ -56,20 +64,13 @@ class AssetFolder:
         await self.manifest.close()
 
 
-def check_folder(path: str) -> None:
+def check_asset_folder(path: str) -> None:
     """Check that assets can be written to a folder that a user names. Raises BadInput."""
     if path == "-" or "://" in path:
         raise BadInput(f"--assets-to: {path} is no folder on this machine. Name one, for example assets.")
-    folder = Path(path).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise BadInput(f"--assets-to: {folder} is a file. Name a folder.")
-    try:
-        # Permission bits are not proof: nothing can be made in /proc.
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise BadInput(f"--assets-to: {folder} may not be written ({error.strerror}). Name another folder.") from None
+    folder, fault = check_folder(Path(path))
+    if fault:
+        raise BadInput(f"--assets-to: {folder} {fault}. Name another folder.")
 
 
 class _Line(msgspec.Struct):

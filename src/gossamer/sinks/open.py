@@ -7,7 +7,6 @@ ledger (a file that counts the records of an output).
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
-from gossamer.sinks.append import FileSink, Ledger, OnMissing
+from gossamer.sinks.append import FileSink, Ledger, OnMissing, check_folder
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import RecordFilter, Sink
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
@@ -354,9 +353,10 @@ def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
     """Check that a local output can be written, and has the right format if it exists. Raises `BadInput`."""
     if output.ending == PARQUET:
         require_parquet()
-    if path.is_dir():
+    exists = os.path.exists(path)  # not Path.exists, which fails below a folder that may not be read
+    if exists and path.is_dir():
         raise BadInput(f"the output {path} is a directory; name a file in it")
-    if path.exists():
+    if exists:
         if not path.is_file():
             raise BadInput(f"the output {path} is not a regular file")
         try:
@@ -369,8 +369,10 @@ def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
         if head or output.ending == PARQUET:
             _check_contents(path, output, tables)
     is_appended_to = _appendable(output, tables) is not None  # others need a new file or a journal beside the old one
-    if not path.exists() or not is_appended_to:
-        _check_folder(path)
+    if not exists or not is_appended_to:
+        folder, fault = check_folder(path.parent)
+        if fault:
+            raise BadInput(f"the output {path} cannot be made: {folder} {fault}")
 
 
 def _check_contents(path: Path, output: _Opened, tables: TableOptions) -> None:
@@ -385,17 +387,3 @@ def _check_contents(path: Path, output: _Opened, tables: TableOptions) -> None:
         from gossamer.sinks.sqlite import check_sqlite
 
         check_sqlite(path)
-
-
-def _check_folder(path: Path) -> None:
-    """Check that the file, and the folders that it lacks, can be made. Raises `BadInput`."""
-    folder = path.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise BadInput(f"the output {path} cannot be made: {folder} is not a directory")
-    try:
-        # Permission bits are not proof, so create a temporary file (without a name, where the file system can do that).
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as exc:
-        raise BadInput(f"the output {path} cannot be made: {folder} may not be written ({exc.strerror})") from exc

@@ -6,8 +6,9 @@ changed: tallies are not stored, and parent and workers run the same version. Fi
 many hosts and URLs a crawl has.
 """
 
+import time
 from collections.abc import Iterable
-from heapq import nlargest
+from heapq import heappop, heappush, nlargest
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +27,9 @@ larger."""
 _HOSTS_COUNTED = 512
 """Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
 forgotten, and each report costs more time."""
+_RETRIES_KNOWN = 10_000
+"""Retries whose times a process knows. May be changed: more take memory; without room, a later retry is shown as next.
+"""
 _SITEMAPS_NAMED = 5
 """Origins whose sitemap is named. May be changed: more make each report larger."""
 _PAGES_LISTED = 50_000
@@ -95,18 +99,15 @@ def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
     and for each required field without which items were left out. They have no full stop."""
     lines: list[str] = []
     for name, count in sorted(rules.items()):
-        pages = counted(count.pages, "page")
-        empty = [field for field, found in count.fields.items() if not found]
         prefix = "" if name == RULE else f"{name}: "
+        empty = [field for field, found in count.fields.items() if not found]
+        named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
         if not count.pages:
-            lines.append(f"{name}: there was no page for it, an HTML page whose URL matches its urls")
-            continue
-        if not count.items and len(empty) == len(count.fields):
-            lines.append(f"{name}: matched nothing on any page ({pages} tried)")
-            continue
-        if empty:
-            named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
-            lines.append(f"{prefix}no value for {named} on any page ({pages} tried)")
+            why = "there was no page for it, an HTML page whose URL matches its urls"
+            lines.append(f"{prefix}no value for {named}; {why}")
+        elif empty:
+            nothing = "" if count.items or count.lacking or len(empty) < len(count.fields) else "matched nothing, "
+            lines.append(f"{prefix}{nothing}no value for {named} on any page ({counted(count.pages, 'page')} tried)")
         lines += [
             f"{prefix}left out {counted(lacking, 'item')} without the required {field}"
             for field, lacking in sorted(count.lacking.items())
@@ -162,6 +163,8 @@ class Tally(msgspec.Struct):
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
     """Origins whose requests wait for robots.txt now; a worker lists only some of them (`worker.robots`)."""
+    retry_at: float = 0.0
+    """Time of the next retry of those that this process has put back, in epoch seconds. 0: none waits."""
     reclaimed: int = 0
     """Requests that this process reclaimed from dead workers."""
     trimmed: dict[str, int] = msgspec.field(default_factory=dict)
@@ -212,7 +215,9 @@ class Tally(msgspec.Struct):
 
     def without_current(self) -> "Tally":
         """Return a copy with the totals only, without current state, for a process that has ended."""
-        return msgspec.structs.replace(self, in_flight=0, fetching={}, committing=0, waits={}, troubles=[])
+        return msgspec.structs.replace(
+            self, in_flight=0, fetching={}, committing=0, waits={}, retry_at=0.0, troubles=[]
+        )
 
     def plus(self, other: "Tally") -> "Tally":
         """Return the sum of two processes' counts as a new object."""
@@ -247,6 +252,7 @@ class Tally(msgspec.Struct):
             fetching=self.fetching | other.fetching,
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
+            retry_at=min(filter(None, (self.retry_at, other.retry_at)), default=0.0),
             reclaimed=self.reclaimed + other.reclaimed,
             trimmed=_added(self.trimmed, other.trimmed),
             troubles=sorted({*self.troubles, *other.troubles}),
@@ -283,6 +289,8 @@ class WorkerCounts:
         self.listed: dict[int, str] = {}
         """Pages of sitemaps to which no fetched page links, by fingerprint. Empty also when there were too many."""
         self._has_too_many_listed = False
+        self._retries: list[float] = []
+        """Times of retries, in epoch seconds, as a heap: the first one is the next."""
 
     def count_response(self, host: str, status: int, seconds: float) -> None:
         """Count a response of this host. Called for every page, so it makes no object for a known host."""
@@ -298,6 +306,12 @@ class WorkerCounts:
         self.tally.fail(reason, url)
         count = self._hosts.get(host) or self._begin_count(host)
         count.failed += 1
+
+    def put_back(self, reason: str, delay_seconds: float) -> None:
+        """Count a request that is fetched again after this time."""
+        self.tally.retry(reason)
+        if len(self._retries) < _RETRIES_KNOWN:
+            heappush(self._retries, time.time() + delay_seconds)
 
     def name_sitemaps(self, origin: str, sitemaps: tuple[str, ...]) -> None:
         """Record the sitemaps that the robots.txt of an origin names."""
@@ -319,8 +333,11 @@ class WorkerCounts:
             del self.listed[fingerprint]
 
     def show(self) -> None:
-        """Put the leading hosts, and the pages without links, into the tally. To be called before the tally is read:
-        they are too costly to keep up to date with each page."""
+        """Put the leading hosts, the pages without links, and the next retry into the tally. To be called before the
+        tally is read: they are too costly to keep up to date with each page."""
+        while self._retries and self._retries[0] <= time.time():
+            heappop(self._retries)
+        self.tally.retry_at = self._retries[0] if self._retries else 0.0
         self.tally.hosts = leading(self._hosts)
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")

@@ -51,7 +51,7 @@ class DataDir:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.server.mkdir(exist_ok=True, mode=0o700)
         except OSError as exc:
-            raise BadInput(f"data directory {self.path}: {exc.strerror}") from None
+            raise _unusable(self.path, exc) from None
 
     def choose_socket(self) -> Path:
         """Return the path of the socket: in the data directory, or in a short private one if that path is too long."""
@@ -77,7 +77,7 @@ class DataDir:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise BadInput(f"data directory {self.path}: {exc.strerror}") from None
+            raise _unusable(self.path, exc) from None
         return Path(text.strip()) if text.strip() else None
 
     def remove_address(self) -> None:
@@ -115,7 +115,7 @@ class HeldLock:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise BadInput(f"data directory {path.parent}: {exc.strerror}") from None
+            raise _unusable(path.parent, exc) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,7 +123,10 @@ class HeldLock:
             return None
         except OSError as exc:
             os.close(descriptor)
-            raise BadInput(f"data directory {path.parent}: its file system has no locks ({exc.strerror})") from None
+            raise BadInput(
+                f"--data-dir: the file system of the data directory {path.parent} has no locks ({exc.strerror}). Name "
+                "another directory."
+            ) from None
         # The file itself stays for ever: if it were deleted, two processes could hold locks on two files of this name.
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content.encode(errors="surrogateescape"), 0)
@@ -134,6 +137,13 @@ class HeldLock:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _unusable(path: Path, error: OSError) -> BadInput:
+    """Return the error for a data directory that cannot be used."""
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    reason = "there is a file of this name" if is_file else error.strerror
+    return BadInput(f"--data-dir: the data directory {path} cannot be used ({reason}). Name another.")
 
 
 def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:

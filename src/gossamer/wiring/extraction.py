@@ -69,7 +69,7 @@ def _load(source: str | dict[str, Any]) -> Extraction:
         try:
             return check_rules(source)
         except BadExtraction as fault:
-            raise BadInput(_sentence(f"extract: {fault.detail}")) from None
+            raise BadInput(_sentence(f"--extract: {fault.detail}")) from None
     path = Path(source)
     text = _read(path)
     try:

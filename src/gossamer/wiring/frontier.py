@@ -158,7 +158,9 @@ def write_note(data_dir: Path, note: CrawlNote) -> None:
             file.write(msgspec.json.encode(note))
         os.replace(new_path, path)
     except OSError as error:
-        raise BadInput(f"data directory {data_dir}: {error.strerror}") from None
+        raise BadInput(
+            f"--data-dir: the data directory {data_dir} cannot be used ({error.strerror}). Name another."
+        ) from None
 
 
 def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:

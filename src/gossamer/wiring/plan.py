@@ -44,8 +44,8 @@ from gossamer.policy.urls import (
 )
 from gossamer.service_settings import CENTURY_SECONDS
 from gossamer.settings import DEFAULT_USER_AGENT, Settings, parse_rate
-from gossamer.sinks.assets import check_folder
-from gossamer.sinks.open import TABLES
+from gossamer.sinks.assets import check_asset_folder
+from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction
 from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
@@ -365,7 +365,7 @@ def content_options(settings: Settings) -> ContentOptions | None:
 def asset_folder(settings: Settings) -> str:
     """Return the folder for assets, the files that pages embed or link. Empty: they go nowhere, or into WARC files."""
     crawl = settings.crawl
-    if crawl.assets_to or not crawl.assets or any(path.lower().endswith(_ARCHIVES) for path in crawl.output_paths):
+    if crawl.assets_to or not crawl.assets or _archives(settings):
         return crawl.assets_to
     return _DEFAULT_ASSET_FOLDER
 
@@ -374,9 +374,13 @@ def asset_places(settings: Settings) -> list[str]:
     """Return the folder and the WARC files that get the assets. Empty: none are asked for."""
     if not settings.crawl.assets:
         return []
-    archives = [path for path in settings.crawl.output_paths if path.lower().endswith(_ARCHIVES)]
     folder = asset_folder(settings)
-    return [folder, *archives] if folder else archives
+    return [folder, *_archives(settings)] if folder else _archives(settings)
+
+
+def _archives(settings: Settings) -> list[str]:
+    """Return the outputs that are WARC files, which get the assets, too."""
+    return [path for path in settings.crawl.output_paths if path.lower().endswith(_ARCHIVES)]
 
 
 _ARCHIVES = (".warc", ".warc.gz")
@@ -393,7 +397,13 @@ def check_assets(settings: Settings) -> None:
             raise BadInput(f"{name}: no assets are asked for. Add, for example, --assets images,pdf.")
     folder = asset_folder(settings)
     if folder:
-        check_folder(folder)
+        check_asset_folder(folder)
+
+
+def check_csv_guard(settings: Settings) -> None:
+    """Check that --csv-guard, which a person typed, has a file to guard. Raises BadInput."""
+    if not any(path.lower().endswith(CSV) for path in settings.crawl.output_paths):
+        raise BadInput("--csv-guard: no output is a CSV file. Name one, for example -o items.csv, or omit the option.")
 
 
 def _is_table(output: Destination) -> bool:

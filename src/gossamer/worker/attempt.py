@@ -174,6 +174,15 @@ class Attempt:
         self.chain.append((self.url, status))
         self.url = target
 
+    def is_seed(self, pages: int) -> bool:
+        """Return whether a person named this URL to start from. `pages`: number of pages that this process has fetched.
+
+        Pages that a sitemap lists have the depth of seeds. With sitemaps, a seed is therefore only known as long as
+        there is no page: a sitemap is read after the first one.
+        """
+        may_be_listed = self.payload.sitemap or (self.context.terms.sitemaps and pages > 0)
+        return self.lease.depth == 0 and not may_be_listed
+
     def packed(self, *, moved: bool = False) -> bytes:
         """Return the payload from which another worker continues at this point.
 

@@ -22,6 +22,7 @@ from gossamer.errors import (
     BadSpider,
     BlockedAddress,
     ConnectionLost,
+    DnsFailed,
     FetchError,
     FrontierError,
     NotSentInTime,
@@ -36,7 +37,7 @@ from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome
 from gossamer.policy.retry import Retry, decide, is_worth_a_retry, longest_retrying, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
-from gossamer.policy.words import fetch_error
+from gossamer.policy.words import fetch_error, follow_advice
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
@@ -309,7 +310,8 @@ class Fetcher:
             lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)
         )
         if added.added:
-            self._tally.drop(DropReason.MOVED)
+            if attempt.payload.asset is None:
+                self._tally.drop(DropReason.MOVED)
             return FinishedLease(Settlement(lease, Outcome.DROPPED, DropReason.MOVED), size=PAGE_OVERHEAD_BYTES)
         reason = next(iter(added.rejected_by_reason), DropReason.DUPLICATE.value)
         return self._drop(attempt, reason, f"{attempt.url} under {domain}", fetched)
@@ -335,7 +337,10 @@ class Fetcher:
             # Not a failed attempt, but the site saw the request: sending it again needs another hit. This ends, because
             # connections to the site are not reused after two such losses.
             return self._requeue(attempt, Outcome.FORWARDED)
-        retry = self._decide_retry(attempt, error.kind, None)
+        # A name that does not exist: a person has mistyped a seed, and need not wait for retries to read that again.
+        denied = isinstance(error, DnsFailed) and error.denied and not attempt.chain
+        mistyped = denied and self._counts.seeds is not None and attempt.is_seed(self._tally.pages)
+        retry = None if mistyped else self._decide_retry(attempt, error.kind, None)
         if retry is not None:
             return self._retry(attempt, error.kind, retry, error.detail)
         return self._fail(attempt, error.kind, str(error))
@@ -384,7 +389,7 @@ class Fetcher:
 
     def _retry(self, attempt: Attempt, reason: str, retry: Retry, detail: str = "") -> FinishedLease:
         """Return the request to the frontier, for another attempt after the delay of `retry`."""
-        self._tally.retry(reason)
+        self._counts.put_back(reason, retry.delay_seconds)
         retries = attempt.context.terms.retries
         retrying_seconds = longest_retrying(
             attempt.lease.attempt + 1,
@@ -398,15 +403,9 @@ class Fetcher:
     def _tell_if_seed(
         self, attempt: Attempt, reason: str, detail: str, *, advice: str = "", retrying_seconds: float = 0.0
     ) -> None:
-        """Tell a person why a seed cannot be fetched.
-
-        Pages that a sitemap lists have the depth of seeds. With sitemaps, a seed is therefore only told as long as
-        there is no page: a sitemap is read after the first one.
-        """
+        """Tell a person why a seed cannot be fetched."""
         seeds = self._counts.seeds
-        if seeds is None or attempt.lease.depth or attempt.payload.sitemap or not seeds.wants(reason):
-            return
-        if attempt.context.terms.sitemaps and self._tally.pages:
+        if seeds is None or not attempt.is_seed(self._tally.pages) or not seeds.wants(reason):
             return
         detail = detail.removeprefix(f"{reason}: ")
         seeds.report(
@@ -437,8 +436,7 @@ class Fetcher:
         if reason not in _NOT_TOLD:
             advice = ""
             if reason == DropReason.OFFSITE:
-                detail, domain = attempt.url, registered_domain(host(attempt.url))
-                advice = f"To follow it, add --allow-domain {domain}, or start from there."
+                detail, advice = attempt.url, follow_advice(attempt.url)
             self._tell_if_seed(attempt, reason, detail, advice=advice)
         return self._finish(attempt, Outcome.DROPPED, reason, detail, fetched)
 

@@ -240,8 +240,8 @@ def test_rules_make_items(web: FakeWeb, rules: dict[str, Any]) -> None:
 def test_rules_that_find_nothing_are_told(web: FakeWeb, caplog: pytest.LogCaptureFixture) -> None:
     crawl = gossamer.crawl(*web.seeds(), **fast(web, field={"price": ".price", "name": ".name"}, max_pages=3))
     assert list(crawl.items()) == []
-    assert crawl.result.notes == ("rule: matched nothing on any page (3 pages tried)",)
-    assert caplog.messages == ["rule: matched nothing on any page (3 pages tried)"]
+    assert crawl.result.notes == ("matched nothing, no value for price, name on any page (3 pages tried)",)
+    assert caplog.messages == ["matched nothing, no value for price, name on any page (3 pages tried)"]
 
 
 def test_settings_of_the_folder_make_no_program_write_files(web: FakeWeb) -> None:
@@ -315,14 +315,26 @@ def test_a_crawl_that_is_printed_names_its_url_and_the_way_to_its_pages() -> Non
 
 
 def test_a_crawl_without_any_page_says_why() -> None:
-    with pytest.raises(NothingFetched, match=r"http://a.test:1/: The server did not accept"):
+    with pytest.raises(
+        NothingFetched,
+        match=r"^No page could be fetched: http://a.test:1/: the server did not accept .*\. Check whether",
+    ):
         list(gossamer.crawl("http://a.test:1/", resolve={"a.test": "127.0.0.1"}, ignore_robots=True, retries=0))
 
 
 def test_a_crawl_in_several_processes_says_why_too() -> None:
     options: dict[str, Any] = {"resolve": {"a.test": "127.0.0.1"}, "ignore_robots": True, "retries": 0}
-    with pytest.raises(NothingFetched, match=r"http://a.test:1/: The server did not accept"):
+    with pytest.raises(NothingFetched, match=r"http://a.test:1/: the server did not accept"):
         gossamer.crawl("http://a.test:1/", processes=2, output="pages.jsonl", **options).run()
+
+
+def test_a_url_that_fails_is_told_once(web: FakeWeb, caplog: pytest.LogCaptureFixture) -> None:
+    """In the error if there is no page at all, else in the log."""
+    with pytest.raises(NothingFetched, match=r"^No page could be fetched: http://nobody.invalid/: the host name"):
+        list(gossamer.crawl("http://nobody.invalid/"))
+    assert not caplog.messages
+    assert list(gossamer.crawl(*web.seeds(), "http://nobody.invalid/", **fast(web, max_pages=5)))
+    assert [line.partition(": ")[0] for line in caplog.messages] == ["Cannot fetch http://nobody.invalid/"]
 
 
 def test_failures_come_where_they_are_asked_for() -> None:

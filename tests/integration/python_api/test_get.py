@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.errors import BadInput, ConnectFailed, FetchRefused
+from gossamer.errors import BadInput, ConnectFailed, DnsFailed, FetchRefused
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html, plain, redirect, serve
 
 ONE = WebSpec(hosts=1, pages=1)
@@ -46,6 +46,12 @@ async def test_robots_txt_is_obeyed() -> None:
     with pytest.raises(FetchRefused, match=r"robots.txt: .*Disallow: /"):
         await got(mounts)
     assert "hello" in (await got(mounts, ignore_robots=True)).text
+
+
+def test_an_error_says_what_to_do_in_python_words() -> None:
+    told = r"^Cannot fetch http://nobody\.invalid/: the host name .* its address with resolve={\"HOST\": \"ADDRESS\"}"
+    with pytest.raises(DnsFailed, match=told):
+        gossamer.get("http://nobody.invalid/")
 
 
 async def test_it_works_where_an_event_loop_runs_as_in_a_notebook() -> None:

@@ -117,6 +117,18 @@ def test_waiting_retries_make_the_estimate_a_lower_bound_or_none(monkeypatch: py
     assert "left" not in shown([before, only_retries])
 
 
+def test_the_next_retry_is_shown_while_all_wait_for_one() -> None:
+    soon = Tally(pages=5, retry_at=time.time() + 300.2).plus(Tally(retry_at=time.time() + 900))
+    only_retries = state(added=15, queued=0, later=10, fetched=5)
+    assert re.search(
+        r"10 queued on 2 domains, 10 for a retry; next retry in (300|29\d) s",
+        shown([Snapshot(soon, only_retries, 9.0)]),
+    )
+    assert "next retry" not in shown([Snapshot(soon, state(added=16, queued=1, later=10, fetched=5), 9.0)])
+    due = Tally(pages=5, retry_at=time.time() - 1)
+    assert "next retry" not in shown([Snapshot(due, only_retries, 9.0)])
+
+
 def test_nothing_is_estimated_without_a_rate() -> None:
     stuck = Snapshot(Tally(), state(added=600, queued=600, fetched=0), 10.0)
     assert "left" not in shown([stuck, stuck])

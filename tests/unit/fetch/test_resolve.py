@@ -108,8 +108,12 @@ async def test_a_temporary_failure_is_remembered_briefly() -> None:
     zone = Zone({"a.test": [socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), [PUBLIC]]})
     resolver = Resolver(lookup=zone.lookup, clock=clock)
     for _ in range(2):
-        with pytest.raises(DnsFailed, match="Temporary failure"):
+        with pytest.raises(DnsFailed, match="Temporary failure") as raised:
             await resolver.addresses("a.test", 80)
+        assert not raised.value.denied
+    with pytest.raises(DnsFailed) as raised:
+        await resolver.addresses("nobody.test", 80)
+    assert raised.value.denied
     clock.seconds += TEMPORARY_SECONDS
     assert await resolver.addresses("a.test", 80) == (PUBLIC,)
 

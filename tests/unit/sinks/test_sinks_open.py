@@ -38,7 +38,7 @@ def test_a_directory_in_its_place(tmp_path):
 
 def test_a_file_where_a_folder_should_be(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="not a directory"):
+    with pytest.raises(BadInput, match="is no folder"):
         check_outputs([str(tmp_path / "file" / "deeper" / "pages.jsonl")])
 
 

@@ -98,8 +98,8 @@ def crawl(
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished; 1 no page could be fetched, an output could not be finished, or records are missing from it;
-    2 bad input; 3 the frontier lost its data; 4 the frontier could not be reached; 130 interrupted.
+    Exit code: 0 finished; 1 no page could be fetched, an output or the report could not be written, or records are
+    missing; 2 bad input; 3 the frontier lost its data; 4 the frontier could not be reached; 130 interrupted.
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
@@ -258,8 +258,9 @@ def check_writable(settings: Settings) -> None:
             raise BadInput(
                 f"--output: {output} would be gone with this process. Name a file, or - for standard output."
             )
+    tables = table_options(settings)  # its errors name options of their own
     try:
-        check_outputs(settings.crawl.output, tables=table_options(settings))
+        check_outputs(settings.crawl.output, tables=tables)
     except BadInput as error:
         raise BadInput(f"--output: {error}") from None
 

@@ -26,7 +26,7 @@ from gossamer.errors import BadInput, OutputClosed
 from gossamer.policy.words import counted
 from gossamer.sinks.assets import MANIFEST
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
-from gossamer.sinks.open import ENDINGS, ending_of
+from gossamer.sinks.open import CSV, ENDINGS, ending_of
 from gossamer.sinks.read import Source
 
 # Intervals of progress on a terminal and elsewhere. May be changed: shorter ones elsewhere fill logs.
@@ -76,6 +76,8 @@ def export(
 
     Exit code: 0 converted; 1 the target could not be written; 2 bad input; 130 interrupted.
     """
+    if csv_guard and _ending(target, output_format) != CSV:
+        raise BadInput(f"--csv-guard: {target} is no CSV file. Name one, for example items.csv, or omit the option.")
     choices = ExportOptions(csv_guard=csv_guard)
     if items or pages:
         choices.records = "all" if items and pages else "items" if items else "pages"

@@ -35,8 +35,8 @@ _FILES = (".html", ".htm", ".xhtml")
 
 
 @options.takes(
-    "extract", "field", "each", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file", "user_agent",
-    "contact", "header", "cookie", "secret_header", "headers_for", "proxy", "timeout",
+    "extract", "field", "each", "allow_domain", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file",
+    "user_agent", "contact", "header", "cookie", "secret_header", "headers_for", "proxy", "timeout",
 )  # fmt: skip
 def extract(
     page: Annotated[str, typer.Argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],
@@ -80,7 +80,7 @@ def _read(settings: Settings, page: str, url: str) -> tuple[Page | None, str, st
         raise BadInput(f"--url: {page} is no file that exists; omit the option for a page that is fetched.")
     trace = run_loop(fetch_page(settings, page))
     if trace.page is None:
-        return None, trace.url, str(trace.error) if trace.error else "it could not be fetched"
+        return None, trace.url, trace.failure
     return trace.page, trace.page.url, ""
 
 

@@ -64,10 +64,10 @@ def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:
         "success": False,
     }
     if isinstance(trace.error, FetchError):
-        return found | {"error": str(trace.error), "reason": trace.error.kind}
+        return found | {"error": str(trace.error), "reason": trace.error.kind, "advice": trace.advice}
     response = trace.hops[-1].response
     if trace.error is not None or response is None:
-        return found | {"error": trace.error.detail if trace.error else ""}
+        return found | {"error": trace.error.detail if trace.error else "", "advice": trace.advice}
     return found | _page(settings, trace.scope, response)
 
 
@@ -147,7 +147,8 @@ def _report(found: dict[str, Any]) -> list[str]:
         if "location" in hop:
             lines.append(f"  redirect   {hop['status']} from {hop['ip']} to {hop['location']}")
     if "error" in found:
-        return [*lines, f"  error      {found['error']}"]
+        advice = [f"  advice     {found['advice']}"] if found["advice"] else []
+        return [*lines, f"  error      {found['error']}", *advice]
     timings = "   ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in found["timings"].items() if seconds)
     lines += [
         f"  response   {found['status']} {found['status_msg']} from {found['address']}",

@@ -124,7 +124,9 @@ class Prompt:
             task.stop()
             raise
         if found.page is None:
-            raise found.error or BadInput(f"{target} was not fetched")
+            assert found.error is not None
+            found.error.args = (found.failure,)
+            raise found.error
         self.names["page"] = found.page
 
     def _page(self) -> Page:

@@ -76,7 +76,7 @@ _gossamer() {
     'monitor --bus'|'monitor --prefix'|'monitor --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'monitor --data-dir'|'monitor --config') _gossamer_files "$cur"; return ;;
     'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
-    'extract --field'|'extract --each'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
     'text --chunk'|'text --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text --text-in') COMPREPLY=($(compgen -W 'records items both' -- "$cur")); return ;;
@@ -128,7 +128,7 @@ _gossamer() {
     'dump') COMPREPLY=($(compgen -W '--help --list --from-beginning -b --limit --consumer -c --no-body --just-body --decode-base64 -d --pretty -p --bus --prefix --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
     'monitor') COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
     'extract')
-        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --allow-domain --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'text') COMPREPLY=($(compgen -W '--help -o --output --items --pages --csv-guard --text --markdown --chunk --text-in --processes --config --verbose -v --force -f --json --quiet -q' -- "$cur")) ;;
     'completion')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help' -- "$cur")); else COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); fi ;;

@@ -291,6 +291,7 @@ complete -c gossamer -n '__gossamer_at extract' -l help -d 'Show the help and ex
 complete -c gossamer -n '__gossamer_at extract' -l extract -r -F -d 'File of extraction rules, in YAML, JSON or TOML: which items to take from the pages'
 complete -c gossamer -n '__gossamer_at extract' -l field -x -d 'Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text'
 complete -c gossamer -n '__gossamer_at extract' -l each -x -d 'CSS selector of one item, for the fields of field'
+complete -c gossamer -n '__gossamer_at extract' -l allow-domain -x -d 'Also follow links to this domain and its subdomains'
 complete -c gossamer -n '__gossamer_at extract' -l resolve -x -d 'Address to use for a host instead of looking it up, as HOST:ADDRESS. It may be private'
 complete -c gossamer -n '__gossamer_at extract' -l allow-private -d 'Permit private addresses for the hosts of the given URLs'
 complete -c gossamer -n '__gossamer_at extract' -l ignore-robots -d 'Neither fetch nor obey robots.txt'

@@ -132,11 +132,14 @@ local function add_batch(crawl, addition, answer, at, first_position)
     return urls + 2 * count
   end
   local header -- with the number of the terms, which are kept only once something is queued under them
-  local most = limits.domain_max_pending
-  local room = most and (most - queued_in(share_of(crawl.token, domain))) or INF
-  if spider == ASSETS and limits.max_assets then
+  local room = limits.domain_max_pending and limits.domain_max_pending - queued_in(share_of(crawl.token, domain)) or INF
+  -- The limit of assets counts those that were added before, and those of this call. An asset that was redirected to
+  -- another domain is added there in a batch with a name of its own (call number 0): it was counted before, and its
+  -- first request ends as moved.
+  if spider == ASSETS and limits.max_assets and addition.number ~= "0" then
+    local before = redis.call("HMGET", crawl.key, "a:" .. ASSETS, "D:" .. ASSETS .. ":moved")
     local in_call = (crawl_changes[crawl.token] or {})["a:" .. ASSETS] or 0 -- added by this call so far
-    room = math.min(room, limits.max_assets - (redis.call("HGET", crawl.key, "a:" .. ASSETS) or 0) - in_call)
+    room = math.min(room, limits.max_assets - (before[1] or 0) + (before[2] or 0) - in_call)
   end
   local entries = {}
   for k = 0, count - 1 do
