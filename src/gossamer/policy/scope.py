@@ -17,8 +17,6 @@ from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
 
-# RE2 is imported by the functions that need it: most crawls have no expressions, and it loads slowly.
-
 _ARCHIVES = """
 7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
 sitx snap squashfs tar tbz tbz2 tgz txz war whl xapk xpi xz z zip zipx zst
@@ -161,7 +159,7 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
         raise BadInput(f"{kind} expression of {len(text)} characters; at most {MAX_REGEX_LENGTH} are taken")
     _compile_python(text, kind)
     if linear:
-        import re2
+        import re2  # late, as below: it loads slowly, and most crawls have no expressions
 
         if odd := _AMBIGUOUS.search(text):
             raise BadInput(
