@@ -481,11 +481,8 @@ def _places_cover(old: Terms, new: Terms) -> bool:
     if old.allowed_hosts != new.allowed_hosts or old.allowed_prefixes != new.allowed_prefixes:
         return False
     old_domains, new_domains = old.allowed_domains or (), new.allowed_domains or ()
-    if not (old.allowed_hosts or old.allowed_prefixes):
-        if not old_domains:
-            return True  # everywhere
-        if not new_domains:
-            return False  # `new` goes everywhere
+    if not (old.allowed_hosts or old.allowed_prefixes or (old_domains and new_domains)):
+        return not old_domains  # True: `old` goes everywhere; False: only `new` does
 
     def is_allowed_by_old(name: str) -> bool:
         return any(name == domain or name.endswith(f".{domain}") for domain in old_domains)
