@@ -175,7 +175,7 @@ class Crawler:
             if self._settings.worker.processes > 1 and not isinstance(given.get("spider") or "", str):
                 raise BadInput(
                     "processes: only this one has the class that is the spider. Write it into a file and name that, "
-                    "spider='shop.py', or omit processes."
+                    "spider='shop.py', or write processes=1."
                 )
             self._crawl_id: str | None = given.get("crawl_id")
             # Only for its checks: the thread makes another one, with the URLs of all sources.
@@ -298,7 +298,7 @@ class Crawler:
             raise RuntimeError("this crawl was started before; call gossamer.crawl again for another one")
         if has_loop and self._settings.worker.processes > 1:
             raise BadInput(
-                "processes: a loop gets its pages from one process. Omit processes, or call run() with output."
+                "processes: a loop gets its pages from one process. Write processes=1, or call run() with output."
             )
         self._has_loop = has_loop
         self._task = BackgroundTask(

@@ -11,7 +11,7 @@ says why it is not, and a test compares with the parser.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
@@ -285,11 +285,14 @@ def node_text(node: LexborNode) -> str:
         current = following
 
 
-def element_text(element: Any) -> str:
-    """Return the text of an element of lxml, as `node_text` does."""
+def element_text(element: Any, attributes: Iterable[str] = ()) -> str:
+    """Return the text of an element of lxml, as `node_text` does; instead, the first of these attributes that is not
+    empty."""
     pieces: list[str] = []
-    _add_texts(element, pieces)
-    return "".join(pieces)
+    value = next(filter(None, map(element.get, attributes)), None)
+    if value is None:
+        _add_texts(element, pieces)
+    return value or "".join(pieces)
 
 
 def _add_texts(element: Any, pieces: list[str]) -> None:

@@ -448,7 +448,7 @@ class XPathSelector(msgspec.Struct, frozen=True):
     evaluate: "etree.XPath"
 
     def select(self, element: Any) -> list[Any]:
-        """Return the matches: elements of lxml and texts. A number or truth value counts as one text."""
+        """Return the matches: elements of lxml and texts. A number or truth value counts as one text. None has none."""
         try:
             found: Any = self.evaluate(element)
         except Exception:  # lxml's limits, and functions that do not fit their arguments on this page: nothing found

@@ -455,10 +455,7 @@ def _css_finder(css: CssSelector, read: Callable[[LexborNode], str | None], *, c
         if css.takes_text or count:
             yield from css.values(scope.node) if css.takes_text else css.select(scope.node)
             return
-        for node in css.select(scope.node):
-            found = read(node)
-            if found is not None:
-                yield found
+        yield from (found for node in css.select(scope.node) if (found := read(node)) is not None)
 
     return find
 
@@ -474,12 +471,13 @@ def _jsonld_finder(path: str, *, is_url: bool) -> Finder:
 
 
 def _xpath_finder(xpath: XPathSelector, kind: FieldType) -> Finder:
+    names = _VALUE_ATTRIBUTES.get(kind, ())
+
     def find(scope: Scope) -> Iterator[Any]:
         scope.page.check_time()
-        root = scope.xpath_root
-        for found in xpath.select(root) if root is not None else ():
+        for found in xpath.select(scope.xpath_root):
             if not isinstance(found, str):  # an element
-                found = element_html(found) if kind is FieldType.HTML else element_text(found)
+                found = element_html(found) if kind is FieldType.HTML else element_text(found, names)
             yield found
 
     return find

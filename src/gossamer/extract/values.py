@@ -165,12 +165,21 @@ def _number(text: str, mark: str) -> int | float | None:
         decimal = "" if may_group and used != mark else used
     whole, _, fraction = marked.partition(decimal) if decimal else (marked, "", "")
     groups = re.split(r"[.,]", whole)
-    if len(groups) > 1 and (len(groups[0]) > 3 or any(len(group) != 3 for group in groups[1:])):
+    if len(groups) > 1 and not _groups_digits([len(group) for group in groups], is_comma=decimal == "." or not points):
         return None
     digits = "".join(groups)
     if fraction:
         return _in_range(float(f"{digits or '0'}.{fraction}"))
     return _in_range(int(digits)) if digits else None
+
+
+def _groups_digits(lengths: list[int], *, is_comma: bool) -> bool:
+    """Return whether groups of digits of these lengths make one number: `12,345,678`, or as in India `1,23,45,678`,
+    which is written with commas only."""
+    if lengths[-1] != 3:
+        return False
+    inner = set(lengths[1:-1])
+    return (lengths[0] <= 3 and inner <= {3}) or (is_comma and lengths[0] <= 2 and inner == {2})
 
 
 def _in_range(value: int | float) -> int | float | None:

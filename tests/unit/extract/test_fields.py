@@ -93,6 +93,8 @@ def value(field: object, page: str = PAGE) -> Any:
         ("xpath:count(//li) @number", 3),
         ("xpath://b @html", "<b>shade</b>"),
         ("xpath://li @count", 3),
+        ("xpath://a @url @list", ["https://shop.test/p/details?id=1#top"]),
+        ("xpath://time @date", "2026-03-04T10:00:00+01:00"),
         ({"css": ".offer", "fields": {"sku": "@data-sku"}}, {"sku": "a1"}),
         ({"css": ".nothing", "fields": {"sku": "@data-sku"}}, None),
         ({"each": ".nothing", "fields": {"sku": "@data-sku"}}, []),
@@ -108,6 +110,32 @@ def value(field: object, page: str = PAGE) -> Any:
 )
 def test_a_field_has_this_value(field: object, expected: object) -> None:
     assert value(field) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "with_point", "with_comma"),
+    [
+        ("1,234", 1234, 1.234),
+        ("1.234", 1.234, 1234),
+        ("0,234", 0.234, 0.234),
+        ("12,5", 12.5, 12.5),
+        ("1.234.567,89 €", 1234567.89, 1234567.89),
+        ("$1,234,567.89", 1234567.89, 1234567.89),
+        ("₹1,23,45,678.50", 12345678.5, 12345678.5),
+        ("1'234.50", 1234.5, 1234.5),
+        ("1\u202f234\u00a0567", 1234567, 1234567),
+        ("1 234,50", 1234.5, 1234.5),
+        ("from −5 to 7", -5, -5),
+        ("3-5 days", 3, 3),
+        ("22.11.2026", None, None),
+        ("1,2,3", None, None),
+        ("1.23.456", None, None),
+        ("A4", None, None),
+    ],
+)
+def test_numbers_have_either_decimal_mark(text: str, with_point: float | None, with_comma: float | None) -> None:
+    page = f"<p>{text}</p>"
+    assert (value("p @number", page), value("p @number:,", page)) == (with_point, with_comma)
 
 
 def test_an_item_begins_with_the_url_and_has_the_fields_in_order() -> None:
