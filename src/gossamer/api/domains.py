@@ -57,11 +57,11 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class PolicyModel(ResponseModel):
     """A domain policy. Where a field is missing, the default policy applies, and then the built-in one."""
 
-    hits: int | None = Field(None, ge=HITS_RANGE[0], le=HITS_RANGE[1], examples=[10])
+    hits: int | None = Field(None, ge=HITS_RANGE.low, le=HITS_RANGE.high, examples=[10])
     """Most requests in any window"""
-    window: float | None = Field(None, ge=WINDOW_SECONDS_RANGE[0], le=WINDOW_SECONDS_RANGE[1], examples=[60])
+    window: float | None = Field(None, ge=WINDOW_SECONDS_RANGE.low, le=WINDOW_SECONDS_RANGE.high, examples=[60])
     """Length of the window in seconds"""
-    scale: float | None = Field(None, ge=SCALE_RANGE[0], le=SCALE_RANGE[1])
+    scale: float | None = Field(None, ge=SCALE_RANGE.low, le=SCALE_RANGE.high)
     """Factor for `hits`; 0 pauses the domain"""
     moderated: bool | None = None
     """Space requests evenly over the window"""
@@ -69,7 +69,7 @@ class PolicyModel(ResponseModel):
     """Catch up after a stall"""
     scope: str | None = Field(None, examples=["domain"])
     """Requests that share one budget: `domain` (all), `type` (of one spider), `ip` (from one address) or `type+ip`"""
-    concurrency: int | None = Field(None, ge=CONCURRENCY_RANGE[0], le=CONCURRENCY_RANGE[1])
+    concurrency: int | None = Field(None, ge=CONCURRENCY_RANGE.low, le=CONCURRENCY_RANGE.high)
     """Concurrent requests"""
     blacklisted: bool | None = None
     """Do not fetch the domain"""

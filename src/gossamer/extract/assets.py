@@ -85,9 +85,10 @@ class _Found:
             return
         at = 0
         while (match := _CANDIDATE.match(srcset, at)) is not None:
-            self.add(match[1].rstrip(","), kind)
+            candidate = match[1]
+            self.add(candidate.rstrip(","), kind)
             at = match.end()
-            if not match[1].endswith(","):  # a descriptor follows, up to a comma
+            if not candidate.endswith(","):  # a descriptor follows, up to a comma
                 comma = srcset.find(",", at)
                 at = comma if comma >= 0 else len(srcset)
 
@@ -163,10 +164,11 @@ def _unescaped(text: str) -> str:
         return text.strip()
 
     def plain(match: re.Match[str]) -> str:
-        if match[1]:
-            number = int(match[1], 16)
+        code, character = match.groups()
+        if code:
+            number = int(code, 16)
             return chr(number) if 0 < number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else "\ufffd"
-        return match[2] or ""
+        return character or ""  # a line break behind a backslash stands for nothing
 
     return _CSS_ESCAPE.sub(plain, text).strip()
 

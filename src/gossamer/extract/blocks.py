@@ -24,7 +24,8 @@ _SPECIAL = re.compile(
 )
 """Characters that Markdown (CommonMark with GitHub's tables and strikethrough) may read as markup."""
 _LINE_START = re.compile(
-    r"(?m)^([ ]*)(?:(#{1,6}(?=[ ]|$)|>|[-+](?=[ ]|$)|=+[ ]*$|-{2,}[ ]*$)|(\d{1,9})([.)])(?=[ ]|$))"
+    r"(?m)^(?P<indent>[ ]*)"
+    r"(?:(?P<mark>#{1,6}(?=[ ]|$)|>|[-+](?=[ ]|$)|=+[ ]*$|-{2,}[ ]*$)|(?P<number>\d{1,9})(?P<dot>[.)])(?=[ ]|$))"
 )
 """Beginning of a line that Markdown would read as a heading, quote, list item or rule."""
 _MARKS = {"#b": "**", "#i": "*", "#t": "`"}
@@ -326,10 +327,10 @@ class Renderer:
 
 def _escape_line_start(match: re.Match[str]) -> str:
     """Return the beginning of a line, a match of _LINE_START, with a backslash before what Markdown would read."""
-    if match[2] is not None:
-        return f"{match[1]}\\{match[2]}"
-    # The number of a list: the mark behind it is escaped.
-    return f"{match[1]}{match[3]}\\{match[4]}"
+    if match["mark"] is not None:
+        return f"{match['indent']}\\{match['mark']}"
+    # In a numbered list the mark behind the number is escaped.
+    return f"{match['indent']}{match['number']}\\{match['dot']}"
 
 
 def _append(inline: list[str], text: str) -> None:

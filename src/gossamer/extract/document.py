@@ -17,7 +17,7 @@ from typing import Any
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from gossamer.extract.encoding import decode_as, is_utf8
-from gossamer.extract.flatten import MAX_REOPENED, MAX_TAG_BYTES, TOKEN, flatten, is_costly
+from gossamer.extract.flatten import MAX_REOPENED, MAX_TAG_BYTES, RAW_NAME, TAG_NAME, TOKEN, flatten, is_costly
 
 _MAX_TAGS = 100_000
 """Beyond this many tags a page is not walked through. May be changed: each takes one or two microseconds."""
@@ -55,6 +55,7 @@ _DRAWING = frozenset(
     b"svg g path use circle rect line polygon polyline ellipse defs symbol clippath mask lineargradient radialgradient "
     b"stop".split()
 )
+_SLASH = ord("/")
 # A script that may go on behind its first end tag.
 _ESCAPED_SCRIPT = re.compile(rb"<!--.*?<script", re.IGNORECASE | re.DOTALL)
 
@@ -68,17 +69,17 @@ def is_nested_deeply(html: bytes) -> bool:
         return True
     walk = _Walk()
     for match in TOKEN.finditer(html):
-        name = match[2]
+        name = match[TAG_NAME]
         if name is None:
-            if match[1] is not None and walk.is_doubtful(match):
+            if match[RAW_NAME] is not None and walk.is_doubtful(match):
                 return True
             continue
         if match.end() - match.start() > MAX_TAG_BYTES:  # a parser compares all attributes of a tag with each other
             return True
-        if html[match.start() + 1] == 0x2F:  # a slash
+        if html[match.start() + 1] == _SLASH:
             walk.end(name.lower())
         else:
-            walk.start(name.lower(), is_closed=html[match.end() - 2] == 0x2F)
+            walk.start(name.lower(), is_closed=html[match.end() - 2] == _SLASH)
         if len(walk.open) > _MAX_DEPTH or walk.reopened > MAX_REOPENED:
             return True
     return False
@@ -104,7 +105,7 @@ class _Walk:
         text = raw[0]
         if self._foreign and text.count(b"<") > 2:
             return True
-        return raw[1].lower() == b"script" and _ESCAPED_SCRIPT.search(text) is not None
+        return raw[RAW_NAME].lower() == b"script" and _ESCAPED_SCRIPT.search(text) is not None
 
     def start(self, name: bytes, *, is_closed: bool) -> None:
         """Note a start tag. `is_closed`: it ends with a slash."""

@@ -45,7 +45,7 @@ _ATTRIBUTES = (
 _RAW_TEXT = rb"(script|style|textarea|title|xmp|iframe|noembed|noframes)(?=[\s/>])"
 
 # One comment, element of raw text, declaration, or tag. The order matters: comments and raw text come first, because
-# text in them that looks like a tag is none. Group 2 is the name of a tag.
+# text in them that looks like a tag is none.
 TOKEN = re.compile(
     rb"<!--(?:>|->|.*?(?:--!?>|\Z))"
     rb"|<" + _RAW_TEXT + _ATTRIBUTES + rb".*?(?:</\1(?=[\s/>])" + _ATTRIBUTES + rb"|\Z)"
@@ -53,6 +53,9 @@ TOKEN = re.compile(
     rb"|</?+([a-zA-Z][^\s/>]*+)" + _ATTRIBUTES,
     re.IGNORECASE | re.DOTALL,
 )
+
+RAW_NAME, TAG_NAME = 1, 2
+"""Groups of TOKEN: the name of an element of raw text, such as a script, and that of any other tag."""
 
 _PIECE_BYTES = 128 * 1024
 """Least size of the input for a piece. Tuning only: larger pieces take memory while they are parsed, smaller ones
@@ -95,7 +98,7 @@ def flatten(html: bytes) -> list[bytes]:
     def kept(match: re.Match[bytes]) -> bytes:
         """Return the replacement of a token: itself, with a border where a piece begins, or a blank."""
         nonlocal piece_start
-        name = match[2]
+        name = match[TAG_NAME]
         if name is None or name.lower() not in _KEPT or match.end() - match.start() > MAX_TAG_BYTES:
             return b" "
         tag = match[0]

@@ -112,9 +112,8 @@ class Writer:
         if room < _LEAST_PARAGRAPH_BYTES:
             return b" " * max(0, room)
         first = self._starts[look % self._blocks]  # the block that the text begins with
-        end = self._starts[
-            bisect_right(self._starts, first + room - _LEAST_PARAGRAPH_BYTES) - 1
-        ]  # of the last that fits
+        after_last = bisect_right(self._starts, first + room - _LEAST_PARAGRAPH_BYTES) - 1
+        end = self._starts[after_last]  # of the last block that fits
         rest = room - (end - first) - len(b"<p></p>\n")
         return b"%b<p>%b</p>\n" % (self._bank[first:end], self._plain[:rest])
 

@@ -1,9 +1,9 @@
 """The shape of a fake web: its hosts, pages and links, and the fate of each request.
 
 All but `Web`, which adds the address of a server, is computed from the spec and its seed alone. Fixed: every number and
-formula here. Equal options must give the same web in every release, and what a crawl must find
-there (`gossamer_fakeweb.expected`) is computed from this module. New kinds of fates may be added at the end of
-`spec.RATES`; webs without them then stay as they are.
+formula here. Equal options must give the same web in every release, and what a crawl must find there
+(`gossamer_fakeweb.expected`) is computed from this module. New kinds of fates may be added at the end of `spec.RATES`;
+webs without them then stay as they are.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ _FATE, _LINKS, _TARGET, _LOOK = 1, 2, 3, 4
 NAVIGATION = 5
 """Number of the first pages of a host to which all its pages link, as a real site's menu does, if `out_degree` has
 room. `answers.py` shows them as a menu. Fixed."""
+_MAX_DIGITS = 11
+"""Longest number in a path or host name that is read. No web has so many hosts or pages."""
 _GOLDEN = 0x9E3779B97F4A7C15
 """2 ** 64 divided by the golden ratio: multiplying by it spreads bits. Fixed."""
 LCG_FACTOR, LCG_STEP = 6364136223846793005, 1442695040888963407
@@ -95,7 +97,7 @@ class Site:
         sub, _, rest = name.rpartition("site")
         digits = rest.removesuffix(".test")
         sub_digits = sub[1:-1] or "0"  # `sub` is `h1.` in `h1.site3.test`, and empty in `site7.test`
-        if not (digits.isdecimal() and sub_digits.isdecimal() and len(digits) < 12 and len(sub_digits) < 12):
+        if not (digits.isdecimal() and sub_digits.isdecimal() and max(len(digits), len(sub_digits)) <= _MAX_DIGITS):
             return None
         number = int(digits) * self.spec.subdomains + int(sub_digits)
         # Spelling it again is the check: `site07.test`, `h9.site0.test` and the like are names of no host.
@@ -164,7 +166,7 @@ class Site:
         if path == "/":
             return Place(SitePage(host, 0), 0)
         kind, *numbers = path[1:].split("/")
-        if not all(number.isdecimal() and number.isascii() and len(number) < 12 for number in numbers):
+        if not all(number.isdecimal() and number.isascii() and len(number) <= _MAX_DIGITS for number in numbers):
             return None
         match kind, [int(number) for number in numbers]:
             case "p", [number]:
@@ -238,8 +240,8 @@ def scramble(value: int) -> int:
 
 
 ADDRESS = "127.0.0.1"
-"""Address that a fake web listens on. Must stay a loopback address: hostile pages, which attack
-crawlers, are for this machine only."""
+"""Address that a fake web listens on. Must stay a loopback address: hostile pages, which attack crawlers, are for this
+machine only."""
 
 
 class Web:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,12 +54,22 @@ class QueryOrder(StrEnum):
     IGNORED = "ignored"
 
 
-# Lowest and highest value that a rate or a domain policy may have. The schemas `domain.json` and `crawl.json` repeat
-# them: change both (a test compares). A narrower range rejects policy files and requests that are valid today.
-HITS_RANGE = (1, 1_000_000)
-WINDOW_SECONDS_RANGE = (0.001, 7 * 86400)
-SCALE_RANGE = (0, 1)
-CONCURRENCY_RANGE = (1, 10_000)
+N = TypeVar("N", int, float)
+
+
+class ValueRange(NamedTuple, Generic[N]):
+    """Lowest and highest value that a setting may have."""
+
+    low: N
+    high: N
+
+
+# Ranges of the values of a rate or a domain policy. The schemas `domain.json` and `crawl.json` repeat them: change both
+# (a test compares). A narrower range rejects policy files and requests that are valid today.
+HITS_RANGE = ValueRange(1, 1_000_000)
+WINDOW_SECONDS_RANGE = ValueRange(0.001, 7 * 86400)
+SCALE_RANGE = ValueRange(0, 1)
+CONCURRENCY_RANGE = ValueRange(1, 10_000)
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -74,8 +84,8 @@ class Rate(msgspec.Struct, frozen=True):
     def is_in_range(self) -> bool:
         """True if a user may choose this rate."""
         return (
-            HITS_RANGE[0] <= self.hits <= HITS_RANGE[1]
-            and WINDOW_SECONDS_RANGE[0] <= self.window_seconds <= WINDOW_SECONDS_RANGE[1]
+            HITS_RANGE.low <= self.hits <= HITS_RANGE.high
+            and WINDOW_SECONDS_RANGE.low <= self.window_seconds <= WINDOW_SECONDS_RANGE.high
         )
 
 

@@ -218,7 +218,7 @@ def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
         if "rate" in given and not parse_rate(given["rate"]).is_in_range:
             low, high = WINDOW_SECONDS_RANGE
             raise RequestRejected(
-                f"must be HITS/SECONDS with at least {HITS_RANGE[0]} hit in {low} to {high} seconds", field="rate"
+                f"must be HITS/SECONDS with at least {HITS_RANGE.low} hit in {low} to {high} seconds", field="rate"
             )
         return _convert(given, CrawlRequest)
 
