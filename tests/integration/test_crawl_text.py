@@ -1,5 +1,7 @@
 """Crawls with --text and --markdown: what records and items have, and what a page that takes too much does to them."""
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from gossamer.fakeweb import Answer, WebSpec, html, plain, serve
 from gossamer.model.record import ItemRecord
-from tests.servers.crawling import Crawled, crawl
+from tests.servers.crawling import FAST_FLAGS, Crawled, crawl, gossamer
 
 ONE = WebSpec(hosts=1, pages=1)
 SENTENCE = "A sentence of the article. "
@@ -44,6 +46,20 @@ async def test_records_have_the_content_of_html_pages(tmp_path: Path) -> None:
     assert record(crawled, "/plain").content is None
     assert record(crawled, "/gone").content is None
     assert not [one for one in crawled.records if isinstance(one, ItemRecord)]
+
+
+async def test_a_table_that_is_named_later_has_the_content_that_the_records_have(tmp_path: Path) -> None:
+    async with serve(ONE, mounts=SITE) as web:
+        start = ["crawl", f"http://a.test:{web.port}/", "--resolve", "*:127.0.0.1", *FAST_FLAGS, "--markdown"]
+        first = await asyncio.to_thread(gossamer, *start, "-o", "pages.jsonl", cwd=tmp_path)
+        assert first.returncode == 0, first.stderr
+        later = await asyncio.to_thread(gossamer, *start, "-o", "text.json", cwd=tmp_path)
+    assert later.returncode == 0, later.stdout
+    assert "Exported 2 items from pages.jsonl to text.json." in later.stdout
+    rows = {row["page_url"].rpartition("/")[2]: row for row in json.loads((tmp_path / "text.json").read_bytes())}
+    assert set(rows) == {"", "huge"}
+    assert rows[""]["title"] == "An article"
+    assert rows[""]["markdown"].startswith("# An article")
 
 
 async def test_without_the_options_records_have_no_content(tmp_path: Path) -> None:

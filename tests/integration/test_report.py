@@ -133,6 +133,22 @@ def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_p
     assert gossamer("report", str(crawled / "pages.jsonl"), "-f", cwd=tmp_path).returncode == 0
 
 
+def test_tables_that_exist_are_replaced_only_with_force(crawled: Path, tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "sizes.csv").write_text("mine")
+    command = ["report", str(crawled / "pages.jsonl"), "--csv", "tables"]
+    refused = gossamer(*command, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--csv: tables/sizes.csv exists. Name another folder, or replace its tables with -f." in refused.stderr
+    assert (tmp_path / "tables" / "sizes.csv").read_text() == "mine"
+    assert not (tmp_path / "report.html").exists()
+    assert gossamer(*command, "-f", cwd=tmp_path).returncode == 0
+    assert table(tmp_path / "tables", "sizes")
+    to_standard_output = gossamer("report", str(crawled / "pages.jsonl"), "-o", "-", cwd=tmp_path)
+    assert "a report is not written to standard output" in to_standard_output.stderr
+    assert not (tmp_path / "-").exists()
+
+
 def crawl(web: FakeWeb, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     site = f"http://a.test:{web.port}/"
     return gossamer(

@@ -125,6 +125,8 @@ async def test_a_new_spider_runs_at_once(web: Server, tmp_path: Path) -> None:
         ("shop", "shop.py exists, and is left as it is. Use another name."),
         ("1shop", "NAME: '1shop' makes no name of a class. Begin with a letter, for example: shop"),
         ("none/shop", "none/shop.py cannot be written: No such file or directory"),
+        ("", "NAME: '' makes no name of a class. Begin with a letter, for example: shop"),
+        ("a\nb", "NAME: 'a\\nb' has characters that cannot be shown. Use others, for example: shop"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused(tmp_path: Path, name: str, message: str) -> None:

@@ -1,7 +1,9 @@
 """Spiders of one file: `gossamer crawl --spider shop.py`, as a new user writes and corrects them."""
 
+import ast
 import asyncio
 import json
+import shlex
 import signal
 import subprocess
 import time
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import Server, WebSpec, html, serve
+from gossamer.worker.loading import find_spider, make_spider
 from tests.servers.crawling import FAST_FLAGS, command, gossamer
 
 TITLES = """
@@ -218,6 +221,13 @@ class Shop(Spider):
         ("page.css('[[')", "BadInput: the CSS selector '[[' lacks a closing ] (shop.py, line 11, in parse)"),
         ("def again(): again()\n        again()", "RecursionError: maximum recursion depth exceeded (shop.py, line 11"),
         ("yield page.follow('/1', headers={'Host': 'x'})", "header 'Host' is set by the client"),
+        ("yield page.follow('/1', headers={'X': 5})", "the header 'X': 5 is not a text (shop.py, line 11"),
+        ("yield page.follow('/1', body='x')", "body is 'x', but must be bytes, such as b'a=1'. (shop.py, line 11"),
+        ("yield page.follow('/1', priority='x')", "priority is 'x', but must be a whole number. (shop.py, line 11"),
+        ("yield page.follow('/1', attrs=[1])", "attrs is [1], but must be a dictionary. (shop.py, line 11"),
+        ("yield page.follow('/1', attrs={'x': sys})", "attrs must be JSON: Encoding objects of type module is uns"),
+        ("import asyncio; raise asyncio.CancelledError", "parse ended with CancelledError (shop.py, line 11"),
+        ("raise GeneratorExit", "parse ended with GeneratorExit (shop.py, line 11, in parse)"),
     ],
 )
 async def test_no_error_of_a_spider_ends_the_crawl(web: Server, tmp_path: Path, code: str, exception: str) -> None:
@@ -230,6 +240,18 @@ async def test_no_error_of_a_spider_ends_the_crawl(web: Server, tmp_path: Path, 
     assert exception in failed["exception"]
     assert "line 11" in failed["exception"]
     assert len(records(tmp_path, "item")) == 1
+
+
+async def test_a_task_of_the_spider_that_is_cancelled_fails_its_page(web: Server, tmp_path: Path) -> None:
+    """The worker must not take it for the end of its own task: the crawl would never end."""
+    (tmp_path / "shop.py").write_text(
+        "import asyncio\nfrom gossamer import Spider\nclass Shop(Spider):\n    async def parse(self, page):\n"
+        "        task = asyncio.ensure_future(asyncio.sleep(9))\n        task.cancel()\n        yield await task\n"
+    )
+    done = await run(web, tmp_path, "--spider", "shop.py")
+    assert done.returncode == 1, done.stderr
+    (failed,) = records(tmp_path, "page")
+    assert failed["exception"] == "RuntimeError: parse ended with CancelledError (shop.py, line 7, in parse)"
 
 
 async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: Path) -> None:
@@ -254,7 +276,13 @@ async def test_a_corrected_spider_goes_on_with_its_crawl(web: Server, tmp_path: 
     assert json.loads(done.stdout)["crawl_id"] != names[0]
 
 
-def test_the_command_for_a_new_spider_is_quoted_for_a_shell(tmp_path: Path) -> None:
-    written = gossamer("new", "spider", "my shop", cwd=tmp_path)
+@pytest.mark.parametrize("name", ["my shop", 'a""" \\d', 'it\'s "it"', "商店"])
+def test_a_new_spider_of_any_name_loads_and_quotes_its_file_for_a_shell(tmp_path: Path, name: str) -> None:
+    written = gossamer("new", "spider", name, cwd=tmp_path)
     assert written.returncode == 0
-    assert written.stdout.endswith("--spider 'my shop.py'\n")
+    file = f"{name}.py"
+    assert written.stdout.endswith(f"--spider {shlex.quote(file)}\n")
+    docstring = ast.get_docstring(ast.parse((tmp_path / file).read_text())) or ""
+    assert f"--spider {shlex.quote(file)} -o " in docstring
+    loaded = find_spider(str(tmp_path / file))
+    assert make_spider(loaded).parse

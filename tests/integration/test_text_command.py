@@ -140,6 +140,16 @@ def test_after_an_interruption_the_same_command_finishes(records: Path, number: 
     assert sorted(path.name for path in records.parent.iterdir()) == ["out.jsonl", "pages.jsonl"]
 
 
+def test_pages_without_bodies_are_not_called_other_records(tmp_path: Path, records: Path) -> None:
+    command = [python(), "-m", "gossamer", "export", "pages.jsonl", "pages.csv", "--pages"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+    done = text(tmp_path, "pages.csv", "-o", "out.jsonl")
+    assert done.stdout == (
+        "There is no HTML page with a body in the records.\n  1 failed page has no content\n"
+        "  23 pages of pages.csv have no body.\n"
+    )
+
+
 def test_an_empty_input_makes_an_empty_output(tmp_path: Path) -> None:
     (tmp_path / "pages.jsonl").write_bytes(b"")
     assert text(tmp_path, "pages.jsonl", "-o", "out.jsonl").returncode == 0

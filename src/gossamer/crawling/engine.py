@@ -316,7 +316,7 @@ class _Crawling:
         self, result: CrawlResult, note: CrawlNote, destinations: Sequence[Destination]
     ) -> None:
         """Make those of the outputs that are named now for the first time, from those that the finished crawl has."""
-        crawl = FinishedCrawl(result.crawl_id, note.outputs, table_options(self.settings))
+        crawl = FinishedCrawl(result.crawl_id, note.outputs, self.settings)
         # The file for a report is in the data directory; the report has sentences of its own about it.
         private = [output for output in destinations if self._is_private(output.path)]
         named = [output for output in destinations if output not in private]

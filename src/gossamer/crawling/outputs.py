@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Self
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.model.content import ContentOptions, content_items
 from gossamer.model.crawl import CrawlId
-from gossamer.model.record import Destination, ItemRecord, PageRecord
+from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
 from gossamer.policy.urls import host
 from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
@@ -35,6 +36,9 @@ from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.frontier import CrawlNote
+from gossamer.wiring.plan import content_options
+from gossamer.wiring.worker import table_options
+from gossamer.worker.records import item_record
 
 _BEST_FIRST = (
     ".jsonl",
@@ -75,7 +79,17 @@ class FinishedCrawl:
     crawl_id: str
     outputs: Sequence[str]
     """Absolute paths, URLs, or - for standard output, of earlier commands."""
-    tables: TableOptions
+    settings: Settings
+
+    @property
+    def tables(self) -> TableOptions:
+        """Options of its tables."""
+        return table_options(self.settings)
+
+    @property
+    def content(self) -> ContentOptions | None:
+        """Main content that is wanted of its pages. None: none."""
+        return content_options(self.settings)
 
 
 async def make_outputs(
@@ -129,6 +143,8 @@ def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, s
         sources, problems = _open_sources(crawl, folders)
         if options.records == "all" and crawl.tables.has_items:
             sources = _with_pages_and_items(sources, options)
+        if options.records == "items" and crawl.content is not None and crawl.content.chunk is None:
+            sources += [ContentSource(source, crawl.content) for source in sources]
         for source in sources:
             if source.path.stat().st_size >= _LARGE_BYTES:
                 say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
@@ -141,7 +157,24 @@ def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, s
             if options.records == "all" and crawl.tables.has_items and not done.items:
                 done.losses.append("There are no items: no other output of the crawl has them.")
             return done.sentences(source.name, output.path)
-    raise BadInput("; ".join(problems or ["the crawl has no other output"]))
+    raise BadInput("; ".join(dict.fromkeys(problems) or ["the crawl has no other output"]))
+
+
+class ContentSource(Source):
+    """The main content in the records of an output, as items: the crawl wrote it there, because no output then took
+    only items."""
+
+    def __init__(self, source: Source, options: ContentOptions) -> None:
+        super().__init__(source.path, ending=source.ending, name=source.name)
+        self._source = source
+        self._options = options
+
+    def outputs(self) -> Iterator[Output]:
+        for output in self._source.outputs():
+            page = output.record
+            if isinstance(page, PageRecord) and page.content is not None:
+                for item in content_items(page.content, None, page.response_url or page.url, self._options):
+                    yield Output(record=item_record(page, item))
 
 
 def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source], list[str]]:

@@ -25,9 +25,12 @@ _SPECIAL = re.compile(
 """Characters that Markdown (CommonMark with GitHub's tables and strikethrough) may read as markup."""
 _LINE_START = re.compile(
     r"(?m)^(?P<indent>[ ]*)"
-    r"(?:(?P<mark>#{1,6}(?=[ ]|$)|>|[-+](?=[ ]|$)|=+[ ]*$|-{2,}[ ]*$)|(?P<number>\d{1,9})(?P<dot>[.)])(?=[ ]|$))"
+    r"(?:(?P<mark>#{1,6}(?=[ ]|$)|>|[-+](?=[ ]|$)|=+[ ]*$|[-|:](?=[-|: ]*$))|(?P<number>\d{1,9})(?P<dot>[.)])(?=[ ]|$))"
 )
-"""Beginning of a line that Markdown would read as a heading, quote, list item or rule."""
+"""Beginning of a line that Markdown would read as a heading, quote, list item, rule, or as the line below the header of
+a table."""
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+"""Characters that a backslash escapes. Fixed by CommonMark."""
 _MARKS = {"#b": "**", "#i": "*", "#t": "`"}
 """Markdown of the renditions of `hi`. Others, such as underlined and superscript, have none."""
 _BLOCKS = frozenset(("head", "p", "list", "quote", "table", "item", "row", "cell", "div", "body"))
@@ -104,12 +107,12 @@ class Renderer:
                 end_paragraph()
                 blocks += self._code(piece)
             elif isinstance(piece, str):
-                _append(inline, self._escaped(piece))
+                self._append(inline, self._escaped(piece))
             elif _is_block(piece):
                 end_paragraph()
                 blocks += self._block(piece)
             else:
-                _append(inline, self._inline_element(piece))
+                self._append(inline, self._inline_element(piece))
         end_paragraph()
         return blocks
 
@@ -219,6 +222,8 @@ class Renderer:
         if not self._markdown:
             plain_lines = (" | ".join(line).strip() for line in lines if any(line))
             return [Block(text)] if (text := "\n".join(plain_lines)) else []
+        # Inside of code, too, a bar would end the cell.
+        lines = [[text.replace("|", "\\|") for text in line] for line in lines]
         has_head = all(cell.get("role") == "head" for cell in rows[0])
         head = lines.pop(0) if has_head else [""] * width
         lines = [head, ["---"] * width, *(line for line in lines if any(line))]
@@ -240,18 +245,17 @@ class Renderer:
                 end_part()
                 parts += [self._code_span(line.strip()) for line in piece.text.splitlines() if line.strip()]
             elif isinstance(piece, str):
-                _append(inline, self._escaped(piece))
+                self._append(inline, self._escaped(piece))
             elif _is_block(piece):
                 end_part()
                 if text := self._cell(piece):
                     parts.append(text if piece.tag != "item" else f"- {text}")
             else:
-                _append(inline, self._inline_element(piece))
+                self._append(inline, self._inline_element(piece))
         end_part()
         if not self._markdown:
             return " ".join(parts)
-        # Nested cells have been escaped once already.
-        return "<br>".join(parts) if cell.tag != "cell" else re.sub(r"(?<!\\)\|", r"\\|", "<br>".join(parts))
+        return "<br>".join(parts)
 
     # --- inside a line ------------------------------------------------------------------------------------------------
 
@@ -260,11 +264,11 @@ class Renderer:
         inline: list[str] = []
         for piece in self._pieces(element):
             if isinstance(piece, CodeBlock):
-                _append(inline, self._code_span(_SPACES.sub(" ", piece.text).strip()))
+                self._append(inline, self._code_span(_SPACES.sub(" ", piece.text).strip()))
             elif isinstance(piece, str):
-                _append(inline, self._escaped(piece))
+                self._append(inline, self._escaped(piece))
             else:
-                _append(inline, self._inline_element(piece))
+                self._append(inline, self._inline_element(piece))
         return "".join(inline)
 
     def _inline_element(self, element: _Element) -> str:
@@ -316,6 +320,18 @@ class Renderer:
         text = _SPACES.sub(" ", text)
         return _SPECIAL.sub(r"\\\g<0>", text) if self._markdown else text
 
+    def _append(self, inline: list[str], text: str) -> None:
+        """Append inline content. In Markdown, an exclamation mark before a link would make an image of it, and a
+        backslash would escape the mark behind it."""
+        if self._markdown and inline and text[:1] in _PUNCTUATION:
+            before = inline[-1]
+            if text.startswith("[") and before.endswith("!"):
+                inline[-1] = f"{before[:-1]}\\!"
+            elif (len(before) - len(before.rstrip("\\"))) % 2:
+                inline[-1] = f"{before}\\"
+        if text:
+            inline.append(text)
+
     def _paragraph(self, text: str) -> str:
         """Return inline content as a paragraph. Its line breaks stay."""
         lines = [_SPACES.sub(" ", line).strip() for line in text.split("\n")]
@@ -331,14 +347,6 @@ def _escape_line_start(match: re.Match[str]) -> str:
         return f"{match['indent']}\\{match['mark']}"
     # In a numbered list the mark behind the number is escaped.
     return f"{match['indent']}{match['number']}\\{match['dot']}"
-
-
-def _append(inline: list[str], text: str) -> None:
-    """Append inline Markdown. An exclamation mark before a link would make an image of it."""
-    if text.startswith("[") and inline and inline[-1].endswith("!"):
-        inline[-1] = f"{inline[-1][:-1]}\\!"
-    if text:
-        inline.append(text)
 
 
 def _is_block(element: _Element) -> bool:

@@ -55,7 +55,10 @@ def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageC
 
     `url`: canonical URL of the page. A page without content has the error `no_text`. May take any time and memory.
     """
-    tree = _parse(page)
+    try:
+        tree = _parse(page)
+    except _NestedTooDeeply:
+        return PageContent(error=ContentError.COMPLEX), None
     if tree is None:
         return PageContent(error=ContentError.EMPTY), None
     facts = read_facts(tree, url)
@@ -63,6 +66,7 @@ def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageC
     links = _PageLinks(tree, url)
     _remove_anchors(tree)
     _separate_divisions(tree)
+    _simplify_tables(tree)
     nonce = secrets.token_hex(8)  # no page can guess it, so none can have a placeholder of its own
     codes = _take_codes(tree, nonce)
     placeholder = re.compile(rf"\s?{nonce}x(\d+)x.*?x{nonce}\s?", re.DOTALL)  # as `_take_codes` writes them
@@ -94,14 +98,21 @@ def _facts_of(content: PageContent) -> dict[str, str]:
     return {name: getattr(content, name) for name in ("title", "author", "date", "language")}
 
 
+class _NestedTooDeeply(Exception):
+    """The elements of the page nest more deeply than the parser can read: it would lose the rest of the page."""
+
+
 def _parse(page: str) -> "html.HtmlElement | None":
-    """Return the page as a tree; None: it has no element."""
-    parser = html.HTMLParser(encoding="utf-8", collect_ids=False, remove_comments=True, remove_pis=True)
+    """Return the page as a tree, whose elements nest at most 2048 deep; None: it has no element."""
+    # Without `huge_tree` the parser would leave out what is deeper than 256 elements, and all that follows.
+    parser = html.HTMLParser(encoding="utf-8", collect_ids=False, remove_comments=True, remove_pis=True, huge_tree=True)
     data = page.replace("\0", "").encode("utf-8", "replace")
     try:
         tree = html.document_fromstring(data, parser=parser)
     except (etree.ParserError, ValueError):
-        return None
+        tree = None
+    if any(fault.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT for fault in parser.error_log.filter_from_fatals()):
+        raise _NestedTooDeeply
     return tree
 
 
@@ -152,12 +163,60 @@ def _separate_divisions(tree: html.HtmlElement) -> None:
                 division.tag = "p"
 
 
+_TITLES_IN_CELLS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+"""Elements that no table of data has: with one, a table only arranges parts of the page. May be extended."""
+
+
+_PARTS_OF_CELLS = frozenset(("blockquote", "div", "p", "pre", "section"))
+"""Elements on lines of their own that trafilatura keeps in cells. May be extended."""
+
+
+_LISTS = ("ul", "ol", "dl")
+
+
+def _simplify_tables(tree: html.HtmlElement) -> None:
+    """Put the caption of each table before it, and make paragraphs of the lists in the cells of tables of data:
+    trafilatura would take a caption for a row, and leave out lists in cells."""
+    for table in [*tree.iter("table")]:  # a list, because the tree changes
+        for caption in table.findall("caption"):
+            caption.tag = "p"
+            table.addprevious(caption)
+        if not _has_data(table):
+            continue
+        for part in [*table.iter(*_LISTS, "li", "dt", "dd", "center", *_PARTS_OF_CELLS)]:
+            if part.tag == "li":
+                first = part  # the element with the first words
+                while not (first.text or "").strip() and len(first) and first[0].tag in _PARTS_OF_CELLS:
+                    first = first[0]
+                first.text = f"- {(first.text or '').lstrip()}"
+            if part.tail and part.tail.strip():  # the text behind a part would be left out, too
+                rest = part.makeelement("p")
+                rest.text, part.tail = part.tail, None
+                part.addnext(rest)
+            if part.tag not in _PARTS_OF_CELLS:
+                inner = next(part.iterdescendants(*_LISTS, *_PARTS_OF_CELLS), None)
+                is_line = part.tag in ("li", "dt", "dd") and inner is None
+                part.tag = "p" if is_line else "div"
+
+
+def _has_data(table: _Element) -> bool:
+    """Return whether a table has data in rows and columns, and does not only arrange parts of the page."""
+    if any(one is not table for one in table.iter("table", *_TITLES_IN_CELLS)):
+        return False
+    return sum(1 for row in table.iter("tr") if sum(1 for _ in row.iter("td", "th")) > 1) > 1
+
+
 def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
     """Replace each `pre` by a paragraph with a placeholder, and return their texts.
 
     trafilatura would change the white space of some. The placeholder has the words of the code, by which trafilatura
     judges the text around it."""
     codes: list[CodeBlock] = []
+    for figure in [*tree.iter("figure")]:
+        if next(figure.iterdescendants("pre"), None) is not None:
+            figure.tag = "div"
+            for caption in figure.iterdescendants("figcaption"):
+                caption.tag = "p"
     for element in [*tree.iter("pre")]:  # a list, because the tree changes
         parent = element.getparent()
         if parent is not None and _is_line_numbers(element):
@@ -177,9 +236,10 @@ def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
         paragraph = element.makeelement("p")
         paragraph.text = f" {nonce}x{len(codes)}x {words} x{nonce} "
         codes.append(CodeBlock(text, _language_of(element)))
-        replaced = _frame_of(element)  # the table around it, which only has line numbers beside
-        outer = replaced.getparent() if replaced is not None else None
-        if replaced is None or outer is None:
+        table = _frame_of(element)  # which only has line numbers beside it
+        replaced = _outermost_frame(element if table is None else table)
+        outer = replaced.getparent()
+        if outer is None:
             replaced, outer = element, parent
         paragraph.tail = replaced.tail  # the text behind an element belongs to it in lxml
         outer.replace(replaced, paragraph)
@@ -204,6 +264,29 @@ def _frame_of(element: _Element) -> _Element | None:
         return None
     numbers = [one for one in table.iter("td") if one is not cell and _LINE_NUMBERS.search(one.get("class") or "")]
     return table if numbers and len(numbers) == sum(1 for _ in table.iter("td")) - 1 else None
+
+
+_CODE_FRAMES = frozenset(("div", "figure", "span"))
+"""Elements that may only frame code. May be extended."""
+
+
+def _outermost_frame(element: _Element) -> _Element:
+    """Return the outermost element around code that holds no other text but that of buttons, or the code itself.
+
+    trafilatura leaves out figures, and divisions whose class speaks of a toolbar or the like, with the code in them."""
+    frame = element
+    for outer in element.iterancestors():
+        others = (one for one in outer if one is not frame)
+        if outer.tag not in _CODE_FRAMES or _has_text(outer.text, frame.tail):
+            break
+        if any(_has_text(one.tail) or (one.tag != "button" and _has_text(*one.itertext())) for one in others):
+            break
+        frame = outer
+    return frame
+
+
+def _has_text(*texts: str | None) -> bool:
+    return any(text and not text.isspace() for text in texts)
 
 
 def _language_of(element: _Element) -> str:
@@ -314,7 +397,48 @@ def _whole_main(tree: html.HtmlElement) -> _Element | None:
     if not isinstance(found, list) or not found:
         return None
     options = Extractor(**_OPTIONS)
-    return convert_tags(tree_cleaning(deepcopy(found[0]), options), options)  # type: ignore[no-any-return]
+    whole: _Element = convert_tags(tree_cleaning(deepcopy(found[0]), options), options)
+    for table in [*whole.iter("table")]:
+        _convert_table(table)
+    return whole
+
+
+def _convert_table(table: _Element) -> None:
+    """Give the rows and cells of a table the names that trafilatura gives them, and each row all of its columns. A
+    table around other tables only arranges them."""
+    is_frame = next(table.iterdescendants("table"), None) is not None
+    taken: dict[int, int] = {}  # by column: number of the next rows that a cell of a row before reaches into
+    for row in [one for one in table.iter("tr") if next(one.iterancestors("table")) is table]:
+        row.tag = "div" if is_frame else "row"
+        column = 0
+        for cell in [one for one in row if one.tag in ("td", "th")]:
+            if is_frame:
+                cell.tag = "div"
+                continue
+            while taken.get(column, 0) and column < _MAX_COLUMNS:
+                taken[column] -= 1
+                column += 1
+                cell.addprevious(cell.makeelement("cell"))
+            if cell.tag == "th":
+                cell.set("role", "head")
+            cell.tag = "cell"
+            wide, high = _span(cell, "colspan"), _span(cell, "rowspan")
+            for _ in range(wide - 1):
+                cell.addnext(cell.makeelement("cell"))
+            taken |= dict.fromkeys(range(column, column + wide), high - 1)
+            column += wide
+    if is_frame:
+        table.tag = "div"
+
+
+_MAX_COLUMNS = 100
+"""Most columns and rows that a cell may reach over; a page may claim any number. May be changed freely."""
+
+
+def _span(cell: _Element, name: str) -> int:
+    """Return the number of columns (`colspan`) or rows (`rowspan`) that a cell reaches over."""
+    value = cell.get(name) or ""
+    return min(int(value), _MAX_COLUMNS) if value.isascii() and value.isdigit() and int(value) else 1
 
 
 def _text_length(element: _Element) -> int:

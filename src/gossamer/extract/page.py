@@ -28,6 +28,18 @@ _TEXT_TYPE = re.compile(r"\s*(?:text/|application/(?:[\w.-]+\+)?(?:json|xml|java
 """Content types whose body is text even where some of its bytes are not. May be extended freely."""
 
 
+_FOLLOW_TYPES: tuple[tuple[str, Any, str], ...] = (
+    ("url", str, "a text"),
+    ("spider", str | None, "the name of a spider"),
+    ("attrs", Mapping | None, "a dictionary"),
+    ("priority", int | None, "a whole number"),
+    ("method", str, "a text such as POST"),
+    ("body", bytes, "bytes, such as b'a=1'"),
+    ("headers", Mapping | None, "a dictionary"),
+)
+"""Types of the fields of a link, and what a message calls them. To add a field to `Follow`, add it here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Follow:
     """Link that a spider asks the crawl to fetch. The options and filters of the page's crawl apply to it."""
@@ -48,6 +60,13 @@ class Follow:
     headers: Mapping[str, str] | None = None
     again: bool = False
     """True: fetch the link even if the crawl has seen it. The spider must then prevent endless loops itself."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a value of the wrong type, where the spider wrote it: later its line is not known."""
+        for name, kinds, words in _FOLLOW_TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                raise BadInput(f"page.follow: {name} is {value!r:.60}, but must be {words}.")
 
 
 class PageLink(NamedTuple):
@@ -201,7 +220,15 @@ class Page:
     def xpath(self, expression: str) -> SelectorList:
         """Return what an XPath expression matches. It needs lxml: pip install 'gossamer-crawl[xpath]'. Raises
         BadInput."""
-        return select_xpath(self._document.xpath_root if self._document else None, expression)
+        return select_xpath(self._xpath_root, expression)
+
+    def _xpath_root(self) -> Any:
+        """Return the page's element for XPath; None: it has none."""
+        if self._document is None:
+            return None
+        if self._document.tree is None:  # too costly to parse
+            self.record.extract_error = "too_complex"
+        return self._document.xpath_root
 
     def json(self) -> Any:
         """Return the body as JSON. Raises ValueError."""
@@ -286,8 +313,13 @@ def _href(link: str | Selector | SelectorList) -> str:
             raise BadInput("page.follow: the selector found nothing. Check its result before, for example with `if`.")
         link = link[0]
     if isinstance(link, Selector):
+        if link.is_text:
+            return link.get()
         attributes = link.attrib
-        return attributes.get("href") or attributes.get("src") or link.get()
+        for name in ("href", "src"):
+            if name in attributes:
+                return attributes[name]
+        raise BadInput(f"page.follow: the element {link!r} has neither href nor src. Select an element that has one.")
     if isinstance(link, str):
         return link
     raise BadInput(f"page.follow: {type(link).__name__} is no link. Pass a URL, a link of page.links, or an element.")

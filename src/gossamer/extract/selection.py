@@ -9,6 +9,7 @@ ten times as much as a CSS selector. Safe to change: how one tree is reached fro
 """
 
 import re as regex
+from collections.abc import Callable
 from typing import Any, SupportsIndex, overload
 
 from selectolax.lexbor import LexborNode
@@ -25,6 +26,11 @@ class Selector:
     def __init__(self, node: Any) -> None:
         """`node`: element of lexbor or of lxml, or a text."""
         self._node = node
+
+    @property
+    def is_text(self) -> bool:
+        """True: a text or the value of an attribute; False: an element."""
+        return isinstance(self._node, str)
 
     def get(self) -> str:
         """Return the HTML of an element, or the text itself."""
@@ -54,7 +60,7 @@ class Selector:
 
     def xpath(self, expression: str) -> "SelectorList":
         """Return what the XPath expression matches from this element. Raises BadInput."""
-        return select_xpath(_lxml_node(self._node), expression)
+        return select_xpath(lambda: _lxml_node(self._node), expression)
 
     def re(self, pattern: str | regex.Pattern[str]) -> list[str]:
         """Return all matches of a regular expression in `get()`: their groups if it has some, else the whole match."""
@@ -156,10 +162,16 @@ def _lexbor_node(node: Any) -> LexborNode | None:
 # --- XPath ------------------------------------------------------------------------------------------------------------
 
 
-def select_xpath(node: Any, expression: str) -> SelectorList:
-    """Return what the XPath expression matches from a node of lxml. None: there is no tree. Raises BadInput."""
-    xpath = compile_xpath(expression)
+def select_xpath(root: Callable[[], Any], expression: str) -> SelectorList:
+    """Return what the XPath expression matches from a node of lxml, which `root` returns; None: there is no tree.
+    Raises BadInput."""
+    xpath = compile_xpath(expression)  # before `root`, which needs lxml: this says how to install it
+    node = root()
     return SelectorList(map(Selector, xpath.select(node))) if node is not None else SelectorList()
+
+
+_FRAMES = frozenset(("html", "head", "body"))
+"""Elements that every document has once; a parser of fragments drops them. Fixed by HTML."""
 
 
 def _lxml_node(node: Any) -> Any:
@@ -173,6 +185,9 @@ def _lxml_node(node: Any) -> Any:
     from lxml import html
 
     try:
+        if node.tag in _FRAMES:
+            root = html.document_fromstring(node.html or "")
+            return root if node.tag == "html" else root.find(node.tag)
         return html.fragment_fromstring(node.html or "")
     except Exception:
         return None

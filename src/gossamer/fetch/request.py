@@ -100,6 +100,8 @@ def check_headers(headers: tuple[tuple[str, str], ...]) -> None:
     """Raise BadInput for a header that must not be sent: one with invalid characters (above all line ends) or one of
     OWNED."""
     for name, value in headers:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise BadInput(f"the header {name!r}: {value!r:.60} is not a text")
         if not _TOKEN.fullmatch(name):
             raise BadInput(f"{name!r} is not a valid header name")
         if not _VALUE.fullmatch(value):

@@ -45,6 +45,8 @@ class ContentError(StrEnum):
 
     EMPTY = "no_text"
     """The page has no text besides navigation and the like."""
+    COMPLEX = "too_complex"
+    """Its elements nest so deeply that a parser would lose parts of it."""
     CPU = "cpu_limit"
     """It took more CPU time than the operator allows for a page."""
     MEMORY = "memory_limit"

@@ -60,9 +60,11 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
         raise BadInput(f"{shown} is a folder. Name a file, for example {path / 'report.html'}.")
     if not path.exists():
         return
+    if not path.is_file():
+        raise BadInput(f"{shown} is a device or a pipe. Name a file, for example report.html.")
     if any(one.exists() and one.samefile(path) for one in inputs):
         raise BadInput(f"{shown} is one of the files with the records. Name another file.")
-    if path.is_file() and path.stat().st_size:
+    if path.stat().st_size:
         try:
             with path.open("rb") as file:
                 begin = file.read(_MARKER_WITHIN_BYTES)
@@ -96,12 +98,21 @@ def write_csv_files(folder: Path, store: PageStore, figures: Figures) -> list[Pa
             else:
                 path.unlink(missing_ok=True)  # of an earlier report
         for table, rows in _chart_tables(figures):
+            path = folder / f"{table.name}.csv"
             if rows:
-                _write_csv(folder / f"{table.name}.csv", table, rows)
-                written.append(folder / f"{table.name}.csv")
+                _write_csv(path, table, rows)
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise SinkError(f"{folder}: {error.strerror}") from None
     return written
+
+
+def csv_paths(folder: Path) -> list[Path]:
+    """Return the paths of all CSV files that a report may write into a folder, or delete there."""
+    names = [*tables.TABLES, *(table for table, _ in _chart_tables(Figures()))]
+    return [folder / f"{table.name}.csv" for table in names]
 
 
 def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, ...]]]]:
@@ -110,6 +121,7 @@ def _chart_tables(figures: Figures) -> list[tuple[tables.Table, list[tuple[Any, 
         chart_table("pages-over-time", "time", figures.over_time, stacked=True),
         chart_table("response-times", "time", figures.times, stacked=False),
         chart_table("sizes", "size", figures.sizes, stacked=False),
+        (tables.PERCENTILES, list(figures.percentiles)),
     ]
 
 

@@ -325,10 +325,10 @@ def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
         _storable(url),
         None if final == url else _storable(final),
         int(outcome),
-        page.status_code,
+        _bounded(page.status_code),
         _storable(page.reason[:_MAX_TEXT]),
         _storable(page.exception[:_MAX_TEXT]),
-        page.depth,
+        _bounded(page.depth),
         page.timings.get("total"),
         len(body) if page.body is not None else None,
         _host(final),
@@ -341,9 +341,18 @@ def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
     )
 
 
+_END_OF_TIME = 253402300800.0
+"""Beginning of the year 10000, of which Python has no dates. Fixed."""
+
+
 def _storable(text: str) -> str:
     """Return the text without lone surrogates, which SQLite refuses."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _bounded(number: int) -> int:
+    """Return a number that SQLite can store: the nearest one with 64 bits."""
+    return max(-(1 << 63), min(number, (1 << 63) - 1))
 
 
 def _host(url: str) -> str:
@@ -359,6 +368,7 @@ def _time(timestamp: str) -> float:
         return 0.0
     try:
         moment = datetime.fromisoformat(timestamp)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return 0.0
+    return found if found < _END_OF_TIME else 0.0

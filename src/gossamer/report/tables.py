@@ -231,6 +231,13 @@ UNLINKED = Table(
     """,
 )
 
+PERCENTILES = Table(
+    "response-percentiles",
+    (Column("percent", "Percent", Kind.NUMBER), Column("seconds", "Time", Kind.SECONDS)),
+    "",
+)
+"""So many percent of the responses took no longer; 100: the slowest one."""
+
 # Titles and contents that pages of different URLs share. Counted once: several tables and figures read them.
 _DERIVED = """
 CREATE TABLE repeated_titles AS

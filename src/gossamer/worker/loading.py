@@ -290,7 +290,8 @@ def _load_file(path: str) -> ModuleType:
         source = Path(absolute).read_bytes()
     except OSError as error:
         name = Path(path).stem
-        new = f" To write one: gossamer new spider {name}" if not os.path.dirname(path) else ""
+        is_missing = isinstance(error, FileNotFoundError) and not os.path.dirname(path)
+        new = f" To write one: gossamer new spider {name}" if is_missing else ""
         raise BadSpider(f"--spider: {path} cannot be read: {error.strerror}.{new}") from None
     key = (absolute, stat.st_mtime_ns, stat.st_size)
     module = _modules.get(key)
@@ -410,6 +411,10 @@ def _check_class(path: str, spider: type[Spider]) -> None:
         raise BadSpider(f"{where} has no method parse. Write one: def parse(self, page):")
     if spider.follows_all_links:
         return
+    if not callable(spider.parse):
+        raise BadSpider(
+            f"{where} has a parse that is no method, but {spider.parse!r:.100}. Write: def parse(self, page):"
+        )
     try:
         inspect.signature(spider.parse).bind(None, None)
     except TypeError:

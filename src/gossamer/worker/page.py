@@ -472,7 +472,10 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         check_headers(tuple((payload.headers or {}).items()))
     except BadInput as fault:
         raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {fault.detail}") from None
-    packed = pack(payload)
+    try:
+        packed = pack(payload)
+    except (TypeError, ValueError, RecursionError) as fault:
+        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: attrs must be JSON: {fault}") from None
     if why := payload_size_error(packed):
         raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]} is too large: {why}")
     if spider == lease.spider:

@@ -79,6 +79,8 @@ def places_of(frames: Iterable[traceback.FrameSummary], home: str) -> list[CodeP
 
 def _is_own(file: str, folder: str) -> bool:
     """Return whether a file is the user's own. `folder`: the spider's, with a slash at its end; empty: unknown."""
+    if file.startswith("<"):  # code without a file, such as the `__init__` of a dataclass
+        return False
     path = os.path.realpath(file)
     return (
         bool(folder)
@@ -335,11 +337,14 @@ class BlockWatch:
             self._thread = threading.Thread(target=self._look, name="gossamer-block-watch", daemon=True)
             self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         started, self._since = self._since, 0.0
         seconds = time.monotonic() - started
         if seconds >= _LONG_SECONDS:
             self._on_long_step(seconds, told=self._told_step == started)
+        if isinstance(error, asyncio.CancelledError | GeneratorExit) and not _is_cancelled():
+            # The worker would take it for the end of its own task, and the request would never end.
+            raise RuntimeError(f"parse ended with {type(error).__name__}") from error
 
     def _on_long_step(self, seconds: float, *, told: bool) -> None:
         """Tell about a long step that has ended, unless little has changed since the last time."""
@@ -387,6 +392,15 @@ class BlockWatch:
     def _subject(self) -> str:
         page = self._page
         return f"The spider {page.record.spiderid} has been busy with {page.url}" if page else "A spider has been busy"
+
+
+def _is_cancelled() -> bool:
+    """Return whether the running task was cancelled, or there is none: the process ends."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
+    return task is None or task.cancelling() > 0
 
 
 _ADVICE = (

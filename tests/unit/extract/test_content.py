@@ -53,6 +53,8 @@ def test_markdown_of(main: str, expected: str) -> None:
         ("&amp;amp; stays", r"\&amp; stays"),
         ("[a](b) and [c]", r"[a\](b) and [c]"),
         ("a `tick` and C:\\dir\\*", r"a \`tick\` and C:\dir\\\*"),
+        ("C:\\<b>dir</b>", r"C:\\**dir**"),
+        ("a | b<br>--- | ---", "a | b  \n\\--- | ---"),
     ],
 )
 def test_what_the_page_wrote_is_not_read_as_markup(text: str, expected: str) -> None:
@@ -72,6 +74,8 @@ CODE = "def f(x):\n\n    if x:\n        return  '*'   # two  blanks\n\tend"
         + CODE
         + "</pre></td></tr></table>",
         "<pre>" + CODE.replace("\n", "<br>") + "</pre>",
+        f"<figure class=highlight><pre>{CODE}</pre></figure>",
+        f'<div class="code-toolbar"><div><pre>{CODE}</pre></div><div class=toolbar><button>Copy</button></div></div>',
     ],
 )
 def test_code_is_unchanged(html: str) -> None:
@@ -85,6 +89,11 @@ def test_code_names_its_language_and_its_fence_is_longer_than_those_in_it() -> N
     )
 
 
+def test_code_in_a_figure_keeps_its_caption() -> None:
+    html = "<figure><figcaption>shop.py</figcaption><pre>x = 1</pre></figure>"
+    assert markdown(html) == "shop.py\n\n```\nx = 1\n```"
+
+
 def test_code_in_a_list_stays_in_its_item() -> None:
     assert markdown("<ul><li><p>Run:</p><pre>a\n\n  b</pre></li></ul>") == "- Run:\n\n  ```\n  a\n\n    b\n  ```"
 
@@ -95,6 +104,52 @@ def test_a_table_is_whole() -> None:
         "<tr><td>3</td><td><p>one</p><p>two</p></td></tr></tbody></table>"
     )
     assert markdown(html) == "| A | B |\n| --- | --- |\n| 1 \\| 2 | `x\\|y` |\n| 3 | one<br>two |"
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("see <ul><li>one</li><li>two <b>x</b></li></ul> end", "see<br>- one<br>- two **x**<br>end"),
+        ("<p>one</p> two <div>three</div> four", "one<br>two<br>three<br>four"),
+        ("<ul><li>one<ul><li>two</li></ul>x</li></ul>", "- one<br>- two<br>x"),
+        ("<ul><li><p>one</p><p>more</p></li><li>two</li></ul>", "- one<br>more<br>- two"),
+        ("<dl><dt>term</dt><dd>meaning</dd></dl>", "term<br>meaning"),
+        (r"a\|b", r"a\\\|b"),
+        (r"<code>a\|b</code>", r"`a\\|b`"),
+    ],
+)
+def test_no_text_of_a_cell_is_lost(cell: str, expected: str) -> None:
+    html = f"<table><tr><th>A</th><th>B</th></tr><tr><td>{cell}</td><td>1</td></tr></table>"
+    assert markdown(html) == f"| A | B |\n| --- | --- |\n| {expected} | 1 |"
+
+
+def test_a_caption_stands_before_its_table() -> None:
+    html = "<table><caption>Prices</caption><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    assert markdown(html) == "Prices\n\n| A | B |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_a_table_of_a_short_page_is_a_table() -> None:
+    rows = "<tr><th rowspan=2>x</th><td>1</td><td>2</td></tr><tr><td colspan=2>3</td></tr>"
+    table = f"<table><tr><th>A</th><th>B</th><th>C</th></tr>{rows}</table>"
+    content, _ = extract_content(f"<main>{table}</main>", "http://a.test/", MARKDOWN)
+    assert content.markdown == "| A | B | C |\n| --- | --- | --- |\n| x | 1 | 2 |\n|  | 3 |  |"
+    around = f"<main><table><tr><td><p>Beside it.</p></td><td>{table}</td></tr></table></main>"
+    content, _ = extract_content(around, "http://a.test/", MARKDOWN)
+    assert content.markdown == "Beside it.\n\n| A | B | C |\n| --- | --- | --- |\n| x | 1 | 2 |\n|  | 3 |  |"
+
+
+def test_nothing_of_a_page_that_nests_deeply_is_lost() -> None:
+    assert markdown("<div>" * 1000 + "<p>In the depth.</p>" + "</div>" * 1000 + "<p>After it.</p>") == (
+        "In the depth.\n\nAfter it."
+    )
+    content, _ = extract_content(page("<div>" * 3000 + "lost" + "</div>" * 3000), "http://a.test/", MARKDOWN)
+    assert (content.error, content.markdown) == (ContentError.COMPLEX, None)
+
+
+def test_plain_text_has_no_escapes() -> None:
+    content, _ = extract_content(page("<p>Wow!<a href='/x'>[1]</a> C:\\<b>dir</b></p>"), "http://a.test/", TEXT)
+    assert content.text is not None
+    assert content.text.startswith("Wow![1] C:\\dir\n")
 
 
 def test_text_has_the_same_words_without_marks() -> None:

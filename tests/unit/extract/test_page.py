@@ -1,5 +1,7 @@
 """The page of a spider: selectors as Scrapy's users know them, links, JSON, following."""
 
+import sys
+
 import pytest
 from parsel import Selector as ParselSelector
 
@@ -99,6 +101,14 @@ def test_a_selector_list_is_a_list() -> None:
     assert repr(page().css("h2::text")) == "[<Selector 'Red'>, <Selector 'Blue '>]"
 
 
+@pytest.mark.parametrize("selector", ["html", "head", "body", "table", "tr", "td", "ul", "h1", "a"])
+def test_xpath_works_in_every_element_that_css_finds(selector: str) -> None:
+    mine, theirs = page().css(selector), ParselSelector(SHOP).css(selector)
+    for expression in (".//text()", "./*/text()", "./@class", ".//a/@href"):
+        found = [text for text in mine.xpath(expression).getall() if text.strip()]
+        assert found == [text for text in theirs.xpath(expression).getall() if text.strip()]
+
+
 def test_a_selector_that_does_not_parse_names_itself() -> None:
     with pytest.raises(BadInput, match=r"h1\[\["):
         page().css("h1[[")
@@ -140,6 +150,9 @@ def test_anything_that_names_a_link_can_be_followed() -> None:
         found.follow(found.css("nothing"))
     with pytest.raises(BadInput, match="int is no link"):
         found.follow(7)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"the element <Selector '<h1>.* has neither href nor src"):
+        found.follow(found.css("h1"))
+    assert page('<a href="">here</a>').follow(page('<a href="">here</a>').css("a")).url == "https://shop.test/lamps/"
     with pytest.raises(BadUrl):
         found.urljoin("mailto:a@b.c")
 
@@ -175,6 +188,17 @@ def test_a_page_that_is_costly_to_parse_has_links_but_no_elements() -> None:
     assert [link.url for link in found.links] == ["https://shop.test/x"]
     assert not found.css("a")
     assert found.record.extract_error == "too_complex"
+    found = page("<div>" * 20_000 + '<a href="/x">x</a>')
+    assert not found.xpath("//a")
+    assert found.record.extract_error == "too_complex"
+
+
+def test_xpath_without_lxml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = page()
+    monkeypatch.setitem(sys.modules, "lxml", None)
+    for ask in (found.xpath, found.css("h1").xpath, found.css("h1")[0].xpath):
+        with pytest.raises(BadInput, match=r"pip install 'gossamer-crawl\[xpath\]'"):
+            ask("//h1")
 
 
 def test_links_are_read_only_when_they_are_asked_for() -> None:

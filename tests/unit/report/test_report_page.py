@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,25 @@ def test_a_table_without_rows_leaves_no_file_of_an_earlier_report(tmp_path: Path
     assert not (tmp_path / "csv" / "failed-pages.csv").exists()
 
 
+def test_the_share_of_responses_within_a_time_is_a_csv_file_too(tmp_path: Path) -> None:
+    pages = [record(f"http://a.test/{n}", timings={"total": (n + 1) / 100}) for n in range(20)]
+    made = report(tmp_path, *pages, csv_folder=tmp_path / "csv", csv_link="csv")
+    lines = (tmp_path / "csv" / "response-percentiles.csv").read_text().splitlines()
+    assert lines == ["percent,seconds", "50,0.110000", "90,0.190000", "95,0.200000", "99,0.200000", "100,0.200000"]
+    assert 'href="csv/response-percentiles.csv"' in made.page
+
+
+def test_numbers_and_times_beyond_all_limits_do_no_harm(tmp_path: Path) -> None:
+    odd: dict[str, Any] = {"depth": 2**63, "status_code": -(2**63), "timings": {"total": 1e300}}
+    made = report(
+        tmp_path,
+        record("http://a.test/", **odd),
+        record("http://a.test/2", timestamp="9999-12-31T23:59:59-12:00"),
+        record("http://a.test/3", timestamp="0001-01-01T00:00:00+00:00"),
+    )
+    assert made.figures.pages == 3
+
+
 def test_the_latest_record_of_a_url_counts(tmp_path: Path) -> None:
     early, late = "2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00"
     made = report(
@@ -153,6 +173,9 @@ def test_a_report_never_replaces_what_is_no_report(tmp_path: Path) -> None:
         check_target(records, [])
     (tmp_path / "report.html").write_text(report(tmp_path, record("http://a.test/")).page)
     check_target(tmp_path / "report.html", [records])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="is a device or a pipe"):
+        check_target(tmp_path / "pipe", [])
 
 
 def test_every_reason_has_words() -> None:

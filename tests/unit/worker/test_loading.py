@@ -125,6 +125,8 @@ def test_a_set_has_the_spiders_of_its_references(folder: Path) -> None:
         ("import scrapy\nclass Shop(scrapy.Spider): ...\n", "line 2: Shop is a spider of Scrapy. Run it"),
         ("from gossamer import Spider\nclass Shop(Spider): ...\n", "line 2: the class Shop has no method parse."),
         (SHOP.replace("self, page", "page"), "line 4: the class Shop has `def parse(page)`. Write: def"),
+        (SHOP + "    parse = None\n", "the class Shop has a parse that is no method, but None. Write: def parse("),
+        (SHOP + "    parse = property(parse)\n", "the class Shop has a parse that is no method, but <property object"),
         (SHOP.replace("self, page", "self, page, more"), "has `def parse(self, page, more)`"),
         (SHOP + "    def __init__(self, x): ...\n", "shop cannot be made: TypeError: Shop.__init__() missing"),
         (SHOP + "    def __init__(self):\n        1 / 0\n", "division by zero (shop.py, line 8, in __init__)"),
@@ -157,5 +159,5 @@ def test_ctrl_c_while_a_file_loads_is_ctrl_c(folder: Path) -> None:
 
 def test_a_folder_is_no_spider(folder: Path) -> None:
     (folder / "shop.py").mkdir()
-    with pytest.raises(BadSpider, match=r"shop\.py cannot be read: Is a directory"):
+    with pytest.raises(BadSpider, match=r"shop\.py cannot be read: Is a directory\.$"):
         find_spider("shop.py")

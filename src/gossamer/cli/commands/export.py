@@ -199,7 +199,9 @@ def report(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the page.")
     ] = DEFAULT_PAGE,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace the page if it exists.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace the page and the CSV files that exist.")
+    ] = False,
     csv: Annotated[
         Path | None,
         typer.Option("--csv", metavar="DIR", help="Folder for the tables as CSV files. Unset: none are written."),
@@ -220,9 +222,7 @@ def report(
     from gossamer.report.page import check_target, make_report, write_page  # late: `gossamer export` needs no Jinja2
 
     check_target(output, records)
-    _check_report(output, records, force=force)
-    if csv is not None and csv.exists() and not csv.is_dir():
-        raise BadInput(f"--csv: {csv} is not a folder. Name a folder for the CSV files.")
+    _check_report(output, records, csv, force=force)
     made = make_report(
         records,
         csv_folder=csv,
@@ -251,10 +251,20 @@ def report(
         terminal.print_result(f"{counted(figures.pages, 'page')}, {figures.failed:,} failed: {output}")
 
 
-def _check_report(output: Path, records: list[Path], *, force: bool) -> None:
-    """Raise BadInput if the page exists and may not be replaced, or a file lists assets."""
+def _check_report(output: Path, records: list[Path], csv: Path | None, *, force: bool) -> None:
+    """Raise BadInput if the page or a CSV file exists and may not be replaced, or a file lists assets."""
+    from gossamer.report.page import csv_paths
+
+    if output == Path("-"):
+        raise BadInput("-o: a report is not written to standard output. Name a file, for example report.html.")
     if output.exists() and not force:
         raise BadInput(f"{output} exists. Name another file, or replace it with -f.")
+    if csv is not None:
+        if csv.exists() and not csv.is_dir():
+            raise BadInput(f"--csv: {csv} is not a folder. Name a folder for the CSV files.")
+        found = next((path for path in csv_paths(csv) if path.exists()), None)
+        if found is not None and not force:
+            raise BadInput(f"--csv: {found} exists. Name another folder, or replace its tables with -f.")
     for path in records:
         _refuse_manifest(path)
 

@@ -294,9 +294,13 @@ def spider(
     """
     path = Path(name if name.endswith(".py") else f"{name}.py")
     class_name = "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", path.stem))
-    if not class_name.isidentifier() or keyword.iskeyword(class_name):
+    if not class_name.isidentifier() or keyword.iskeyword(class_name) or path.name.startswith("."):
         raise BadInput(f"NAME: {name!r} makes no name of a class. Begin with a letter, for example: shop")
-    content = _SPIDER.format(name=class_name.lower(), file=path, class_name=class_name)
+    if not name.isprintable():  # such a name would break the lines of the file, or could not be written into it
+        raise BadInput(f"NAME: {name!r} has characters that cannot be shown. Use others, for example: shop")
+    quoted = shlex.quote(str(path))
+    in_docstring = quoted.replace("\\", "\\\\").replace('"', '\\"')
+    content = _SPIDER.format(name=class_name.lower(), file=in_docstring, class_name=class_name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)
@@ -306,5 +310,5 @@ def spider(
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     terminal.print_result(
         f"The spider {class_name.lower()} is in {path}. Crawl with it:\n"
-        f"  gossamer crawl https://example.com --spider {shlex.quote(str(path))}"
+        f"  gossamer crawl https://example.com --spider {quoted}"
     )

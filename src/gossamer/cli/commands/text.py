@@ -259,7 +259,8 @@ class _TextExtraction:
         if counts.failed:
             has = "has" if counts.failed == 1 else "have"
             lines.append(f"  {counted(counts.failed, 'failed page')} {has} no content")
-        if others := counts.others - counts.failed:
+        without_body = sum(source.lacks[BODIES] for source in self.sources)
+        if others := counts.others - counts.failed - without_body:
             is_no_page = "is no HTML page" if others == 1 else "are no HTML pages"
             lines.append(f"  {counted(others, 'other record')} {is_no_page}")
         lines += [f"  {sentence}" for sentence in self.sentences]

@@ -142,7 +142,7 @@ complete -c gossamer -n '__gossamer_at fetch' -l verbose -s v -d 'Log to standar
 complete -c gossamer -n '__gossamer_at fetch' -l json -d 'Print the result as one JSON object'
 complete -c gossamer -n '__gossamer_at report' -l help -d 'Show the help and exit.'
 complete -c gossamer -n '__gossamer_at report' -s o -l output -r -F -d 'Where to write the page'
-complete -c gossamer -n '__gossamer_at report' -l force -s f -d 'Replace the page if it exists'
+complete -c gossamer -n '__gossamer_at report' -l force -s f -d 'Replace the page and the CSV files that exist'
 complete -c gossamer -n '__gossamer_at report' -l csv -r -F -d 'Folder for the tables as CSV files'
 complete -c gossamer -n '__gossamer_at report' -l json -d 'Print the result as one JSON object'
 complete -c gossamer -n '__gossamer_at report' -l quiet -s q -d 'Show neither progress nor summary'
