@@ -98,6 +98,14 @@ def _facts_of(content: PageContent) -> dict[str, str]:
     return {name: getattr(content, name) for name in ("title", "author", "date", "language")}
 
 
+_NO_XML = re.compile(
+    "[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
+    r"|&#(?:0*(?:[0-8]|1[124-9]|2[0-9]|3[01]|6553[45])(?![0-9])"
+    r"|[xX]0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F]|[fF]{3}[eEfF]|[dD][89a-fA-F][0-9a-fA-F]{2})(?![0-9a-fA-F]));?"
+)
+"""Characters that a tree cannot hold, also as references (`&#1;`). Fixed by XML."""
+
+
 class _NestedTooDeeply(Exception):
     """The elements of the page nest more deeply than the parser can read: it would lose the rest of the page."""
 
@@ -106,7 +114,7 @@ def _parse(page: str) -> "html.HtmlElement | None":
     """Return the page as a tree, whose elements nest at most 2048 deep; None: it has no element."""
     # Without `huge_tree` the parser would leave out what is deeper than 256 elements, and all that follows.
     parser = html.HTMLParser(encoding="utf-8", collect_ids=False, remove_comments=True, remove_pis=True, huge_tree=True)
-    data = page.replace("\0", "").encode("utf-8", "replace")
+    data = _NO_XML.sub(" ", page.replace("\0", "")).encode("utf-8", "replace")
     try:
         tree = html.document_fromstring(data, parser=parser)
     except (etree.ParserError, ValueError):
@@ -279,7 +287,7 @@ def _outermost_frame(element: _Element) -> _Element:
         others = (one for one in outer if one is not frame)
         if outer.tag not in _CODE_FRAMES or _has_text(outer.text, frame.tail):
             break
-        if any(_has_text(one.tail) or (one.tag != "button" and _has_text(*one.itertext())) for one in others):
+        if any(_has_text(one.tail) or (one.tag != "button" and _has_text(*map(str, one.itertext()))) for one in others):
             break
         frame = outer
     return frame

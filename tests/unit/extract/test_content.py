@@ -1,5 +1,7 @@
 """The main content of a page: tables, code, lists and headings stay whole, in Markdown and as text."""
 
+import re
+
 import pytest
 
 from gossamer.extract.content import extract_content
@@ -144,6 +146,12 @@ def test_nothing_of_a_page_that_nests_deeply_is_lost() -> None:
     )
     content, _ = extract_content(page("<div>" * 3000 + "lost" + "</div>" * 3000), "http://a.test/", MARKDOWN)
     assert (content.error, content.markdown) == (ContentError.COMPLEX, None)
+
+
+@pytest.mark.parametrize("character", ["\x01", "\x0c", "\x1b", "\ufffe", "&#1;", "&#x1F;", "&#0", "&#xfffe;", "\ud800"])
+def test_no_character_loses_the_page(character: str) -> None:
+    found = markdown(f"<p>one {character} two</p><pre>a {character} b</pre>")
+    assert re.fullmatch(r"one\W+two\n\n```\na\W+b\n```", found)
 
 
 def test_plain_text_has_no_escapes() -> None:
