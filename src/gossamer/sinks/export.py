@@ -210,7 +210,7 @@ class _Export:
         self._lost: Counter[str] = Counter()
         """Number of records that are written without a part, by the part: bodies, origin (the fields of an item's
         record beside the item), wires (the bytes as they were sent), requests (request headers), rebuilt (wires that
-        are made from the record)."""
+        are made from the record), booleans (true and false)."""
 
     def to_database(self, path: Path) -> Exported:
         """Write a SQLite file."""
@@ -291,6 +291,8 @@ class _Export:
                 self._exported.items += 1
                 if self._kind == "items" and self._ending in (CSV, JSON) and record.request_id:
                     self._lost["origin"] += 1
+                if self._ending in SQLITE and any(isinstance(value, bool) for value in record.item.values()):
+                    self._lost["booleans"] += 1
             if output.wires and not self._ending.startswith(".warc"):
                 self._lost["wires"] += len(output.wires)
             yield output
@@ -365,6 +367,10 @@ class _Export:
         if lost["origin"]:
             items = counted(lost["origin"], "item")
             losses.append(f"{items} without the fields of their records (crawlid, request_id and so on).")
+        if lost["booleans"]:
+            losses.append(
+                f"{counted(lost['booleans'], 'item')} with 1 and 0 for true and false: SQLite has no such type."
+            )
         if self._kind != "pages":
             self._add_losses_of_items(name)
         return self._exported

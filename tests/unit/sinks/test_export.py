@@ -145,6 +145,14 @@ def test_items_of_a_table_have_text_for_numbers(tmp_path, records):
     assert (first["price"], first["tags"]) == ("9.5", ["x", {"y": None}])
 
 
+def test_items_of_sqlite_have_numbers_for_true_and_false(tmp_path):
+    written(tmp_path / "a.jsonl", [item(1, {"page_url": "u", "new": True}), item(2, {"page_url": "u", "n": 1})])
+    done = export(tmp_path / "a.jsonl", tmp_path / "b.sqlite")
+    assert done.losses == ["1 item with 1 and 0 for true and false: SQLite has no such type."]
+    export(tmp_path / "b.sqlite", tmp_path / "c.json")
+    assert [one["new"] for one in json.loads((tmp_path / "c.json").read_text())] == [1, None]
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz"])
 def test_the_torn_end_of_a_killed_crawl_is_left_out_and_said(tmp_path, records, ending):
     written(tmp_path / "a.jsonl", records)
