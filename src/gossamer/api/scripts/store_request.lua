@@ -4,6 +4,7 @@
 -- ARGV  1 id of the request  2 the request, or "" where it is stored already  3 ms to keep it
 --       4 ms without a call after which its owner counts as dead
 -- Returns 1; 0 where the request was answered or is not known.
+-- Fixed: the keys, which processes of two versions share.
 -- Beside KEYS[1]: `:asked` (hash: id -> request) and `:owner:<id>` (while its owner lives).
 local requests = KEYS[1] .. ":asked"
 if ARGV[2] ~= "" then

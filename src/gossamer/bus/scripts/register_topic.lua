@@ -2,6 +2,7 @@
 -- KEYS  1 the topics' names
 -- ARGV  1 the topic's name  2 ms that a name is remembered
 -- Returns 1.
+-- Fixed: the names and their scores, ms since 1970, which are stored.
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call("ZADD", KEYS[1], string.format("%.0f", now), ARGV[1])

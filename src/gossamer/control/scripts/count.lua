@@ -3,8 +3,8 @@
 --         this key .. ":" .. name, with the fields m<minute>, q<quarter of an hour>, h<hour> and `lifetime`.
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds that an unchanged counter lives  then name, number ...
 -- Returns nothing. Buckets that no window needs any more are deleted when a new bucket begins.
--- Field names and BUCKETS are stored, and read by WINDOWS in control/stats.py: change none of them alone. To keep more
--- buckets than WINDOWS needs (the third numbers of BUCKETS) is harmless: it only needs memory.
+-- Fixed: field names and BUCKETS, which are stored, and read by WINDOWS in control/stats.py. To keep more buckets than
+-- WINDOWS needs (the third numbers of BUCKETS) is harmless: it only needs memory.
 local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 local life = ARGV[2]
 -- For each size of bucket: the letter of its fields, its seconds, and the number of buckets in the longest window.

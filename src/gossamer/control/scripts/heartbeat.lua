@@ -3,6 +3,7 @@
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds of silence after which a process is forgotten
 --       3 the process, or "" to only list them
 -- Returns the processes that live.
+-- Fixed: members and scores of the set, which processes of two versions share.
 local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", "(" .. (now - ARGV[2]))
 if ARGV[3] ~= "" then

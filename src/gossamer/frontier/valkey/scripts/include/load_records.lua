@@ -1,4 +1,4 @@
--- The records of many windows.
+-- The records of many windows of hits (see windows.lua). Only saves commands, so it may be changed freely.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include windows
 

@@ -1,4 +1,5 @@
--- Domains after a change of their policy.
+-- Domains after a change of their policy. Must hold: a domain is taken from wherever it may stand before it is placed,
+-- or it would stand in two places and be leased under the old policy, too.
 -- Names that are not declared below come from these files or their includes:
 -- include ready
 

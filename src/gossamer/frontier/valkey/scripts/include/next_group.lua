@@ -1,5 +1,6 @@
 -- Walks over all groups ("<pool>|<spider>") in the order of their names, one group a call of a script. A group that
 -- comes up behind the walk is not visited.
+-- Must hold: the order is by name, because the cursors that scripts store name a group.
 -- Names that are not declared below come from these files or their includes:
 -- include places
 

@@ -1,4 +1,5 @@
--- Requests that come back from a worker, and are to be queued later.
+-- Requests that come back from a worker, and are to be queued later. Fixed, because they are stored: the fields of a
+-- member of `later`, and the place of the attempt in an entry (a packed request, see entries.lua).
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include later
 

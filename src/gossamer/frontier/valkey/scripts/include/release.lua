@@ -1,5 +1,6 @@
 -- The end of a request in flight. A scope is what shares one rate limit; a group, "<pool>|<spider>", is parked at a
 -- scope while it waits for this.
+-- Must hold: each lease is released once, or the scope would allow more or fewer requests in flight than its policy.
 -- Names that are not declared below come from these files or their includes:
 -- include ready
 

@@ -1,4 +1,5 @@
--- Which run of a crawl a shard is in.
+-- Which run of a crawl a shard is in. (Run: one life of a crawl. Generation: number of the set of URLs that it has
+-- seen.) Must hold: the order of two runs never changes, or shards would end a run that goes on.
 
 -- Compares a run with the one that this shard knows: 1 where it is a later one (or the shard knows none), 0 where it is
 -- the same, -1 where it is an earlier one. The generation counts for more than the run: it only ever grows, also when a

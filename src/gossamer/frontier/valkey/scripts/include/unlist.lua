@@ -1,4 +1,5 @@
--- Crawls, or spiders' parts of them, that run no longer.
+-- Crawls, or spiders' parts of them, that run no longer. Must hold: this comes before a crawl's home record goes, which
+-- says where it is listed. (Token: 16 characters that stand for a crawl.)
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include running
 
