@@ -17,6 +17,8 @@ from typing import NamedTuple
 PRESCAN_BYTES = 1024
 """Bytes that are searched for a declaration. HTML standard: fixed."""
 
+# Parts of a page's beginning that matter for its declaration: a comment, the label in an XML declaration, and the
+# beginning of a meta element.
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _XML = re.compile(rb"""\A\s*<\?xml[^>]*?\bencoding\s*=\s*["']([A-Za-z0-9._:-]+)["']""")
 _META = re.compile(rb"<meta(?=[\s/])", re.IGNORECASE)

@@ -108,7 +108,7 @@ def _insecure_context() -> ClientContext:
     context.verify_mode = ssl.CERT_NONE
     # A crawl that accepts any certificate wants the page, even from a server that was last configured in 2009.
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    context.options |= getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)
+    context.options |= getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)  # OpenSSL's number, where Python has no name
     return context
 
 

@@ -1,6 +1,7 @@
 """Finds the public address that this process's requests come from (its egress), by asking an address service.
 
-The frontier, which hands out requests, counts hits per egress: workers behind one address share one site's budget.
+The frontier, which hands out requests, counts hits (requests to a site) per egress: workers behind one address share
+what the site permits.
 
 Safe to change: the numbers below, and the texts of messages. Fixed: `_TROUBLE`; `parse` must return the one shortest
 spelling of an address, because the frontier stores budgets under it: two spellings would be two budgets, so twice the

@@ -1,7 +1,7 @@
 """A request and its response, as data, with the limits of both.
 
 Redirects, cookies and retries are the caller's task: every hop of a redirect needs its own check of scope (which URLs a
-crawl may follow), robots.txt and address, and counts as a hit of its site.
+crawl may follow), robots.txt and address, and counts as a hit: a request to its site by the rate limit.
 
 Safe to change: every default of `ResponseLimits` and `Timeouts`, as its docstring says; larger limits let one server
 take more memory or time. The operator's settings replace `header_bytes`, `body_bytes` and all timeouts but `idle`.

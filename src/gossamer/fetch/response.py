@@ -72,6 +72,8 @@ _FRAMING_NAME_LENGTHS = frozenset(map(len, ("content-length", "content-encoding"
 than `lower`. Another name that it is to read must be added here."""
 _EMPTY_LINE_BYTES = len(b"\n\r\n")
 """Longest form of an empty line with the line end before it, by which `_head_end` finds the end of a head."""
+_SHOWN_BYTES = 40
+"""Bytes of something other than HTTP that an error shows. May be changed freely."""
 
 
 class ResponseReader:
@@ -167,7 +169,7 @@ class ResponseReader:
             if not pending.startswith(_START):
                 pending = pending.lstrip(b"\r\n")
                 if not pending.startswith(_START) and not _START.startswith(pending):
-                    raise BadResponse(f"it begins with {pending[:40]!r}")
+                    raise BadResponse(f"it begins with {pending[:_SHOWN_BYTES]!r}")
             end = _head_end(pending, self._searched)
             # All heads together have one limit. While this one has no end, everything received is part of some head.
             head_bytes = self._interim_bytes + end if end >= 0 else self.received_bytes
@@ -313,8 +315,8 @@ class ResponseReader:
 
 def _head_end(data: bytes, start: int) -> int:
     """Return the end of the first empty line from `start` on, with CRLF or bare LF; -1: there is none."""
-    strict = data.find(b"\n\r\n", start)
-    bare = data.find(b"\n\n", start) if strict < 0 else data.find(b"\n\n", start, strict)
+    crlf = data.find(b"\n\r\n", start)
+    bare = data.find(b"\n\n", start) if crlf < 0 else data.find(b"\n\n", start, crlf)
     if bare >= 0:
-        return bare + 2
-    return strict + 3 if strict >= 0 else -1
+        return bare + len(b"\n\n")
+    return crlf + len(b"\n\r\n") if crlf >= 0 else -1

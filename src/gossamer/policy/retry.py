@@ -1,8 +1,8 @@
 """Retry decisions: which failures are worth another attempt, and how long to wait.
 
 Nothing here reads a clock or a random number; callers pass both. The table and the times below may be tuned. Fixed: a
-delay is never shorter than half its full length (a failing server would be hit at once), and a server's Retry-After may
-only lengthen it.
+delay is never shorter than half its full length (a failing server would be asked again at once), and a server's
+Retry-After may only lengthen it.
 """
 
 from datetime import UTC, datetime, timedelta, timezone

@@ -35,6 +35,8 @@ from gossamer.sinks.jsonl import encode_value
 
 MANIFEST = "manifest.jsonl"
 """Name of the list of assets in their folder. Fixed."""
+_GROUP_DIGITS = 2
+"""Digits of a digest that name the folder of a file, so that no folder has too many. Fixed: `_NAME` matches it."""
 _PART = "."
 """Beginning of the names of files that are being written. May be changed to another that no finished file has; what
 killed processes have left under the old one then stays."""
@@ -170,7 +172,7 @@ class _Files:
     def _place(self, body: bytes, digest: str, ending: str) -> str:
         """Return the file with this content, relative to the folder; it is written unless it is there, under whatever
         ending."""
-        group = self._folder / digest[:2]
+        group = self._folder / digest[:_GROUP_DIGITS]
         make_folder(group)
         with os.scandir(group) as entries:
             for entry in entries:

@@ -35,6 +35,11 @@ Finish = Callable[[Path], None]
 after a crash at any moment: a spool that is already in the output is not added again."""
 
 
+_LOCK_NAME = "writers.lock"
+"""Name of the file that the writers of a spool lock. Fixed. The file must never be removed: a lock on a deleted file
+excludes no process that opens the name anew."""
+
+
 class SpooledSink:
     """Sink that appends to a spool, which all processes of an output share. Batches are durable in the spool.
     Implements Sink (sinks/base.py).
@@ -115,9 +120,8 @@ class SpooledSink:
             raise kind(f"{self.target} is not finished ({reason}); {hint}") from exc
 
     def _open_lock(self) -> int:
-        # The lock file must never be removed: a lock on a deleted file excludes no process that opens the name anew.
         make_folder(self.folder)
-        return os.open(self.folder / "writers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.open(self.folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 Build = Callable[[Path | None, Path, Path], bool]

@@ -19,8 +19,8 @@ from gossamer.policy.urls import host, origin
 from gossamer.worker.context import Context
 
 MAX_HOPS = 10
-"""Redirects that are followed for one request. May be changed: each of them costs a hit of the site's budget, and a
-chain of more fails. The commands `crawl` and `fetch` follow as many."""
+"""Redirects that are followed for one request. May be changed: each of them costs a hit (a request that counts against
+the site's rate limit), and a chain of more fails. The commands `crawl` and `fetch` follow as many."""
 
 Headers = Sequence[tuple[str, str]]
 
