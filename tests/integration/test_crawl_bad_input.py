@@ -269,6 +269,8 @@ def test_a_rate_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp
         ('output = "pages.docx"', "crawl.output: the output pages.docx has an unknown ending"),
         ('report = "report.txt"', "crawl.report: report.txt does not end with .html"),
         ('assets = ["pictures"]', "crawl.assets: there is no kind 'pictures'"),
+        ('[fetch]\nresolve = {"a.test" = "x"}', "fetch.resolve: 'x' is not an IP address of 'a.test'"),
+        ('[fetch]\nproxy = "ftp://x"', "fetch.proxy: a proxy is http://"),
         ('allow = ["("]', "crawl.allow expression '('"),
         (
             'scope = "any"\nallow_domain = ["a.test"]',
@@ -277,7 +279,7 @@ def test_a_rate_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp
     ],
 )
 def test_a_value_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "gossamer.toml").write_text(f"[crawl]\n{line}\n")
+    (tmp_path / "gossamer.toml").write_text(line if line.startswith("[") else f"[crawl]\n{line}\n")
     result = gossamer("crawl", SEED, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr.startswith(f"gossamer: gossamer.toml: {said}")

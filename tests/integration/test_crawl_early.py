@@ -3,8 +3,11 @@
 import asyncio
 import json
 import math
+import os
+import pty
 import re
 import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +19,7 @@ from gossamer.crawling.seeds import find_private_hosts
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, plain, redirect, serve
 from gossamer.fetch.resolve import DnsLimits, Resolver
 from gossamer.policy.retry import longest_retrying, retry_delay
-from tests.servers.crawling import crawl, gossamer
+from tests.servers.crawling import command, crawl, gossamer
 
 SOON_SECONDS = 5.0
 RETRY_BASE_SECONDS = 60.0
@@ -146,6 +149,23 @@ async def test_a_seed_is_retried_while_the_name_servers_are_away(
     async with said_soon(tmp_path, ["http://a.test/"], [], capsys) as said:
         assert "(a.test: Temporary failure in name resolution)" in said
         assert "Retrying for up to " in said
+
+
+def test_a_terminal_shows_when_the_next_retry_is_due(tmp_path: Path) -> None:
+    main, side = pty.openpty()
+    flags = [f"http://down.test:{closed_port()}/", "--resolve", "down.test:127.0.0.1"]
+    env = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    with subprocess.Popen(
+        command("crawl", *flags), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=side, env=env
+    ) as process:
+        os.close(side)
+        shown = ""
+        try:
+            while not re.search(r"1 queued on 1 domain, 1 for a retry; next retry in \d+ s", shown):
+                shown += os.read(main, 4096).decode(errors="replace")  # fails where the command ends without it
+        finally:
+            process.terminate()
+            os.close(main)
 
 
 def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ class Display:
 def next_retry(total: SpiderCounts, tally: Tally) -> str:
     """Return `next retry in 12 s` if all that is left waits for a retry and its time is known; else an empty text."""
     seconds = 0.0 if total.queued or total.leased or not total.later else tally.retry_at - time.time()
-    return f"next retry in {seconds:,.0f} s" if seconds > 0 else ""
+    return f"next retry in {max(1.0, seconds):,.0f} s" if seconds > 0 else ""
 
 
 def response_classes(tally: Tally) -> list[tuple[str, int, str]]:

@@ -8,11 +8,10 @@ Safe to change: messages and limits, as their texts say. Fixed: everything that 
 `derived_id`, its limits), because a command finds the crawl that it resumes by its id.
 """
 
-import contextlib
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +23,9 @@ from gossamer.extract.content_pool import require_trafilatura
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
+from gossamer.fetch.guard import parse_networks
 from gossamer.fetch.request import check_headers
+from gossamer.fetch.resolve import Resolver
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
@@ -71,23 +72,20 @@ def check_settings(settings: Settings) -> None:
                 _check_text(name, value)
     check_attrs(settings.crawl.attrs)
     _check_headers(settings)
-    if settings.fetch.proxy:
-        with _naming("--proxy"):
-            parse_proxy(settings.fetch.proxy)
     if settings.fetch.egress_url:
         address_service(settings)
-    if settings.fetch.ca_file:
-        with _naming("--ca-file"):
-            TlsContexts(extra_ca=settings.fetch.ca_file)
-
-
-@contextlib.contextmanager
-def _naming(option: str) -> Iterator[None]:
-    """Name the option in the message of a BadInput about its value."""
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(f"{option}: {error}") from None
+    checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
+        ("--proxy", settings.fetch.proxy, parse_proxy),
+        ("--ca-file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
+        ("--resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
+        ("--allow-network", settings.allow_networks, parse_networks),
+    )
+    for option, value, check in checks:
+        try:
+            if value:
+                check(value)
+        except BadInput as error:
+            raise BadInput(f"{option}: {error}") from None
 
 
 def address_service(settings: Settings) -> AddressService:
