@@ -52,6 +52,7 @@ def test_importing_gossamer_costs_next_to_nothing() -> None:
             "Resume it without fresh=True, or name another crawl_id.",
         ),
         ("use one: --frontier redis://host:6379", 'use one: frontier="redis://host:6379"'),
+        ("no output is named; try -o pages.jsonl", 'no output is named; try output="pages.jsonl"'),
         ("a -- b --- c", "a -- b --- c"),
     ],
 )

@@ -184,6 +184,9 @@ def _fields(value: Any) -> tuple[str, ...]:
 def _headers(value: Any) -> dict[str, str]:
     """Return headers from a mapping, or from texts like `NAME: VALUE`."""
     if isinstance(value, Mapping):
+        for name, text in value.items():
+            if not isinstance(text, str | int | float):
+                raise BadInput(f"{name} is {text!r:.100}. Write a text.")
         return {str(name): str(text) for name, text in value.items()}
     found = {}
     for text in _texts(value):
@@ -276,6 +279,17 @@ NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "append", "fai
 """Options that set no setting: `crawling/python.py` reads them. May be extended together with it."""
 
 
+_OWN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "seeds": ((str, os.PathLike, Iterable), "Write the path of a list of URLs, or several."),
+    "config": ((str, os.PathLike), "Write the path of a TOML file."),
+    "crawl_id": ((str,), "Write a text."),
+    "fresh": ((bool,), "Write True or False."),
+    "append": ((bool,), "Write True or False."),
+    "failures": ((bool,), "Write True or False."),
+}
+"""Types that the options of NOT_SETTINGS accept, and what to write. Must have all of them: nothing else checks them."""
+
+
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of settings, by dotted name. An option that is None counts as not given.
 
@@ -300,14 +314,20 @@ def names_of(options: Mapping[str, Any]) -> dict[str, str]:
     return {_SETTINGS[name][0]: name for name in options if name in _SETTINGS}
 
 
-def check_names(function: str, options: Iterable[str], kind: type[Any]) -> None:
-    """Check that these are options of the TypedDict `kind`. Raises TypeError, as Python does, and names the nearest."""
+def check_options(function: str, options: Mapping[str, Any], kind: type[Any]) -> None:
+    """Check that these are options of the TypedDict `kind`, and the types of those that set no setting.
+
+    Raises TypeError, as Python does, for a name that is no option, and names the nearest; BadInput for a value."""
     known = kind.__annotations__
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
             raise TypeError(f"{function}() has no option {name}; {hint}")
+    for name, (accepted, advice) in _OWN_TYPES.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, accepted):
+            raise BadInput(f"{name}: cannot use {value!r:.200}. {advice}")
 
 
 _FLAGS = frozenset(name for name, kind in CrawlOptions.__annotations__.items() if kind is bool)
@@ -317,6 +337,8 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([a-z]+://\S+[\w/]))?")
 that a message of Gossamer names."""
 _SUBJECT = re.compile(r".*?(?=[:.] |$)", re.DOTALL)
 """Beginning of a message, which names what is at fault; the advice behind it names options to add."""
+_OUTPUT = re.compile(r"(?<!\S)-o ([\w./*-]*\w)")
+"""An output as messages write it: `-o items.csv`."""
 _OVERRIDE_ADVICE = re.compile(r"--resolve (\S+):ADDRESS")
 
 
@@ -362,6 +384,7 @@ def in_python_words(message: str) -> str:
         is_label = match.start() == 0  # `--seeds: ... cannot be read`: names the option that the message is about
         return f"{name}=True" if name in _FLAGS and not is_label else name
 
+    message = _OUTPUT.sub(r'output="\1"', message)
     return _OPTION.sub(option, _OVERRIDE_ADVICE.sub(r'resolve={"\1": "ADDRESS"}', message))
 
 

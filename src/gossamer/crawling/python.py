@@ -28,7 +28,7 @@ from gossamer.crawling.options import (
     CrawlOptions,
     PythonWords,
     RequestOptions,
-    check_names,
+    check_options,
     config_of,
     in_python_words,
     names_of,
@@ -99,8 +99,10 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
     it, or it redirects to what is no web page), BadInput for a value that cannot be used, and TypeError for an unknown
     option.
     """
-    check_names("get", options, RequestOptions)
+    check_options("get", options, RequestOptions)
     with PythonWords(options):
+        if not isinstance(url, str):
+            raise BadInput(f"{url!r:.200} is no URL. Write a text.")
         values = {**settings_of(options), "crawl.scope": "any"}
         settings = load(values, config=config_of(options), names=names_of(options))
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
@@ -159,7 +161,7 @@ class Crawler:
 
     def __init__(self, *urls: str, **options: Unpack[CrawlOptions]) -> None:
         """Raises as `crawl`."""
-        check_names("crawl", options, CrawlOptions)
+        check_options("crawl", options, CrawlOptions)
         given: Mapping[str, Any] = options
         seeds = given.get("seeds")
         self._sources = [os.fspath(one) for one in ([seeds] if isinstance(seeds, (str, os.PathLike)) else seeds or ())]

@@ -75,5 +75,7 @@ def test_mistakes_are_named_as_the_program_wrote_them() -> None:
         gossamer.get("http://127.0.0.1/")
     with pytest.raises(BadInput, match=r"^timeout: "):
         gossamer.get("http://a.test/", timeout=-1)
+    with pytest.raises(BadInput, match=r"^None is no URL\."):
+        gossamer.get(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="did you mean user_agent"):
         gossamer.get("http://a.test/", useragent="x")  # type: ignore[call-arg]
