@@ -194,7 +194,7 @@ class FetchError(GossamerError):
 
 
 class BlockedAddress(FetchError):
-    """The address is not on the public internet; --allow-private permits it."""
+    """The address is not on the public internet."""
 
     kind = "blocked_address"
 

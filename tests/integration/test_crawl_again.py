@@ -338,6 +338,54 @@ def test_a_table_that_names_no_crawl_is_only_written_to_by_the_crawl_that_made_i
         assert table.read_text() == f"page_url,a\n{site.url}/a,a\n"
 
 
+@pytest.mark.parametrize("name", ["items.csv", "items.jsonl"])
+def test_fresh_replaces_what_a_crawl_of_the_same_urls_wrote(tmp_path: Path, name: str) -> None:
+    with a_site(a="<h1>a</h1><h2>b</h2>", b="<h1>b</h1>") as site:
+        first, _ = crawl(tmp_path, f"{site.url}/a", "--field", "a=h2", "-o", name)
+        corrected = (f"{site.url}/a", "--field", "a=h1", "-o", name)
+        _, said = crawl(tmp_path, *corrected, code=2)
+        assert f"{name} holds the records of another crawl, {first['crawl_id']}. Replace it with --fresh" in said
+        second, _ = crawl(tmp_path, *corrected, "--fresh")
+        assert second["crawl_id"] != first["crawl_id"]
+        text = (tmp_path / name).read_text()
+        assert first["crawl_id"] not in text
+        assert name != "items.csv" or text == f"page_url,a\n{site.url}/a,a\n"
+        if name == "items.csv":  # with other columns, too
+            more = (f"{site.url}/a", "--field", "a=h1", "--field", "b=h2", "-o", name)
+            _, said = crawl(tmp_path, *more, code=2)
+            assert "has other columns" in said
+            assert "--fresh" in said
+            crawl(tmp_path, *more, "--fresh")
+            assert (tmp_path / name).read_text() == f"page_url,a,b\n{site.url}/a,a,b\n"
+        # A crawl of other URLs may not replace it, and its refusal does not advise to.
+        _, said = crawl(tmp_path, f"{site.url}/b", "--field", "a=h1", "-o", name, "--fresh", code=2)
+        assert "holds the records of another crawl" in said
+        assert "Replace it" not in said
+
+
+def test_fresh_does_not_replace_a_foreign_table_that_a_crawl_added_to(tmp_path: Path) -> None:
+    table = tmp_path / "items.csv"
+    table.write_text("page_url,a\nhttp://elsewhere.example/,x\n")
+    with a_site(a="<h1>a</h1><h2>b</h2>") as site:
+        crawl(tmp_path, f"{site.url}/a", "--field", "a=h2", "-o", "items.csv", "--append")
+        before = table.read_text()
+        _, said = crawl(tmp_path, f"{site.url}/a", "--field", "a=h1", "-o", "items.csv", "--fresh", code=2)
+        assert "holds the records of another crawl" in said
+        assert table.read_text() == before
+
+
+def test_a_finished_crawl_whose_output_is_gone_says_so(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        crawl(tmp_path, f"{site.url}/a", "-o", "out.jsonl")
+        (tmp_path / "out.jsonl").unlink()
+        args = [*command("crawl", f"{site.url}/a", "-o", "out.jsonl", *FLAGS)]
+        done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "  out.jsonl is gone; crawl again with --fresh.\n" in done.stdout
+        assert subprocess.run([*args, "--fresh"], cwd=tmp_path, capture_output=True).returncode == 0
+        assert len(records_of(tmp_path / "out.jsonl")) == 1
+
+
 def test_a_corrected_option_that_makes_another_crawl_may_use_the_file_of_the_failed_one(tmp_path: Path) -> None:
     """--allow-domain is part of a crawl's name. The first try has left nothing but the reason why it failed."""
     with a_site(a="<p>a") as site:

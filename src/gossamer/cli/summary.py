@@ -21,8 +21,7 @@ import msgspec
 
 from gossamer.cli import terminal
 from gossamer.cli.terminal import cut, without_passwords
-from gossamer.crawling.engine import CrawlResult
-from gossamer.crawling.work import Snapshot
+from gossamer.crawling.work import CrawlResult, Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
@@ -368,10 +367,12 @@ class Summary(CrawlResult):
         if self.unwritten or not has_records:
             return []
         files = [path for path in self.outputs if path != "-"]
-        of_items = [path for path in files if path in self.item_outputs]
+        of_items = [path for path in files if path in self.item_outputs and path not in self.without_items]
         others = [path for path in files if path not in self.item_outputs]
         rows = (("pages", others), ("items", of_items))
-        return [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
+        lines = [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
+        found = "no items were found" if self.finished else "no items were found yet"
+        return [*lines, *(f"  {found}: {path} {why}" for path, why in self.without_items.items())]
 
     def _headline(self) -> str:
         """Return the first line: how the command, or its crawl, has ended."""

@@ -13,38 +13,61 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from gossamer.crawling.outputs import (
-    CrawlReport,
     ExistingOutputs,
     FinishedCrawl,
     StartOptions,
     check_data_dir,
-    check_report,
-    delete_old_pages,
+    find_empty_outputs,
     find_existing,
-    kept_pages,
+    item_outputs,
     make_outputs,
     may_be_made,
 )
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
-from gossamer.crawling.work import Assignment, Observer, WorkControl, work
-from gossamer.errors import BadInput, CrawlRefused, FrontierError, GossamerError, SinkError
+from gossamer.crawling.work import (
+    Assignment,
+    CrawlReport,
+    CrawlResult,
+    Observer,
+    WorkControl,
+    add_report,
+    check_report,
+    delete_old_pages,
+    kept_pages,
+    work,
+)
+from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ALL, ASSET_SPIDER
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
+from gossamer.model.request import DropReason
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
-from gossamer.sinks.open import check_outputs, kind_of
+from gossamer.sinks.open import check_outputs, write_header
 from gossamer.telemetry.tally import Tally
-from gossamer.wiring.frontier import CrawlNote, connect, frontier_address, read_note, warn_of_memory_only, write_note
+from gossamer.wiring.frontier import (
+    CrawlNote,
+    KnownWriters,
+    absolute_path,
+    connect,
+    existing_paths,
+    frontier_address,
+    gone_outputs,
+    made_outputs,
+    read_note,
+    seeds_digest,
+    warn_of_memory_only,
+    write_note,
+)
 from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
 from gossamer.wiring.worker import (
     finish_outputs,
@@ -58,71 +81,24 @@ from gossamer.wiring.worker import (
 from gossamer.worker.loading import find_spider, known_spiders, make_spider
 
 
-@dataclass(slots=True)
-class CrawlResult:
-    """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines.
-
-    Fields may be added. They are read by the command line, by `crawling/python.py` and by tests.
-    """
-
-    crawl_id: str
-    info: CrawlInfo | None
-    """None: the state of the crawl could not be read, or this is no crawl."""
-    tally: Tally
-    seconds: float
-    outputs: tuple[str, ...]
-    interrupted: bool = False
-    """True: the command was told to end before the crawl did."""
-    retried: int = 0
-    """Number of requests that had failed before this command, which it fetched again."""
-    already_finished: bool = False
-    """True: the crawl had ended before this command, which fetched nothing."""
-    unwritten: bool = False
-    """True: an output could not be finished."""
-    lost: bool = False
-    """True: the frontier lost its data during the crawl."""
-    missing: dict[str, int] = field(default_factory=dict)
-    """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
-    pool: str = ""
-    """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences at the end of the summary."""
-    item_outputs: tuple[str, ...] = ()
-    """Those of the outputs that take only items."""
-    asset_folder: str = ""
-    """Folder of the assets, the files that pages embed or link. Empty: none."""
-    report: str = ""
-    """Page about the crawl that was written. Empty: none."""
-    lacks_report: bool = False
-    """True: such a page was asked for and could not be written."""
-
-    @property
-    def finished(self) -> bool:
-        """True: the crawl is finished or has expired."""
-        return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
-
-    @property
-    def missing_records(self) -> int:
-        """Number of records that were written and have vanished."""
-        return self.tally.missing + sum(self.missing.values())
-
-
 async def prepare(
     settings: Settings,
     urls: Sequence[str],
     sources: Sequence[str],
     *,
     crawl_id: str | None,
+    replaces: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Plan:
     """Return the plan of a crawl: its id, options and seeds, the URLs that it starts from.
 
-    Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. `say` shows
-    a sentence to a person if there are many look-ups. Raises BadInput.
+    Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. `replaces`: the
+    outputs begin empty, so that tables may have other columns. `say` shows a sentence to a person if there are many
+    look-ups. Raises BadInput.
     """
     check_settings(settings)
     if settings.crawl.output and "output" in settings.crawl.given:  # else the default, which depends on the seeds
-        check_outputs(settings.crawl.output, tables=table_options(settings))
+        check_outputs(settings.crawl.output, tables=table_options(settings), replaces=replaces)
     check_assets(settings)
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
     check_report(settings)
@@ -173,26 +149,11 @@ async def run_crawl(
             result = await _Crawling(settings, plan, start, frontier, address, observer, control, reader).run()
         finally:
             await frontier.close()
-    result.item_outputs = (*result.item_outputs, *_item_outputs(settings))
+    result.item_outputs = tuple(dict.fromkeys((*result.item_outputs, *item_outputs(settings))))
+    find_empty_outputs(result)
     if report is not None:
-        await _add_report(result, report)
+        await add_report(result, report)
     return result
-
-
-async def _add_report(result: CrawlResult, report: CrawlReport) -> None:
-    """Write the report, unless the crawl goes on later."""
-    if report.is_private:
-        result.outputs = tuple(path for path in result.outputs if path != str(report.records))
-    if result.interrupted and not result.finished:
-        result.notes.append(f"The report is written when the crawl is finished: {report.page}")
-        return
-    try:  # the pages are kept as long as the same command may fetch more
-        await report.write(finished=result.finished and not (result.info and result.info.kept_failed))
-    except GossamerError as error:
-        result.lacks_report = True
-        result.notes.append(f"There is no report: {error}")
-    else:
-        result.report = str(report.page)
 
 
 class _OpenedRun(NamedTuple):
@@ -226,8 +187,9 @@ class _Crawling:
         if forgotten:
             before = None
         state = None if before is None else before.state
+        note = read_note(self.settings.data_dir, identity.crawlid)
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
-            if not fresh and not can_retry(self.plan, before):
+            if not fresh and not failed_to_retry(self.plan, before, guard_changed=self._guard_changed(note)):
                 return await self._already_finished(before)
         elif before is not None and state is CrawlState.RUNNING and fresh and before.total().added:
             # Not without a request: a command with --fresh was killed before it added any, so this one continues.
@@ -236,7 +198,6 @@ class _Crawling:
                 "--crawl-id."
             )
         later = CrawlResult(identity.crawlid, before, Tally(), 0.0, ())
-        note = read_note(self.settings.data_dir, identity.crawlid)
         if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
@@ -256,10 +217,27 @@ class _Crawling:
             # The crawl is resumed by its name, without --assets: the assets that wait need a place, too.
             self.settings = self.settings.copy(crawl=self.settings.crawl.copy(assets=(ALL,)))
         result = await self._work(run)
-        result.retried = retried
-        result.notes = [*later.notes, *result.notes]
+        result.retried, result.notes = retried, [*later.notes, *result.notes]
         result.unwritten = result.unwritten or later.unwritten
+        if (note := read_note(self.settings.data_dir, identity.crawlid)) is not None:
+            self._note_made(note)
         return result
+
+    def _guard_changed(self, note: CrawlNote | None) -> bool:
+        """Return whether other options decide about private addresses than at the latest start of the crawl, so that
+        requests which were refused then may be fetched now. `note`: of that start; None: it is not known."""
+        if note is None:
+            return True
+        fetch, terms = self.settings.fetch, self.plan.terms
+        before = (note.resolve, note.allow_networks, set(note.terms.private_hosts), note.terms.proxy)
+        return before != (fetch.resolve, self.settings.allow_networks, set(terms.private_hosts), terms.proxy)
+
+    def _note_made(self, note: CrawlNote) -> CrawlNote:
+        """Enter in the note which outputs exist now, and return it: they alone can be gone at a later start."""
+        noted = msgspec.structs.replace(note, made=made_outputs(self.settings.data_dir, note))
+        if noted != note:
+            write_note(self.settings.data_dir, noted, is_start=False)
+        return noted
 
     def _is_forgotten(self, info: CrawlInfo) -> bool:
         """Return whether a crawl ended longer ago than crawls are remembered.
@@ -285,9 +263,9 @@ class _Crawling:
         """Return the result of a crawl that has ended. Finish outputs that an earlier command could not."""
         crawl_id = self.plan.crawl.id.crawlid
         note = read_note(self.settings.data_dir, crawl_id)
-        outputs = _existing(note.outputs) if note else ()
+        outputs = existing_paths(note.outputs) if note else ()
         result = CrawlResult(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
-        result.item_outputs = _existing(note.item_outputs) if note else ()
+        result.item_outputs = existing_paths(note.item_outputs) if note else ()
         if note is not None and info.assets.fetched:
             self._tell_of_assets(result, note, info.assets.fetched)
         try:
@@ -295,18 +273,23 @@ class _Crawling:
         except SinkError as error:
             result.unwritten = True
             result.notes.insert(0, error.detail)
-        if note is not None and self.start.named_outputs:
-            await self._make_later_outputs(result, note, self.settings.crawl.output)
+        if note is not None:
+            note = self._note_made(note)
+            gone = gone_outputs(note, self.settings.crawl.output_paths)
+            result.unwritten = result.unwritten or bool(gone)
+            result.notes += [f"{path} is gone; crawl again with --fresh." for path in gone]
+            if self.start.named_outputs:
+                await self._make_later_outputs(result, note, self.settings.crawl.output)
         return result
 
     def _tell_of_assets(self, result: CrawlResult, note: CrawlNote, fetched: int) -> None:
         """Name the place of the assets, which were fetched before, and the places of the options that have none."""
         folder = next((path for path in note.assets_in if os.path.isdir(path)), "")
-        result.asset_folder = "".join(_existing([folder])) if folder else ""
+        result.asset_folder = "".join(existing_paths([folder])) if folder else ""
         # WARC files are made from the outputs: without a folder, from a WARC file that has the assets.
         wanted = asset_places(self.settings) if folder else [asset_folder(self.settings)]
-        lacking = [path for path in wanted if path and _absolute(path) not in note.assets_in]
-        if lacking and (places := _existing(note.assets_in)):
+        lacking = [path for path in wanted if path and absolute_path(path) not in note.assets_in]
+        if lacking and (places := existing_paths(note.assets_in)):
             are = f"{counted(fetched, 'asset')} {'is' if fetched == 1 else 'are'}"
             result.notes.append(
                 f"The {are} in {', '.join(places)}, not in {', '.join(lacking)}; --fresh fetches them again."
@@ -322,18 +305,19 @@ class _Crawling:
         named = [output for output in destinations if output not in private]
         await make_outputs(private, crawl, say=self.observer.say)
         later = await make_outputs(named, crawl, say=self.observer.say)
-        result.outputs = (*result.outputs, *later.made)
+        result.outputs, result.item_outputs = (*result.outputs, *later.made), (*result.item_outputs, *later.of_items)
         result.notes += later.notes
         result.unwritten = result.unwritten or later.failed
         if later.made:
-            outputs = (*note.outputs, *(_absolute(path) for path in later.made if path != "-"))
-            with_items = (*note.item_outputs, *map(_absolute, _item_outputs(self.settings)))
+            outputs = (*note.outputs, *(absolute_path(path) for path in later.made if path != "-"))
+            with_items = (*note.item_outputs, *map(absolute_path, (*item_outputs(self.settings), *later.of_items)))
             note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
-            write_note(self.settings.data_dir, note)
+            write_note(self.settings.data_dir, note, is_start=False)
+            self._note_made(note)
 
     def _is_private(self, path: str) -> bool:
         """Return whether an output is in the data directory: that of a report, which no person has named."""
-        return _absolute(path).startswith(_absolute(str(self.settings.data_dir)) + os.sep)
+        return absolute_path(path).startswith(absolute_path(str(self.settings.data_dir)) + os.sep)
 
     async def _open(self, before: CrawlInfo | None, *, forgotten: bool) -> _OpenedRun:
         """Open a run in the frontier, or continue the running one, and add the seeds. `before`: the crawl until now;
@@ -349,8 +333,8 @@ class _Crawling:
         """
         plan, start, outputs = self.plan, self.start, self.settings.crawl.output
         note = read_note(self.settings.data_dir, plan.crawl.id.crawlid)
-        folder = asset_folder(self.settings)
-        existing = await asyncio.to_thread(find_existing, outputs, folder, plan.crawl.id.crawlid, start, note)
+        known = KnownWriters(self.settings.data_dir, plan.crawl.id.crawlid, seeds_digest(plan.seeds))
+        existing = await asyncio.to_thread(find_existing, outputs, asset_folder(self.settings), known, start)
         is_new = before is None and not start.fresh
         if is_new and not start.append:
             self._tell_of_earlier_records(existing)
@@ -365,12 +349,14 @@ class _Crawling:
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
             await asyncio.to_thread(self._empty_outputs, existing, is_new=is_new)
+            await asyncio.to_thread(known.forget, existing.replaced)
             if before is not None and not start.fresh:
-                run, retried = await self.frontier.retry_failed(run, plan.terms)
+                kept = "" if self._guard_changed(note) else DropReason.BLOCKED_ADDRESS
+                run, retried = await self.frontier.retry_failed(run, plan.terms, keep_reason=kept)
             for batches in plan.batches(self.frontier.secret):
                 new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
-            write_note(self.settings.data_dir, self._note(run, beside))
+            write_note(self.settings.data_dir, self._note(run, beside, existing.foreign))
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
         return _OpenedRun(run, new_seeds, retried)
@@ -437,7 +423,20 @@ class _Crawling:
             result.notes.append(worked.fault)
         if result.finished:  # else the command that resumes the run needs the counts of what was written
             forget_written(settings, run)
+            if not result.unwritten and not result.missing_records:
+                await self._write_headers(result)
         return result
+
+    async def _write_headers(self, result: CrawlResult) -> None:
+        """Make the CSV files for items of which none was found, where the columns are known: with their header."""
+        named, tables = item_outputs(self.settings), table_options(self.settings)
+        try:
+            for output in self.settings.crawl.output:
+                if output.path in named:
+                    await asyncio.to_thread(write_header, output, tables)
+        except SinkError as error:
+            result.unwritten = True
+            result.notes.append(error.detail)
 
     async def _add_final_state(self, result: CrawlResult) -> None:
         """Add the state of the crawl in the frontier."""
@@ -454,44 +453,36 @@ class _Crawling:
                 else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
             )
 
-    def _note(self, run: Run, beside: Sequence[str]) -> CrawlNote:
+    def _note(self, run: Run, beside: Sequence[str], foreign: Sequence[str]) -> CrawlNote:
         """Return what `gossamer why` and the next start need to know of this crawl, with absolute paths."""
         fetch = self.settings.fetch
         return CrawlNote(
             run=run,
             terms=self.plan.terms,
             spider=self.plan.spider,
-            outputs=tuple(map(_absolute, self.settings.crawl.output_paths)),
-            item_outputs=tuple(map(_absolute, _item_outputs(self.settings))),
-            assets_in=tuple(map(_absolute, asset_places(self.settings))),
+            outputs=tuple(map(absolute_path, self.settings.crawl.output_paths)),
+            item_outputs=tuple(map(absolute_path, item_outputs(self.settings))),
+            assets_in=tuple(map(absolute_path, asset_places(self.settings))),
             beside=tuple(beside),
+            foreign=tuple(foreign),
+            seeds=seeds_digest(self.plan.seeds),
             resolve=fetch.resolve,
+            allow_networks=self.settings.allow_networks,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
             resume_command=self.start.resume_command,
         )
 
 
-def _item_outputs(settings: Settings) -> tuple[str, ...]:
-    """Return those of the outputs that take only items."""
-    tables = table_options(settings)
-    return tuple(output.path for output in settings.crawl.output if kind_of(output, tables) == "items")
+def failed_to_retry(plan: Plan, info: CrawlInfo, *, guard_changed: bool) -> int:
+    """Return how many failed requests of a finished crawl its next start retries, if it may still fetch pages.
 
-
-def _absolute(path: str) -> str:
-    """Return the absolute path of an output; URLs and standard output (-) stay as they are."""
-    return path if path == "-" or "://" in path else os.path.abspath(path)
-
-
-def _existing(outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
-    here = os.getcwd() + os.sep
-    return tuple(path.removeprefix(here) for path in outputs if path == "-" or "://" in path or os.path.exists(path))
-
-
-def can_retry(plan: Plan, info: CrawlInfo) -> bool:
-    """Return whether a finished crawl has failed requests to retry, and may still fetch pages."""
-    is_full = plan.crawl.max_pages is not None and info.pages.fetched >= plan.crawl.max_pages
-    return info.state is CrawlState.FINISHED and info.kept_failed > 0 and not is_full
+    `guard_changed`: other options decide then about private addresses; else requests that were refused for such an
+    address are not repeated, because they would be refused again."""
+    most = plan.crawl.max_pages
+    if info.state is not CrawlState.FINISHED or (most is not None and info.pages.fetched >= most):
+        return 0
+    refused = 0 if guard_changed else info.total().dropped.get(DropReason.BLOCKED_ADDRESS, 0)
+    return max(0, info.kept_failed - refused)
 
 
 def spiders_for(plan: Plan) -> list[str]:

@@ -1,18 +1,13 @@
-"""Outputs around a crawl: those that exist before it, those that a person names when it is finished, and the report.
+"""Outputs around a crawl: those that exist before it, those that a person names when it is finished, and empty ones.
 
-Outputs that are named later, and the report, are made from the crawl's other outputs; nothing is fetched for them. A
-crawl with `--report` that has no readable file on this machine (but standard output, remote storage or tables) keeps
-its pages in a private file in the data directory until the report is written.
+Outputs that are named later are made from the crawl's other outputs; nothing is fetched for them.
 
 Safe to change: sentences (tests quote some), and the order in which existing outputs are tried as a source. Fixed: a
-file with the records of another crawl is neither emptied nor added to, unless `find_existing` permits it; and the name
-of the private file, which the command that resumes the crawl looks for.
+file with the records of another crawl is neither emptied nor added to, unless `find_existing` permits it.
 """
 
 import asyncio
 import contextlib
-import os
-import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +15,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Self
 
+from gossamer.crawling.work import CrawlResult
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.content import ContentOptions, content_items
-from gossamer.model.crawl import CrawlId
 from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
-from gossamer.policy.urls import host
 from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
-from gossamer.sinks.open import ENDINGS, TABLES, discard, ending_of, is_local, kind_of, local_path
+from gossamer.sinks.open import (
+    ENDINGS,
+    NOT_WRITTEN,
+    discard,
+    ending_of,
+    has_content,
+    is_local,
+    kind_of,
+    lack_of_items,
+    local_path,
+)
 from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.remote import hide_password
 from gossamer.sinks.tables import TableOptions
-from gossamer.wiring.frontier import CrawlNote
+from gossamer.wiring.frontier import KnownWriters, absolute_path, may_have_written
 from gossamer.wiring.plan import content_options
 from gossamer.wiring.worker import table_options
 from gossamer.worker.records import item_record
@@ -66,6 +69,8 @@ class LaterOutputs:
 
     made: list[str] = field(default_factory=list)
     """Paths of the new outputs."""
+    of_items: list[str] = field(default_factory=list)
+    """Those of them that hold only items."""
     notes: list[str] = field(default_factory=list)
     """Sentences about each: what was exported from where, or why it was not."""
     failed: bool = False
@@ -102,11 +107,11 @@ async def make_outputs(
     result = LaterOutputs()
     stopped = threading.Event()
     for output in named:
-        if _key(output.path) in map(_key, crawl.outputs):
+        if absolute_path(output.path) in map(absolute_path, crawl.outputs):
             continue
         work = asyncio.create_task(asyncio.to_thread(_make, output, crawl, stopped, say))
         try:
-            note = await asyncio.shield(work)
+            sentences, only_items = await asyncio.shield(work)
         except asyncio.CancelledError:
             stopped.set()
             with contextlib.suppress(ExportStopped, SinkError, BadInput):
@@ -117,17 +122,16 @@ async def make_outputs(
             result.notes.append(f"{hide_password(output.path)} is not made: {error.detail}")
         else:
             result.made.append(output.path)
-            result.notes += note
+            result.of_items += [output.path] if only_items else []
+            result.notes += sentences
     return result
 
 
-def _key(path: str) -> str:
-    """Return a text that is the same for two spellings of one output."""
-    return os.path.abspath(local_path(path)) if is_local(path) else path
-
-
-def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]) -> list[str]:
-    """Make one output from the first source that has its records, and return sentences about it."""
+def _make(
+    output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]
+) -> tuple[list[str], bool]:
+    """Make one output from the first source that has its records. Return sentences about it, and whether it holds only
+    items."""
     if not may_be_made(output):
         raise BadInput("the file exists. Name another one, or delete it.")
 
@@ -156,7 +160,7 @@ def _make(output: Destination, crawl: FinishedCrawl, stopped: threading.Event, s
                 continue
             if options.records == "all" and crawl.tables.has_items and not done.items:
                 done.losses.append("There are no items: no other output of the crawl has them.")
-            return done.sentences(source.name, output.path)
+            return done.sentences(source.name, output.path), not done.pages
     raise BadInput("; ".join(dict.fromkeys(problems) or ["the crawl has no other output"]))
 
 
@@ -214,12 +218,7 @@ _CHECKED_EVERY = 1000
 
 def may_be_made(output: Destination) -> bool:
     """Return whether an output may still be made: it is no file with content."""
-    return not (is_local(output.path) and _has_content(local_path(output.path)))
-
-
-def _has_content(path: Path) -> bool:
-    """Return whether a file exists and is not empty."""
-    return path.exists() and path.stat().st_size > 0
+    return not (is_local(output.path) and has_content(local_path(output.path)))
 
 
 def _rank(path: str) -> int:
@@ -244,18 +243,10 @@ class StartOptions:
     resume_command: str = ""
     """Command line that resumes the crawl, for its note. Empty: a program starts the crawl."""
 
-
-_HOST_CHARACTERS = 200
-"""Longest part of a file name that a host makes. May be smaller; larger only as far as file systems take names of 255
-bytes."""
-
-
-def default_output(seeds: Sequence[str]) -> Destination:
-    """Return the output of a crawl for which a person names none: HOST.jsonl for a single seed, else pages.jsonl."""
-    if len(seeds) > 1:
-        return Destination("pages.jsonl")
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", host(seeds[0]).strip("[]"))[:_HOST_CHARACTERS]
-    return Destination(f"{name.lstrip('.-') or 'pages'}.jsonl")
+    @property
+    def replaces_outputs(self) -> bool:
+        """True: outputs begin empty."""
+        return self.fresh and not self.append
 
 
 @dataclass(slots=True)
@@ -269,6 +260,10 @@ class ExistingOutputs:
     options. They are emptied."""
     beside: set[str] = field(default_factory=set)
     """Names of other crawls whose records stay in an output."""
+    foreign: list[str] = field(default_factory=list)
+    """Absolute paths of those with rows that name no crawl and that no known crawl wrote, which stay."""
+    replaced: list[str] = field(default_factory=list)
+    """Absolute paths of those that other crawls of the same seeds wrote. They are emptied (--fresh)."""
 
     def empty(self, outputs: Sequence[Destination], spool_dir: Path) -> None:
         """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
@@ -286,45 +281,81 @@ class ExistingOutputs:
 
 
 def find_existing(
-    outputs: Sequence[Destination], folder: str, crawl_id: str, start: StartOptions, note: CrawlNote | None
+    outputs: Sequence[Destination], folder: str, known: KnownWriters, start: StartOptions
 ) -> ExistingOutputs:
     """Return which outputs have content, and check that this crawl may use them. Raises BadInput for the first one that
     it may not use.
 
     With --append, every output may be used. Otherwise an output must hold records of this crawl, records beside which
-    an earlier start of this crawl was told to write, or nothing but failures of a crawl of the same site. `note`: of
-    the crawl's latest start on this machine. It tells whose a file is that does not name its crawl. `folder`: of
-    assets, the files that pages embed or link; empty: none.
+    an earlier start of this crawl was told to write, or nothing but failures of a crawl of the same site. --fresh also
+    replaces what only crawls of the same seeds wrote. The notes in the data directory tell whose a file is that does
+    not name its crawl. `folder`: of assets, the files that pages embed or link; empty: none.
     """
-    known_outputs = note.outputs if note else ()
-    known_beside = set(note.beside if note else ())
+    note = known.note()
     found = ExistingOutputs()
     if folder:
-        _check_assets(found, folder, crawl_id, start, known_beside)
+        _check_assets(found, folder, known.crawl_id, start, set(note.beside if note else ()))
     for output in outputs:
         if may_be_made(output):  # it holds nothing
             continue
         path = local_path(output.path)
         found.sizes[output.path] = path.stat().st_size
-        is_known = os.path.abspath(path) in known_outputs
+        absolute = absolute_path(output.path)
+        is_known = note is not None and may_have_written(note, absolute)
         try:
-            crawls = _crawls_in(path, all_records=start.fresh and not start.append)
+            crawls = _crawls_in(path, all_records=start.replaces_outputs)
         except BadInput as error:
             if is_known or start.append:
                 continue  # the sink repairs a torn end, or refuses the file
             raise BadInput(
                 f"{path} is not empty, and not the output of a crawl ({error.detail}). {_OTHERWISE}"
             ) from None
-        others = crawls - {crawl_id, ""}  # "": records that name no crawl
+        if note is not None and absolute in note.foreign:
+            found.foreign.append(absolute)
         if start.append:
-            found.beside |= others
-        elif not crawls - {""} and not is_known:
-            raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_OTHERWISE}")
-        elif others and _site(others) == _site({crawl_id}) and _has_only_failures(path):
-            found.failed_only.append(output.path)
-        elif others and (start.fresh or not others <= known_beside):  # --fresh would empty what another crawl wrote
-            raise BadInput(f"{path} holds the records of another crawl, {min(others)}. {_OTHERWISE}")
+            _append_to(found, absolute, crawls, known, is_known=is_known)
+        else:
+            _check_writers(found, output.path, crawls, known, start)
     return found
+
+
+def _append_to(found: ExistingOutputs, path: str, crawls: set[str], known: KnownWriters, *, is_known: bool) -> None:
+    """Note in `found` whose records are in this file (an absolute path), which stay. Arguments as below."""
+    found.beside |= crawls - {known.crawl_id, ""}
+    if is_known or crawls - {""}:
+        return
+    writers = known.others_of(path)
+    found.beside |= {note.run.crawl.id.crawlid for note in writers}
+    if not writers or any(path in note.foreign for note in writers):
+        found.foreign.append(path)
+
+
+def _check_writers(
+    found: ExistingOutputs, name: str, crawls: set[str], known: KnownWriters, start: StartOptions
+) -> None:
+    """Check that the crawl may use the file of this name without --append, and enter in `found` what it may empty.
+
+    `crawls`: names of the crawls whose records are in the file; an empty name for records that name none. With --fresh
+    they are all that are in it, otherwise one of them. Raises BadInput."""
+    path, absolute, note = local_path(name), absolute_path(name), known.note()
+    others = crawls - {known.crawl_id, ""}
+    is_known = note is not None and may_have_written(note, absolute)
+    if start.fresh and crawls == {known.crawl_id}:
+        return
+    if start.fresh and known.may_replace(absolute, crawls):
+        found.replaced.append(absolute)
+    elif others and _site(others) == _site({known.crawl_id}) and _has_only_failures(path):
+        found.failed_only.append(name)
+    elif others and (start.fresh or note is None or not others <= set(note.beside)):
+        raise BadInput(_refusal(path, min(others), known.may_replace(absolute, crawls)))
+    elif start.fresh or (not is_known and not crawls - {""}):
+        if writers := known.others_of(absolute):
+            raise BadInput(_refusal(path, writers[-1].run.crawl.id.crawlid, known.may_replace(absolute, crawls)))
+        if is_known:
+            raise BadInput(
+                f"{path} also holds rows that this crawl did not write; --fresh would delete them. {_OTHERWISE}"
+            )
+        raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_OTHERWISE}")
 
 
 def _check_assets(
@@ -333,7 +364,7 @@ def _check_assets(
     """Add the manifest of a folder of assets to `found`, and check that the crawl may use the folder. `known_beside`:
     other crawls beside which it was told to write. Raises BadInput."""
     manifest = Path(manifest_of(folder))
-    if not _has_content(manifest):
+    if not has_content(manifest):
         return
     found.sizes[str(manifest)] = manifest.stat().st_size
     others = crawls_in(Path(folder)) - {crawl_id}
@@ -346,8 +377,14 @@ def _check_assets(
         )
 
 
+def _refusal(path: Path, writer: str, replaceable: bool) -> str:
+    """Return why a file is refused that another crawl, `writer`, wrote. `replaceable`: --fresh may empty it."""
+    return f"{path} holds the records of another crawl, {writer}. {_REPLACE if replaceable else _OTHERWISE}"
+
+
 _OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."
-"""End of each refusal of an output that the crawl may not use. May be changed; tests quote it."""
+_REPLACE = "Replace it with --fresh, name another output, add --append to keep what it holds, or delete it."
+"""Ends of refusals of an output; the second where --fresh may replace it. May be changed; tests quote them."""
 
 _MOST_FAILURES = 1000
 """Records among which `_has_only_failures` looks for a page. May be changed: larger files count as having one."""
@@ -372,92 +409,20 @@ def _has_only_failures(path: Path) -> bool:
     return True
 
 
-# --- the report -------------------------------------------------------------------------------------------------------
+def item_outputs(settings: Settings) -> tuple[str, ...]:
+    """Return those of the outputs that take only items."""
+    tables = table_options(settings)
+    return tuple(output.path for output in settings.crawl.output if kind_of(output, tables) == "items")
 
 
-_KEPT_SECONDS = 30 * 86_400.0
-"""Time after which pages that are kept for a report are deleted, if their crawl has not gone on. May be changed: it
-must be longer than people leave a crawl interrupted."""
-
-
-def kept_pages(data_dir: Path, crawl: CrawlId) -> Path:
-    """Return the file with the pages that a crawl keeps for its report alone."""
-    return data_dir / "report" / f"{crawl.token}.jsonl.zst"
-
-
-def delete_old_pages(data_dir: Path, *, now: float, spared: CrawlId) -> None:
-    """Delete pages that other crawls than `spared` have kept for a report, and have not added to for a long time."""
-    for path in kept_pages(data_dir, spared).parent.glob("*.jsonl.zst"):
-        with contextlib.suppress(OSError):  # another command deletes it, or it stays for the next one
-            if path != kept_pages(data_dir, spared) and now - path.stat().st_mtime > _KEPT_SECONDS:
-                path.unlink()
-
-
-_READABLE = frozenset(ENDINGS) - frozenset(TABLES)
-"""Endings of outputs that have the bodies of pages, and take pages unless told otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlReport:
-    """The report of one crawl."""
-
-    page: Path
-    """Where the report is written."""
-    records: Path
-    """File that it is made from."""
-    is_private: bool
-    """True: the crawl writes that file for the report alone, which deletes it."""
-    crawl_id: str
-
-    @classmethod
-    def of(cls, settings: Settings, crawl: CrawlId) -> Self | None:
-        """Return the report that the settings ask for. None: they ask for none."""
-        if not settings.crawl.report:
-            return None
-        page = Path(settings.crawl.report)
-        for output in settings.crawl.output:
-            if output.records != "items" and _is_readable(output.path):
-                return cls(page, Path(output.path), False, crawl.crawlid)
-        return cls(page, kept_pages(settings.data_dir, crawl), True, crawl.crawlid)
-
-    def with_output(self, settings: Settings) -> Settings:
-        """Return the settings with the private file as one more output, if there is one."""
-        if not self.is_private:
-            return settings
-        outputs = (*settings.crawl.output, Destination(str(self.records), "pages"))
-        return settings.copy(crawl=settings.crawl.copy(output=outputs))
-
-    async def write(self, *, finished: bool) -> None:
-        """Write the report of a crawl that has ended. Raises BadInput or SinkError.
-
-        `finished`: nothing is left to fetch. Then the private file is deleted.
-        """
-        if not self.records.exists():
-            raise BadInput(
-                "the pages of this crawl were not kept for one. Crawl it again with --fresh."
-                if self.is_private
-                else f"{self.records} does not exist. To make one from another file: gossamer report FILE"
-            )
-        await asyncio.to_thread(self._make)
-        if finished and self.is_private:
-            self.records.unlink(missing_ok=True)
-
-    def _make(self) -> None:
-        from gossamer.report.page import make_report, write_page  # imported late: few crawls have a report
-
-        write_page(self.page, make_report([self.records], crawl_id=self.crawl_id).page)
-
-
-def check_report(settings: Settings) -> None:
-    """Check, before anything is fetched, that the report can be written. Raises BadInput."""
-    if settings.crawl.report:
-        from gossamer.report.page import check_target
-
-        outputs = [Path(output.path) for output in settings.crawl.output if _is_readable(output.path)]
-        page = Path(settings.crawl.report)
-        if page.suffix.lower() not in (".html", ".htm"):
-            raise BadInput(f"--report: {page} does not end with .html. Name a page, for example report.html.")
-        check_target(page, outputs)
+def find_empty_outputs(result: CrawlResult) -> None:
+    """Enter in the result which outputs for items hold none, and take those that do not exist out of its outputs."""
+    if result.tally.items or result.unwritten or result.missing_records:
+        return
+    lacks = {path: lack_of_items(path) for path in result.item_outputs}
+    unknown = ("", NOT_WRITTEN) if result.already_finished else ("",)  # it may have been on another machine
+    result.without_items = {path: why for path, why in lacks.items() if why not in unknown}
+    result.outputs = tuple(path for path in result.outputs if lacks.get(path) != NOT_WRITTEN)
 
 
 def check_data_dir(settings: Settings) -> None:
@@ -465,8 +430,3 @@ def check_data_dir(settings: Settings) -> None:
     folder, fault = check_folder(settings.data_dir)
     if fault:
         raise BadInput(f"--data-dir: {folder} {fault}. Name another directory.")
-
-
-def _is_readable(path: str) -> bool:
-    """Return whether a report can be made from this output: a local file with the bodies of pages."""
-    return path != "-" and "://" not in path and ending_of(path) in _READABLE

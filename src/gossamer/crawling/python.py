@@ -23,7 +23,6 @@ from weakref import WeakValueDictionary
 
 from gossamer.crawling import engine
 from gossamer.crawling.background import BackgroundTask, Entry, Handover
-from gossamer.crawling.engine import CrawlResult
 from gossamer.crawling.options import (
     CrawlOptions,
     PythonWords,
@@ -36,7 +35,7 @@ from gossamer.crawling.options import (
 )
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.single import fetch_page
-from gossamer.crawling.work import Snapshot
+from gossamer.crawling.work import CrawlResult, Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
@@ -314,7 +313,12 @@ class Crawler:
             if before is not None:
                 await asyncio.to_thread(before.wait)
             plan = await engine.prepare(
-                self._settings, self._urls, self._sources, crawl_id=self._crawl_id, say=self._control.say
+                self._settings,
+                self._urls,
+                self._sources,
+                crawl_id=self._crawl_id,
+                replaces=self._fresh and not self._append,
+                say=self._control.say,
             )
             result = await engine.run_crawl(
                 self._settings,

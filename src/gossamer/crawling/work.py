@@ -1,8 +1,12 @@
 """Runs a worker, or several worker processes, while an observer gets the progress and the caller may interrupt it.
 
+Also holds what comes of the work: the result of a command, and the report. A crawl with `--report` that has no readable
+file on this machine (but standard output, remote storage or tables) keeps its pages in a private file in the data
+directory until the report is written.
+
 Safe to change: the interval, and the sentences, except that tests wait for some. Fixed: what an interruption means. The
 first stops the work after the requests in flight, the second cancels the task; either must leave requests in the
-frontier, never lose one.
+frontier, never lose one. Also fixed: the name of the private file, which the command that resumes the crawl looks for.
 """
 
 import asyncio
@@ -10,17 +14,18 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
-from gossamer.errors import FrontierError, OutputClosed, SinkError
+from gossamer.errors import BadInput, FrontierError, GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, Run
+from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo
+from gossamer.model.record import Destination
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
-from gossamer.sinks.open import missing_folders
+from gossamer.sinks.open import ENDINGS, TABLES, ending_of, missing_folders
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.processes import WorkerProcesses
@@ -94,6 +99,57 @@ class WorkResult:
     tally: Tally
     fault: str = ""
     """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
+
+
+@dataclass(slots=True)
+class CrawlResult:
+    """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines.
+
+    Fields may be added. They are read by the command line, by `crawling/python.py` and by tests.
+    """
+
+    crawl_id: str
+    info: CrawlInfo | None
+    """None: the state of the crawl could not be read, or this is no crawl."""
+    tally: Tally
+    seconds: float
+    outputs: tuple[str, ...]
+    interrupted: bool = False
+    """True: the command was told to end before the crawl did."""
+    retried: int = 0
+    """Number of requests that had failed before this command, which it fetched again."""
+    already_finished: bool = False
+    """True: the crawl had ended before this command, which fetched nothing."""
+    unwritten: bool = False
+    """True: an output could not be finished."""
+    lost: bool = False
+    """True: the frontier lost its data during the crawl."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
+    pool: str = ""
+    """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences at the end of the summary."""
+    item_outputs: tuple[str, ...] = ()
+    """Those of the outputs that take only items."""
+    without_items: dict[str, str] = field(default_factory=dict)
+    """Those of them that hold no item, each with what became of it: it was not written, or it is empty."""
+    asset_folder: str = ""
+    """Folder of the assets, the files that pages embed or link. Empty: none."""
+    report: str = ""
+    """Page about the crawl that was written. Empty: none."""
+    lacks_report: bool = False
+    """True: such a page was asked for and could not be written."""
+
+    @property
+    def finished(self) -> bool:
+        """True: the crawl is finished or has expired."""
+        return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
+
+    @property
+    def missing_records(self) -> int:
+        """Number of records that were written and have vanished."""
+        return self.tally.missing + sum(self.missing.values())
 
 
 class WorkRunner(Protocol):
@@ -233,3 +289,112 @@ def _on_lost_data(runner: WorkRunner, observer: Observer, crawl: CrawlId | None)
     else:
         observer.say(lost)
         runner.stop()
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+_KEPT_SECONDS = 30 * 86_400.0
+"""Time after which pages that are kept for a report are deleted, if their crawl has not gone on. May be changed: it
+must be longer than people leave a crawl interrupted."""
+
+
+def kept_pages(data_dir: Path, crawl: CrawlId) -> Path:
+    """Return the file with the pages that a crawl keeps for its report alone."""
+    return data_dir / "report" / f"{crawl.token}.jsonl.zst"
+
+
+def delete_old_pages(data_dir: Path, *, now: float, spared: CrawlId) -> None:
+    """Delete pages that other crawls than `spared` have kept for a report, and have not added to for a long time."""
+    for path in kept_pages(data_dir, spared).parent.glob("*.jsonl.zst"):
+        with contextlib.suppress(OSError):  # another command deletes it, or it stays for the next one
+            if path != kept_pages(data_dir, spared) and now - path.stat().st_mtime > _KEPT_SECONDS:
+                path.unlink()
+
+
+_READABLE = frozenset(ENDINGS) - frozenset(TABLES)
+"""Endings of outputs that have the bodies of pages, and take pages unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlReport:
+    """The report of one crawl."""
+
+    page: Path
+    """Where the report is written."""
+    records: Path
+    """File that it is made from."""
+    is_private: bool
+    """True: the crawl writes that file for the report alone, which deletes it."""
+    crawl_id: str
+
+    @classmethod
+    def of(cls, settings: Settings, crawl: CrawlId) -> Self | None:
+        """Return the report that the settings ask for. None: they ask for none."""
+        if not settings.crawl.report:
+            return None
+        page = Path(settings.crawl.report)
+        for output in settings.crawl.output:
+            if output.records != "items" and _is_readable(output.path):
+                return cls(page, Path(output.path), False, crawl.crawlid)
+        return cls(page, kept_pages(settings.data_dir, crawl), True, crawl.crawlid)
+
+    def with_output(self, settings: Settings) -> Settings:
+        """Return the settings with the private file as one more output, if there is one."""
+        if not self.is_private:
+            return settings
+        outputs = (*settings.crawl.output, Destination(str(self.records), "pages"))
+        return settings.copy(crawl=settings.crawl.copy(output=outputs))
+
+    async def write(self, *, finished: bool) -> None:
+        """Write the report of a crawl that has ended. Raises BadInput or SinkError.
+
+        `finished`: nothing is left to fetch. Then the private file is deleted.
+        """
+        if not self.records.exists():
+            raise BadInput(
+                "the pages of this crawl were not kept for one. Crawl it again with --fresh."
+                if self.is_private
+                else f"{self.records} does not exist. To make one from another file: gossamer report FILE"
+            )
+        await asyncio.to_thread(self._make)
+        if finished and self.is_private:
+            self.records.unlink(missing_ok=True)
+
+    def _make(self) -> None:
+        from gossamer.report.page import make_report, write_page  # imported late: few crawls have a report
+
+        write_page(self.page, make_report([self.records], crawl_id=self.crawl_id).page)
+
+
+async def add_report(result: CrawlResult, report: CrawlReport) -> None:
+    """Write the report, unless the crawl goes on later."""
+    if report.is_private:
+        result.outputs = tuple(path for path in result.outputs if path != str(report.records))
+    if result.interrupted and not result.finished:
+        result.notes.append(f"The report is written when the crawl is finished: {report.page}")
+        return
+    try:  # the pages are kept as long as the same command may fetch more
+        await report.write(finished=result.finished and not (result.info and result.info.kept_failed))
+    except GossamerError as error:
+        result.lacks_report = True
+        result.notes.append(f"There is no report: {error}")
+    else:
+        result.report = str(report.page)
+
+
+def check_report(settings: Settings) -> None:
+    """Check, before anything is fetched, that the report can be written. Raises BadInput."""
+    if settings.crawl.report:
+        from gossamer.report.page import check_target
+
+        outputs = [Path(output.path) for output in settings.crawl.output if _is_readable(output.path)]
+        page = Path(settings.crawl.report)
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise BadInput(f"--report: {page} does not end with .html. Name a page, for example report.html.")
+        check_target(page, outputs)
+
+
+def _is_readable(path: str) -> bool:
+    """Return whether a report can be made from this output: a local file with the bodies of pages."""
+    return path != "-" and "://" not in path and ending_of(path) in _READABLE

@@ -301,9 +301,11 @@ class Frontier(Protocol):
         (CrawlRefused when the crawl was stopped). Otherwise they are outlinks: a run that is over rejects them as
         `stopped`, and those not added are counted when their page is settled (`Settlement.drops`)."""
 
-    async def retry_failed(self, run: Run, terms: Terms) -> tuple[Run, int]:
+    async def retry_failed(self, run: Run, terms: Terms, *, keep_reason: str = "") -> tuple[Run, int]:
         """Queue again what the crawl of this run has kept of its failed requests (`Crawl.keep_failed`), and give these
-        terms to all of its requests. Returns the run that they joined, and their number. May be repeated."""
+        terms to all of its requests. Returns the run that they joined, and their number. May be repeated.
+
+        `keep_reason`: requests that ended for this reason stay kept; empty: none."""
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         """Submit hundreds of requests to any crawls in a few calls: `open_crawl` and `add` (as seeds) for each.

@@ -28,7 +28,7 @@ _EXPLANATIONS = {
     "fetch": Explanation("The page could not be fetched"),
     "blocked_address": Explanation(
         "The address is not on the public internet",
-        "If these are your own servers, --resolve HOST:ADDRESS permits one, and --allow-private all that are given.",
+        "If the server is your own: --allow-private permits the hosts of the given URLs, --resolve HOST:ADDRESS any.",
     ),
     "dns": Explanation(
         "The host name could not be resolved",

@@ -73,15 +73,20 @@ class Exported:
     """Result of an export."""
 
     pages: int = 0
+    """Number of records of requests, fetched or failed."""
+    failed: int = 0
+    """Number of those that failed or were not sent, for example because robots.txt forbids the URL."""
     items: int = 0
     losses: list[str] = field(default_factory=list)
     """Sentences on what the new file lacks, with counts."""
 
     def sentences(self, source: str, target: str) -> list[str]:
         """Return what was exported from where to where, then the losses."""
-        found = [counted(count, word) for count, word in ((self.pages, "page"), (self.items, "item")) if count]
+        counts = {"page": self.pages - self.failed, "failed request": self.failed, "item": self.items}
+        found = [counted(count, word) for word, count in counts.items() if count]
         to = "standard output" if target == "-" else target
-        return [f"Exported {' and '.join(found) or 'no records'} from {source} to {to}.", *self.losses]
+        what = " and ".join(filter(None, (", ".join(found[:-1]), *found[-1:])))
+        return [f"Exported {what or 'no records'} from {source} to {to}.", *self.losses]
 
 
 class _Survey(NamedTuple):
@@ -282,6 +287,7 @@ class _Export:
                     self._left_out["pages"] += 1
                     continue
                 self._exported.pages += 1
+                self._exported.failed += not record.success
                 if self._ending == CSV and record.body:
                     self._lost["bodies"] += 1
             else:

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
-from gossamer.sinks.append import FileSink, Ledger, OnMissing, check_folder
+from gossamer.sinks.append import AppendFile, FileSink, Ledger, OnMissing, check_folder
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import RecordFilter, Sink
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
@@ -42,6 +42,7 @@ from gossamer.sinks.tables import (
     build_json,
     check_csv,
     csv_format,
+    has_only_header,
 )
 from gossamer.sinks.warc import WarcEncoder, WarcRecords, warc_units, warcinfo_units
 
@@ -136,12 +137,12 @@ def kind_of(output: Destination, tables: TableOptions) -> Literal["pages", "item
     return _resolve(output, tables).kind
 
 
-def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES) -> None:
+def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES, replaces: bool = False) -> None:
     """Check, once before a crawl starts, whether these outputs can be written, as far as can be told without writing.
 
     This also contacts remote servers. Raises `BadInput` for an unknown ending or protocol, a missing library, a path
     that is not writable or a directory, a file of another format, an output that is named twice, or an unreachable
-    server.
+    server. `replaces`: existing tables will be emptied and may have other columns.
     """
     if not outputs:
         raise BadInput("no output is named; try -o pages.jsonl")
@@ -155,7 +156,7 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES)
         if opened.is_remote:
             _check_remote(opened)
         elif opened.ending:
-            _check_local(local_path(opened.path), opened, tables)
+            _check_local(local_path(opened.path), opened, tables, replaces=replaces)
 
 
 def missing_folders(outputs: Sequence[Named]) -> list[Path]:
@@ -192,6 +193,37 @@ def open_asset_folder(folder: str, *, spool_dir: Path, run: str, on_missing: OnM
     """Return a sink for assets, the files that pages embed or link. The arguments are as for `open_sinks`."""
     ledger = _ledger(_folder(manifest_of(folder), spool_dir), run) if on_missing is not None else None
     return AssetFolder(Path(folder), ledger=ledger, on_missing=on_missing)
+
+
+def write_header(output: Named, tables: TableOptions) -> None:
+    """Make a local CSV file whose columns are known, with their names alone, if there is no file or an empty one. Other
+    outputs are left alone. Raises `SinkError`."""
+    opened = _resolve(output, tables)
+    file_format = _appendable(opened, tables) if opened.ending == CSV and not opened.is_remote else None
+    path = local_path(opened.path)
+    if file_format is None or has_content(path):
+        return
+    file = AppendFile(path, file_format.framing(), file_format.head)
+    try:
+        file.append([])
+    finally:
+        file.close()
+
+
+NOT_WRITTEN = "was not written"
+"""Words for an output that does not exist, because no record was for it. May be changed; docs and tests quote them."""
+
+
+def lack_of_items(output: str) -> str:
+    """Return why an output for items alone holds none; empty: it holds some, or is not on this machine."""
+    path = local_path(output)
+    if not is_local(output):
+        return ""
+    if not path.exists():
+        return NOT_WRITTEN
+    if not has_content(path):
+        return "is empty"
+    return "has only its header" if ending_of(output) == CSV and has_only_header(path) else ""
 
 
 def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> None:
@@ -310,6 +342,11 @@ def is_local(path: str) -> bool:
     return path != "-" and not is_url(path)
 
 
+def has_content(path: Path) -> bool:
+    """Return whether a file exists and is not empty."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def local_path(path: str) -> Path:
     """Return the file of such an output."""
     return Path(unquote(urlsplit(path).path) if path.startswith("file://") else path)
@@ -349,7 +386,7 @@ def _accepts(output: _Opened, head: bytes) -> bool:
     return magic.startswith(head[: len(magic)])
 
 
-def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
+def _check_local(path: Path, output: _Opened, tables: TableOptions, *, replaces: bool) -> None:
     """Check that a local output can be written, and has the right format if it exists. Raises `BadInput`."""
     if output.ending == PARQUET:
         require_parquet()
@@ -367,7 +404,7 @@ def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
         if head and not _accepts(output, head):
             raise BadInput(f"the output {path} exists and its contents are of another kind; name another file")
         if head or output.ending == PARQUET:
-            _check_contents(path, output, tables)
+            _check_contents(path, output, tables, replaces=replaces)
     is_appended_to = _appendable(output, tables) is not None  # others need a new file or a journal beside the old one
     if not exists or not is_appended_to:
         folder, fault = check_folder(path.parent)
@@ -375,11 +412,12 @@ def _check_local(path: Path, output: _Opened, tables: TableOptions) -> None:
             raise BadInput(f"the output {path} cannot be made: {folder} {fault}")
 
 
-def _check_contents(path: Path, output: _Opened, tables: TableOptions) -> None:
-    """Check whether records can be added to an existing file that has the right beginning. Raises `BadInput`."""
+def _check_contents(path: Path, output: _Opened, tables: TableOptions, *, replaces: bool) -> None:
+    """Check whether records can be added to an existing file that has the right beginning. `replaces`: the file will
+    be emptied, so that its columns do not matter. Raises `BadInput`."""
     if output.ending == PARQUET:
         check_parquet(path)
-    elif output.ending == CSV:
+    elif output.ending == CSV and not replaces:
         check_csv(path, output.kind, tables.columns, guard=tables.csv_guard)
     elif output.ending == JSON:
         array_end(path)

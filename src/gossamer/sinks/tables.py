@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -237,6 +238,15 @@ def read_header(path: Path, *, guard: bool = False) -> list[str]:
     return [name[1:] if guard and name[:1] == "'" and _FORMULA.match(name[1:]) else name for name in names]
 
 
+def has_only_header(path: Path) -> bool:
+    """Return whether a CSV file has no row but that of column names."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            return len(list(islice(csv_rows(stream), 2))) == 1
+    except BadInput:
+        return False
+
+
 def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield the rows of a CSV file. Cells may be of any size. Raises `BadInput`."""
     csv.field_size_limit(sys.maxsize)  # by default 128 KiB, for all of the process; nothing else here reads CSV
@@ -246,13 +256,17 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
         raise BadInput(f"not a CSV file: {exc}") from exc
 
 
+WAYS_OUT = "name another file, delete it, or begin it again with --fresh if a crawl of these URLs wrote it here"
+"""Advice for an existing table with other columns. May be changed."""
+
+
 def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bool) -> None:
     """Raise `BadInput` if an existing file does not have these columns (None: any columns of items)."""
     header = read_header(path, guard=guard)
     expected = PAGE_COLUMNS if kind == "pages" else columns
     if not header or (list(expected) == header if expected is not None else header[0] == PAGE_URL):
         return
-    raise BadInput(f"the output {path} exists and has other columns; name another file")
+    raise BadInput(f"the output {path} exists and has other columns; {WAYS_OUT}")
 
 
 # --- tables that are built from a spool -------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ why` reads in any later version.
 
 import asyncio
 import contextlib
+import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -22,6 +24,7 @@ from gossamer.model.info import CrawlInfo
 from gossamer.model.record import PageRecord
 from gossamer.settings import Settings
 from gossamer.sinks.jsonl import read_records
+from gossamer.sinks.open import has_content, is_local, local_path
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import MEMORY_ONLY
@@ -138,17 +141,27 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Folder and WARC files that get its assets, the files that pages embed or link, as absolute paths."""
     beside: tuple[str, ...] = ()
     """Other crawls whose records an output already had, and which a person let this crawl write to (--append)."""
+    foreign: tuple[str, ...] = ()
+    """Those of the outputs that also hold rows which name no crawl and were there before the crawl wrote to them
+    (--append), as absolute paths."""
+    made: tuple[str, ...] | None = None
+    """Those of the outputs on this machine that had content when the latest command of the crawl ended, as absolute
+    paths. None: not known, because no command of the crawl has ended here, or it was killed."""
+    seeds: str = ""
+    """Digest of the URLs that the crawl started from. Empty: not known."""
     resolve: dict[str, str] = {}
     """DNS overrides of the crawl (--resolve)."""
+    allow_networks: tuple[str, ...] = ()
+    """Private networks in which every host may be crawled."""
     ca_file: str = ""
     """Absolute path of the additional certificates. Empty: none."""
     resume_command: str = ""
     """Command line that resumes the crawl, with stars for passwords. Empty: not known, or a program started it."""
 
 
-def write_note(data_dir: Path, note: CrawlNote) -> None:
+def write_note(data_dir: Path, note: CrawlNote, *, is_start: bool = True) -> None:
     """Store the note, readable by its owner only, because it may hold a cookie. Raises BadInput where it cannot be
-    written."""
+    written. `is_start` False: the note keeps its place among the crawls that were started (`known_crawls`)."""
     path = _note_path(data_dir, note.run.crawl.id.crawlid)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -156,6 +169,9 @@ def write_note(data_dir: Path, note: CrawlNote) -> None:
         descriptor, new_path = mkstemp(dir=path.parent, suffix=".new")
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(note))
+        if not is_start and path.exists():
+            status = path.stat()
+            os.utime(new_path, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.replace(new_path, path)
     except OSError as error:
         raise BadInput(
@@ -186,6 +202,32 @@ def known_crawls(data_dir: Path) -> list[str]:
     return [path.stem for path in paths]
 
 
+def absolute_path(path: str) -> str:
+    """Return an output as notes name it: with the absolute path of a local file. URLs and standard output (-) stay as
+    they are. Must not change: the notes of earlier crawls are compared with it."""
+    return os.path.abspath(local_path(path)) if is_local(path) else path
+
+
+def existing_paths(outputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the outputs of a note that still exist or cannot be checked, relative to this folder if they are in it."""
+    here = os.getcwd() + os.sep
+    return tuple(path.removeprefix(here) for path in outputs if not is_local(path) or os.path.exists(path))
+
+
+def made_outputs(data_dir: Path, note: CrawlNote) -> tuple[str, ...]:
+    """Return those outputs of the note that have content now, or had when an earlier command of the crawl ended, but
+    for the pages kept for a report, which are in the data directory."""
+    private = absolute_path(str(data_dir)) + os.sep
+    local = [path for path in note.outputs if is_local(path) and not path.startswith(private)]
+    return tuple(path for path in local if path in (note.made or ()) or has_content(Path(path)))
+
+
+def gone_outputs(note: CrawlNote, outputs: Sequence[str]) -> list[str]:
+    """Return those of these outputs that the crawl of the note has made here and that do not exist any more."""
+    made = [path for path in outputs if absolute_path(path) in (note.made or ())]
+    return [path for path in made if not local_path(path).exists()]
+
+
 def last_record(note: CrawlNote, url: str) -> PageRecord | None:
     """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none.
 
@@ -209,6 +251,60 @@ def _records(note: CrawlNote) -> Iterator[PageRecord]:
                     yield record
         except BadInput:
             continue
+
+
+def may_have_written(note: CrawlNote, path: str) -> bool:
+    """Return whether the crawl of the note has written to this file, an absolute path, as far as the note tells."""
+    return path in (note.outputs if note.made is None else note.made)
+
+
+def seeds_digest(seeds: Sequence[str]) -> str:
+    """Return a text that is the same for crawls from the same seeds. It is in stored notes; if it is computed in
+    another way, crawls count as those of other seeds."""
+    return hashlib.blake2b("\n".join(sorted(seeds)).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(slots=True)
+class KnownWriters:
+    """Crawls that were started with a data directory, as writers of files, for one of them."""
+
+    data_dir: Path
+    crawl_id: str
+    """The crawl that wants to use the files."""
+    seeds: str
+    """Digest of its seeds, as in the notes of crawls."""
+
+    def note(self) -> CrawlNote | None:
+        """Return the note of the crawl's own latest start. None: it was not started here."""
+        return read_note(self.data_dir, self.crawl_id)
+
+    def others_of(self, path: str) -> list[CrawlNote]:
+        """Return the notes of the other crawls that have written to this file, an absolute path; the latest last."""
+        names = (name.replace("%2F", "/") for name in known_crawls(self.data_dir))
+        notes = (read_note(self.data_dir, name) for name in names if name != self.crawl_id)
+        return [note for note in notes if note is not None and may_have_written(note, path)]
+
+    def may_replace(self, path: str, crawls: set[str]) -> bool:
+        """Return whether --fresh may empty this file, which has records of these crawls (an empty name: of records that
+        name none): only crawls that started from the same seeds, with this data directory, have ever written to it."""
+        own, others = self.note(), self.others_of(path)
+        writers = [*others, own] if own is not None and may_have_written(own, path) else others
+        if any(path in note.foreign for note in writers) or any(note.seeds != self.seeds for note in others):
+            return False
+        names = {self.crawl_id, *(note.run.crawl.id.crawlid for note in writers)}
+        held = crawls if crawls != {""} else {name for note in writers for name in note.beside}
+        return bool(writers) and held <= names
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Take these files, which now belong to this crawl alone, out of the notes of the other crawls."""
+        for path in paths:
+            for note in self.others_of(path):
+                without = {
+                    name: tuple(one for one in getattr(note, name) or () if one != path)
+                    for name in ("outputs", "item_outputs", "made", "foreign")
+                    if getattr(note, name) is not None
+                }
+                write_note(self.data_dir, msgspec.structs.replace(note, **without), is_start=False)
 
 
 def _note_path(data_dir: Path, crawl_id: str) -> Path:

@@ -437,6 +437,9 @@ class Fetcher:
             advice = ""
             if reason == DropReason.OFFSITE:
                 detail, advice = attempt.url, follow_advice(attempt.url)
+            elif reason == DropReason.BLOCKED_ADDRESS and (name := host(attempt.url)) != host(attempt.lease.url):
+                # It redirects there. --allow-private would not help: it permits only the hosts that were given.
+                advice = f"If the server is your own, --resolve {name}:ADDRESS permits it."
             self._tell_if_seed(attempt, reason, detail, advice=advice)
         return self._finish(attempt, Outcome.DROPPED, reason, detail, fetched)
 

@@ -92,6 +92,31 @@ async def test_they_are_leased_once_more_under_the_new_terms_and_the_counts_are_
     assert (info.total().fetched, info.total().failed) == (11, {"dns": 1})
 
 
+async def test_those_of_a_reason_may_stay_for_a_later_start(crawled: Crawled) -> None:
+    run, _ = await crawled.start(OLD, range(300))  # more than one call retries
+    leases = await crawled.lease_all()
+    refused = {lease.url for lease in leases if lease.url.endswith("7")}
+    await crawled.worker.settle(
+        [
+            Settlement(lease, Outcome.DROPPED, "blocked_address", unanswered=True)
+            if lease.url in refused
+            else Settlement(lease, Outcome.FAILED, "dns", unanswered=True)
+            for lease in leases
+        ]
+    )
+    for _ in range(2):  # the second finds only those that stay
+        run, retried = await crawled.frontier.retry_failed(run, NEW, keep_reason="blocked_address")
+        assert retried == len(leases) - len(refused)
+        info = await crawled.info()
+        assert (info.kept_failed, info.total().dropped) == (len(refused), {"blocked_address": len(refused)})
+        again = await crawled.lease_all()
+        assert not {lease.url for lease in again} & refused
+        await crawled.settle(again, Outcome.FAILED, unanswered=True)
+    _, retried = await crawled.frontier.retry_failed(run, NEW)
+    assert retried == len(leases)
+    assert (await crawled.info()).kept_failed == 0
+
+
 async def test_an_answer_is_not_kept_and_a_crawl_that_does_not_ask_keeps_nothing(crawled: Crawled) -> None:
     await crawled.start(OLD)
     await crawled.settle(await crawled.lease_all(), Outcome.FAILED)

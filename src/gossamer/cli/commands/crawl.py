@@ -5,6 +5,7 @@ The requests of a crawl are in the frontier, a Valkey server, so that the same c
 (tests quote some), and what the demo fetches. Fixed: flags, which scripts use, and exit codes.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,11 +21,13 @@ from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling import engine
-from gossamer.crawling.outputs import StartOptions, default_output
+from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
+from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
+from gossamer.policy.urls import host
 from gossamer.policy.words import counted
 from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
 from gossamer.sinks.jsonl import read_records
@@ -183,13 +186,15 @@ async def run_crawl(
     Interrupted when the command was interrupted before anything was fetched."""
     names_outputs = "output" in settings.crawl.given
     if names_outputs:
-        check_writable(settings)
-    plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
+        check_writable(settings, replaces=start.replaces_outputs)
+    plan = await engine.prepare(
+        settings, urls, sources, crawl_id=crawl_id, replaces=start.replaces_outputs, say=terminal.say
+    )
     _recommend_contact(settings, plan, quiet=quiet)
     if not names_outputs:
-        settings = settings.copy(crawl=settings.crawl.copy(output=(default_output(plan.seeds),)))
+        settings = settings.copy(crawl=settings.crawl.copy(output=(_default_output(plan.seeds),)))
         start = replace(start, named_outputs=False)
-        check_writable(settings)
+        check_writable(settings, replaces=start.replaces_outputs)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""
     with (
@@ -209,14 +214,24 @@ async def run_crawl(
         summary.notes += _hints(settings, plan, summary)
     if summary.already_finished:
         summary.notes.append("To crawl it again, repeat the command with --fresh.")
-    elif summary.finished and summary.info is not None and engine.can_retry(plan, summary.info):
-        first = f"Correct {settings.crawl.spider}; then the" if summary.info.pages.failed.get("spider_error") else "The"
-        summary.notes.append(f"{first} same command retries the {counted(summary.info.kept_failed, 'failed URL')}.")
-        if forgotten := summary.info.forgotten_failed:
-            summary.notes.append(f"{forgotten:,} more are too many to be remembered; only --fresh fetches them.")
-    elif summary.interrupted and not summary.finished and not summary.lost:
+    elif summary.finished:
+        summary.notes += _notes_of_failures(settings, plan, summary)
+    elif summary.interrupted and not summary.lost:
         summary.notes.append(f"Resume with: {resume_command()}")
     return summary
+
+
+_HOST_CHARACTERS = 200
+"""Longest part of a file name that a host makes. May be smaller; larger only as far as file systems take names of 255
+bytes."""
+
+
+def _default_output(seeds: Sequence[str]) -> Destination:
+    """Return the output of a crawl for which a person names none: HOST.jsonl for a single seed, else pages.jsonl."""
+    if len(seeds) > 1:
+        return Destination("pages.jsonl")
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", host(seeds[0]).strip("[]"))[:_HOST_CHARACTERS]
+    return Destination(f"{name.lstrip('.-') or 'pages'}.jsonl")
 
 
 def _recommend_contact(settings: Settings, plan: Plan, *, quiet: bool) -> None:
@@ -248,8 +263,25 @@ def _hints(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
     return []
 
 
-def check_writable(settings: Settings) -> None:
-    """Check that records can be written to the outputs of these settings. Raises BadInput."""
+def _notes_of_failures(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
+    """Return sentences about the failed requests of a finished crawl: how they are fetched again."""
+    if summary.info is None:
+        return []
+    notes: list[str] = []
+    if failed := engine.failed_to_retry(plan, summary.info, guard_changed=False):
+        first = f"Correct {settings.crawl.spider}; then the" if summary.info.pages.failed.get("spider_error") else "The"
+        notes.append(f"{first} same command retries the {counted(failed, 'failed URL')}.")
+        if forgotten := summary.info.forgotten_failed:
+            notes.append(f"{forgotten:,} more are too many to be remembered; only --fresh fetches them.")
+    if refused := summary.info.pages.dropped.get(DropReason.BLOCKED_ADDRESS):
+        lead = "1 URL leads to a private address" if refused == 1 else f"{refused:,} URLs lead to private addresses"
+        notes.append(f"{lead}. If the servers are your own, add --resolve HOST:ADDRESS for each host.")
+    return notes
+
+
+def check_writable(settings: Settings, *, replaces: bool = False) -> None:
+    """Check that records can be written to the outputs of these settings. `replaces`: they begin empty. Raises
+    BadInput."""
     outputs = settings.crawl.output_paths
     if "-" in outputs and 1 in terminal.closed_at_start:
         raise BadInput("--output: - is standard output, which is closed. Use it open, or name a file.")
@@ -260,7 +292,7 @@ def check_writable(settings: Settings) -> None:
             )
     tables = table_options(settings)  # its errors name options of their own
     try:
-        check_outputs(settings.crawl.output, tables=tables)
+        check_outputs(settings.crawl.output, tables=tables, replaces=replaces)
     except BadInput as error:
         raise BadInput(f"--output: {error}") from None
 

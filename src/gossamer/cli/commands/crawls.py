@@ -29,7 +29,7 @@ from rich.table import Table
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
-from gossamer.crawling.outputs import kept_pages
+from gossamer.crawling.work import kept_pages
 from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms

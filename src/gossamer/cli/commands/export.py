@@ -179,7 +179,7 @@ def _open_source(source: str, folder: Path) -> Source:
 def _report(done: Exported, source: str, target: str, *, as_json: bool, quiet: bool) -> None:
     """Print the counts and what was lost: on standard error, if the records went to standard output."""
     if as_json:
-        values = {"pages": done.pages, "items": done.items, "losses": done.losses}
+        values = {"pages": done.pages, "failed": done.failed, "items": done.items, "losses": done.losses}
         terminal.print_result(json_module.dumps(values), on_stderr=target == "-")
         return
     if quiet:

@@ -263,13 +263,15 @@ class RequestAdder:
 
     # --- retrying -----------------------------------------------------------------------------------------------------
 
-    async def retry_failed(self, run: Run, terms: Terms) -> tuple[Run, int]:
+    async def retry_failed(self, run: Run, terms: Terms, keep_reason: str) -> tuple[Run, int]:
         home = await read_home(self._commands, run.crawl.id.token)
         shards = home.shards if home else []
         run, version = await self._open(run.crawl, touch=shards)
         waiting, total = shards, 0
         while waiting:
-            replies = await gather_all(self._retry_on_shard(run, version, terms, shard) for shard in waiting)
+            replies = await gather_all(
+                self._retry_on_shard(run, version, terms, shard, keep_reason) for shard in waiting
+            )
             total += sum(count for count, _ in replies)
             waiting = [shard for shard, (_, is_closed) in zip(waiting, replies, strict=True) if is_closed]
             if waiting:
@@ -280,7 +282,9 @@ class RequestAdder:
                 waiting = waiting if run.number == before.number else shards
         return run, total
 
-    async def _retry_on_shard(self, run: Run, version: int, terms: Terms, shard: int) -> tuple[int, bool]:
+    async def _retry_on_shard(
+        self, run: Run, version: int, terms: Terms, shard: int, keep_reason: str
+    ) -> tuple[int, bool]:
         """Retry what a shard has kept up to now. Returns the number of requests, and whether the shard has closed the
         run: then the home shard has to confirm it."""
         arguments: list[Argument] = [
@@ -289,11 +293,12 @@ class RequestAdder:
             version,
             self._ended.get(_run_key(run), ""),
             _RETRIES_A_CALL,
+            keep_reason,
         ]
-        total = 0
+        total = seen = 0
         # As many as were kept at the first call: what fails again meanwhile waits for the next start.
         kept_at_first: int | None = None
-        while kept_at_first is None or total < kept_at_first:
+        while kept_at_first is None or seen < kept_at_first:
             reply = await call_after_purge(
                 self._commands,
                 shard,
@@ -302,11 +307,12 @@ class RequestAdder:
             )
             if reply[0] == b"closed":
                 return total, True
-            _, count, left = reply
+            _, count, left, still_kept = reply
             if kept_at_first is None:
                 kept_at_first = count + left
             total += count
-            if not count:
+            seen += count + still_kept
+            if not count + still_kept:
                 break
         return total, False
 

@@ -209,8 +209,8 @@ class ValkeyFrontier:
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         return await self._adder.add(run, terms, batches, seeds=seeds)
 
-    async def retry_failed(self, run: Run, terms: Terms) -> tuple[Run, int]:
-        return await self._adder.retry_failed(run, terms)
+    async def retry_failed(self, run: Run, terms: Terms, *, keep_reason: str = "") -> tuple[Run, int]:
+        return await self._adder.retry_failed(run, terms, keep_reason)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         return await self._submitter.submit(submissions)

@@ -1,9 +1,8 @@
 #!lua
 -- Queue the failed requests of a crawl again: those in the list "failed:", which had no answer. All requests of the
--- crawl on this shard get the terms (the options) of the caller, so that a corrected option takes effect. The requests
--- are queued in the run that the caller opened; a shard that is still in an earlier run enters it. (Run: one life of a
--- crawl, from its first request to its end. Generation: number of the set of URLs that it has seen, which later runs
--- continue.)
+-- crawl on this shard get the caller's terms (options), so that a corrected option takes effect. The requests are queued
+-- in the run that the caller opened; a shard that is still in an earlier run enters it. (Run: one life of a crawl, from
+-- first request to end. Generation: number of the set of URLs that it has seen, which later runs continue.)
 -- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
 -- Must hold: a request leaves the list and enters its queue in one call, or a kill would lose it; and it counts as done
 -- no longer, or the run would be finished before it is fetched. Fixed: the form of the rows and entries, which is stored
@@ -12,10 +11,10 @@
 -- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
 --       6 single: 1 where there is one shard  7 crawl (msgpack)  8 limits (msgpack) and terms (opaque)
 --       9 version at which the home shard confirmed the run just now, else 0
---       10 spiders whose part has ended: "slink,eother"  11 most requests
+--       10 spiders whose part has ended: "slink,eother"  11 most requests  12 reason of those to keep, or ""
 -- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
 --         { "purging" } when the queues of an earlier run have to be purged first, or
---         { "ok", requests queued again, requests that are left in the list }
+--         { "ok", requests queued again, requests left in the list, those that were kept and moved to its end }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},
 --         idle, idle-until, n, off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
@@ -42,29 +41,24 @@ end
 -- Stores these terms under every number that requests of the crawl carry. The hash also has a number for the digest of
 -- each terms, in fields that begin with "d": they stay, so that links from pages which were leased before lead to a
 -- number with the new terms, too.
-local function replace_terms()
-  local key = BASE .. "t:" .. token
-  if crawl.first_terms and crawl.first_terms ~= packed_terms then
-    redis.call("HSET", crawl.key, "t", packed_terms)
-  end
-  local row = redis.call("HGETALL", key)
-  for i = 1, #row, 2 do
-    if string.sub(row[i], 1, 1) ~= "d" and row[i + 1] ~= packed_terms then
-      redis.call("HSET", key, row[i], packed_terms)
-    end
+local terms_key = BASE .. "t:" .. token
+if crawl.first_terms and crawl.first_terms ~= packed_terms then
+  redis.call("HSET", crawl.key, "t", packed_terms)
+end
+local numbers = redis.call("HGETALL", terms_key)
+for i = 1, #numbers, 2 do
+  if string.sub(numbers[i], 1, 1) ~= "d" and numbers[i + 1] ~= packed_terms then
+    redis.call("HSET", terms_key, numbers[i], packed_terms)
   end
 end
 
--- Returns the entry as a new request: without attempts, without the names of workers that died with it, and with
--- another identity (8 bytes), or a reader of the records would take the new one for a repetition. The old entry is, after
--- its header and the names of the dead, either the URL alone, or extended (bit 0 of its first byte): its identity, the
--- length of the URL in 2 bytes, the URL, and what the client packed. The new entry is always an extended one. It keeps
--- the old one's terms and depth (bytes 3 to 7).
+-- Returns the entry as a new request: without attempts, without the names of workers that died, and with another
+-- identity (8 bytes), or a reader of the records would take it for a repetition. The old entry is, after its header and
+-- those names, either the URL alone, or extended (bit 0 of its first byte): its identity, the length of the URL in 2
+-- bytes, the URL, and what the client packed. The new one is extended, and keeps terms and depth (bytes 3 to 7).
 local function as_new(entry, salt)
-  local _, after_names = names_in(entry)
-  local rest = string.sub(entry, after_names)
-  local is_extended = string.byte(entry, 1) % 2 == 1
-  if is_extended then
+  local rest = string.sub(entry, (select(2, names_in(entry))))
+  if string.byte(entry, 1) % 2 == 1 then
     rest = string.sub(rest, 9)
   else
     rest = string.char(math.floor(#rest / 256), #rest % 256) .. rest
@@ -75,17 +69,21 @@ local function as_new(entry, salt)
   return string.char(1, 0) .. string.sub(entry, 3, 7) .. identity .. rest
 end
 
-replace_terms()
 local key = BASE .. "failed:" .. token
 local salt = redis.call("HINCRBY", BASE .. "n", "retries", 1) .. "|"
-local rows = redis.call("LPOP", key, ARGV[11]) or {}
+local rows, moved = redis.call("LRANGE", key, 0, ARGV[11] - 1), 0
 for _, row in ipairs(rows) do
   local counter, priority, spider, domain, entry = cmsgpack.unpack(row)
-  count_crawl(token, "k", -1)  -- kept failures
-  count_crawl(token, "K", -#row)  -- and their bytes
-  count_done(crawl, counter, -1)
-  enqueue(crawl, spider, domain, priority, { as_new(entry, salt) }, false)
+  if string.match(counter, ":[^:]+$") == ":" .. ARGV[12] then
+    redis.call("RPUSH", key, row)
+    moved = moved + 1
+  else
+    count_crawl(token, "k", -1)  -- kept failures
+    count_crawl(token, "K", -#row)  -- and their bytes
+    count_done(crawl, counter, -1)
+    enqueue(crawl, spider, domain, priority, { as_new(entry, salt) }, false)
+  end
 end
-local left = redis.call("LLEN", key)
+redis.call("LTRIM", key, #rows, -1)
 write_all()
-return { "ok", #rows, left }
+return { "ok", #rows - moved, redis.call("LLEN", key), moved }

@@ -1,0 +1,190 @@
+"""Outputs of a command that is repeated, through the real command: what was never made, what --fresh must keep, what is
+refused by the guard of private addresses, and the words for what was exported."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_crawl_again import FLAGS, a_site, crawl, redirecting
+from tests.servers.crawling import command, gossamer, records_of
+
+
+def printed(folder: Path, *arguments: str, code: int = 0) -> str:
+    """The summary of `gossamer crawl` for a person."""
+    done = subprocess.run(command("crawl", *arguments, *FLAGS), cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+# --- outputs that were never made -------------------------------------------------------------------------------------
+
+
+def test_an_output_without_a_record_is_not_announced_and_not_gone_later(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        flags = (f"{site.url}/a", "--field", "a=h9", "-o", "t.jsonl", "--items", "-o", "p.jsonl", "--pages")
+        said = printed(tmp_path, *flags)
+        assert "\n  pages are in p.jsonl\n  no items were found: t.jsonl was not written\n" in said
+        said = printed(tmp_path, *flags)
+        assert "is already finished" in said
+        assert "t.jsonl" not in said
+        summary, _ = crawl(tmp_path, *flags, "--fresh")
+        assert summary["outputs"] == ["p.jsonl"]
+        (tmp_path / "p.jsonl").unlink()
+        said = printed(tmp_path, *flags, code=1)
+        assert "  p.jsonl is gone; crawl again with --fresh.\n" in said
+        assert "t.jsonl is gone" not in said
+
+
+def test_a_table_with_fixed_columns_and_no_item_has_its_header(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        flags = (f"{site.url}/a", "--field", "b=h1", "--field", "a=h9", "-o", "t.csv")
+        for more in ((), (), ("--fresh",)):  # the second finds the crawl finished
+            assert "\n  no items were found: t.csv has only its header\n" in printed(tmp_path, *flags, *more)
+            assert (tmp_path / "t.csv").read_text() == "page_url,b,a\n"
+        (tmp_path / "t.csv").unlink()
+        assert "  t.csv is gone; crawl again with --fresh.\n" in printed(tmp_path, *flags, code=1)
+
+
+def test_a_table_whose_columns_no_item_gave_is_not_announced(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from gossamer import Spider\n\n\nclass Shop(Spider):\n    def parse(self, page):\n        return None\n"
+    )
+    with a_site(a="<p>a") as site:
+        flags = (f"{site.url}/a", "--spider", "shop.py", "-o", "t.csv")
+        assert "\n  no items were found: t.csv was not written\n" in printed(tmp_path, *flags)
+        assert "is gone" not in printed(tmp_path, *flags)
+        assert not (tmp_path / "t.csv").exists()
+
+
+def test_an_output_that_could_not_be_opened_is_not_gone_later(tmp_path: Path) -> None:
+    """A folder takes the name of the output after the checks at the start; what is to be written changes later."""
+    (tmp_path / "shop.py").write_text(
+        "from pathlib import Path\n\nfrom gossamer import Spider\n\n\nclass Shop(Spider):\n"
+        "    def parse(self, page):\n        if Path('broken').exists():\n"
+        "            Path('t.jsonl').mkdir(exist_ok=True)\n            yield {'a': 1}\n"
+    )
+    with a_site(a="<p>a") as site:
+        flags = (f"{site.url}/a", "--spider", "shop.py", "-o", "t.jsonl", "--items")
+        (tmp_path / "broken").touch()
+        with subprocess.Popen(
+            command("crawl", *flags, *FLAGS), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            assert any("t.jsonl: Is a directory" in line for line in process.stderr)
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+        assert process.returncode == 130
+        (tmp_path / "broken").unlink()
+        (tmp_path / "t.jsonl").rmdir()
+        assert "\n  no items were found: t.jsonl was not written\n" in printed(tmp_path, *flags)
+        assert "is gone" not in printed(tmp_path, *flags)
+
+
+# --- --fresh keeps what the crawl did not write -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["items.csv", "items.json"])
+def test_fresh_refuses_a_table_with_rows_that_the_crawl_was_let_add_to(tmp_path: Path, name: str) -> None:
+    table = tmp_path / name
+    foreign = "http://elsewhere.example/"
+    table.write_text(
+        f"page_url,a\n{foreign},x\n" if name == "items.csv" else f'[\n{{"page_url":"{foreign}","a":"x"}}\n]\n'
+    )
+    with a_site(a="<h1>a</h1>") as site:
+        flags = (f"{site.url}/a", "--field", "a=h1", "-o", name)
+        crawl(tmp_path, *flags, "--append")
+        before = table.read_text()
+        assert foreign in before
+        assert f"{site.url}/a" in before
+        for _ in range(2):  # the refusal forgets nothing
+            _, said = crawl(tmp_path, *flags, "--fresh", code=2)
+            assert f"{name} also holds rows that this crawl did not write; --fresh would delete them." in said
+            assert "Name another output, add --append to keep what it holds, or delete it." in said
+            assert table.read_text() == before
+        assert site.requests == {"/a": 1}
+        crawl(tmp_path, *flags, "--fresh", "--append")
+        assert table.read_text().count(f"{site.url}/a") == 2
+        crawl(tmp_path, *flags, "--fresh", code=2)
+        table.unlink()  # as it says
+        crawl(tmp_path, *flags, "--fresh")
+        crawl(tmp_path, *flags, "--fresh")
+        assert foreign not in table.read_text()
+        assert table.read_text().count(f"{site.url}/a") == 1
+
+
+def test_fresh_refuses_a_table_to_which_a_crawl_of_another_url_added(tmp_path: Path) -> None:
+    with a_site(a="<h1>a</h1>", b="<h1>b</h1>") as site:
+        flags = ("--field", "a=h1", "-o", "items.csv")
+        crawl(tmp_path, f"{site.url}/a", *flags)
+        second, _ = crawl(tmp_path, f"{site.url}/b", *flags, "--append")
+        before = (tmp_path / "items.csv").read_text()
+        _, said = crawl(tmp_path, f"{site.url}/a", *flags, "--fresh", code=2)
+        assert f"items.csv holds the records of another crawl, {second['crawl_id']}." in said
+        assert (tmp_path / "items.csv").read_text() == before
+
+
+# --- private addresses ------------------------------------------------------------------------------------------------
+
+
+def test_what_the_guard_refused_is_retried_only_under_other_options(tmp_path: Path) -> None:
+    with a_site(x="<p>x", bad="<p>bad") as site:
+        private = f"http://localhost:{site.port}/x"
+        site.answers["/"] = (200, f'<a href="{private}">x</a><a href="/bad">b</a>')
+        site.answers["/bad"] = (503, "")
+        flags = (site.url, "--scope", "any", "-o", "out.jsonl")
+        said = printed(tmp_path, *flags)
+        assert "\n  The same command retries the 1 failed URL.\n" in said
+        assert "\n  1 URL leads to a private address. If the servers are your own, add --resolve HOST:ADDRESS" in said
+        for times in (2, 3):
+            summary, said = crawl(tmp_path, *flags)
+            assert "retrying 1 failed URL." in said
+            assert (summary["dropped"], site.requests["/bad"]) == ({"blocked_address": 1}, times)
+        site.answers["/bad"] = (200, "<p>bad")
+        crawl(tmp_path, *flags)
+        summary, said = crawl(tmp_path, *flags)
+        assert summary["already_finished"] is True
+        assert "retrying" not in said
+        summary, said = crawl(tmp_path, *flags, "--resolve", "localhost:127.0.0.1")
+        assert "retrying 1 failed URL." in said
+        assert (summary["pages"], summary["dropped"], site.requests["/x"]) == (1, {}, 1)
+        urls = [record.url for record in records_of(tmp_path / "out.jsonl")]
+        assert urls.count(private) == 2  # refused, then fetched
+
+
+def test_a_network_that_is_allowed_later_lets_the_refused_be_retried(tmp_path: Path) -> None:
+    with a_site(x="<p>x") as site:
+        site.answers["/"] = (200, f'<a href="http://127.0.0.2:{site.port}/x">x</a>')
+        flags = (site.url, "--scope", "any", "-o", "out.jsonl")
+        assert crawl(tmp_path, *flags)[0]["dropped"] == {"blocked_address": 1}
+        (tmp_path / "gossamer.toml").write_text('allow_networks = ["127.0.0.2/32"]\n')
+        for retried in (True, False):  # refused no more, but nothing listens at that address
+            summary, said = crawl(tmp_path, *flags)
+            assert "retrying 1 failed URL." in said, retried
+            assert summary["failed"] == {"connect": 1}
+
+
+def test_the_advice_for_a_private_target_of_a_redirect_names_no_option_that_would_not_help(tmp_path: Path) -> None:
+    with a_site() as site, redirecting(site, f"http://localhost:{site.port}/x"):
+        summary, said = crawl(tmp_path, site.url, "-o", "out.jsonl", "--scope", "any", code=1)
+        assert summary["dropped"]["blocked_address"] == 1  # type: ignore[index]
+        assert "If the server is your own, --resolve localhost:ADDRESS permits it." in said
+        assert "--allow-private" not in said
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_words_for_an_export_fit_what_was_exported(tmp_path: Path) -> None:
+    with a_site(a="<h1>a</h1>", b="<h1>b</h1>") as site:
+        site.answers["/"] = (200, '<a href="/a">1</a><a href="/b">2</a><a href="/gone">3</a>')
+        crawl(tmp_path, site.url, "--field", "a=h1", "-o", "t.csv")
+        said = printed(tmp_path, site.url, "--field", "a=h1", "-o", "h.warc.gz")
+        assert "\n  items are in t.csv, h.warc.gz\n" in said
+        assert "pages are in" not in said
+        assert "\n  Exported 2 items from t.csv to h.warc.gz.\n" in said
+        crawl(tmp_path, site.url, "--field", "a=h1", "-o", "all.jsonl", "--crawl-id", "two")
+        done = gossamer("export", "all.jsonl", "copy.jsonl", cwd=tmp_path)
+        assert done.stdout == "Exported 3 pages, 1 failed request and 2 items from all.jsonl to copy.jsonl.\n"
+        assert gossamer("export", "h.warc.gz", "t.jsonl", cwd=tmp_path).stdout.startswith("Exported 2 items from")
