@@ -47,8 +47,12 @@ CASES: dict[str, tuple[list[str], str]] = {
     "an allowed expression": (["crawl", SEED, "--allow", "("], "--allow expression '('"),
     "a denied expression": (["crawl", SEED, "--deny", "("], "--deny expression '('"),
     "a crawl id": (["crawl", SEED, "--crawl-id", "two words"], "no spaces"),
-    "a domain": (["crawl", SEED, "--allow-domain", "http://x/"], "not a domain"),
-    "an extension": (["crawl", SEED, "--deny-extension", "/"], "file extension"),
+    "a domain": (["crawl", SEED, "--allow-domain", "http://x/"], "--allow-domain: 'http://x/' is not a domain"),
+    "a domain for a cookie": (
+        ["crawl", SEED, "--headers-for", "http://x/"],
+        "--headers-for: 'http://x/' is not a domain",
+    ),
+    "an extension": (["crawl", SEED, "--deny-extension", "/"], "--deny-extension: '/' is not a file extension"),
     "a frontier's address": (
         ["crawl", "http://example.invalid/", "--frontier", "http://x"],
         "--frontier: server address: unknown scheme 'http'; expected one of unix://",

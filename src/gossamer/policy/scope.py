@@ -387,7 +387,7 @@ def compile_scope(
     (see RegexSet): one of `allow_regex` must match, if there are any, and none of `deny_regex` may match.
     `deny_extensions` may have a dot and any case; None: the default list; empty: no extension is denied.
     """
-    extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(_extension, deny_extensions))
+    extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(file_extension, deny_extensions))
     return LinkScope(
         domains=frozenset(map(domain_name, allowed_domains or ())),
         hosts=frozenset(map(domain_name, allowed_hosts or ())),
@@ -424,7 +424,7 @@ def _prefix(text: str) -> str:
     return url[url.index("//") :]
 
 
-def _extension(text: str) -> str:
+def file_extension(text: str) -> str:
     """Return a file extension in lower case, without its dot. Raises BadInput."""
     extension = text.strip().removeprefix("*").removeprefix(".").lower()
     if not extension or any(character in extension for character in "/?#; "):

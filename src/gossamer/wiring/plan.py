@@ -32,7 +32,7 @@ from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.extraction import Extraction
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
-from gossamer.policy.scope import check_regex
+from gossamer.policy.scope import check_regex, domain_name, file_extension
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
@@ -79,6 +79,9 @@ def check_settings(settings: Settings) -> None:
         ("--ca-file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
         ("--resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
         ("--allow-network", settings.allow_networks, parse_networks),
+        ("--allow-domain", settings.crawl.allow_domain, lambda names: list(map(domain_name, names))),
+        ("--headers-for", settings.crawl.headers_for, lambda names: list(map(domain_name, names))),
+        ("--deny-extension", settings.crawl.deny_extension, lambda endings: list(map(file_extension, endings))),
     )
     for option, value, check in checks:
         try:
