@@ -173,6 +173,22 @@ def test_the_advice_for_a_private_target_of_a_redirect_names_no_option_that_woul
         assert "--allow-private" not in said
 
 
+# --- the name of a crawl ----------------------------------------------------------------------------------------------
+
+
+def test_a_crawl_that_is_not_named_after_the_first_url_says_which_it_was(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        urls = [f"http://{name}.example:{site.port}/a" for name in ("shop", "art")]
+        flags = ("--resolve", "*.example:127.0.0.1", "-o", "out.jsonl")
+        said = printed(tmp_path, *urls, *flags)
+        name = said.split()[2]
+        assert name.startswith("art.example-")
+        assert said.startswith(f"The crawl {name} is finished.\n  begun at {urls[0]} and 1 more\n")
+        said = printed(tmp_path, *reversed(urls), *flags)  # the same crawl, whose name begins with the first host
+        assert said.startswith(f"The crawl {name} is already finished.\n")
+        assert "begun at" not in said
+
+
 # --- exports ----------------------------------------------------------------------------------------------------------
 
 

@@ -315,6 +315,8 @@ class Summary(CrawlResult):
     def as_text(self) -> str:
         """Return the summary as a few lines."""
         lines = [self._headline()]
+        if self.begun_at:
+            lines.append(f"  begun at {without_passwords(self.begun_at)}")
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0

@@ -130,6 +130,9 @@ class CrawlResult:
     """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
     notes: list[str] = field(default_factory=list)
     """Sentences at the end of the summary."""
+    begun_at: str = ""
+    """The first URL that a person gave, and how many more, where the name of the crawl begins with another host (ids do
+    not depend on the order of URLs). Empty: the name tells."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
     without_items: dict[str, str] = field(default_factory=dict)

@@ -210,6 +210,8 @@ async def run_crawl(
                 settings, plan, start=start, observer=display, control=interruption, program="gossamer crawl"
             )
         )
+    if crawl_id is None and host(plan.seeds[0]) != host(min(plan.seeds)):  # the name begins with the latter
+        summary.begun_at = f"{plan.seeds[0]}{more}"
     if summary.finished and not summary.already_finished:
         summary.notes += _hints(settings, plan, summary)
     if summary.already_finished:
