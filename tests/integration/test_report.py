@@ -115,6 +115,20 @@ def test_a_table_without_bodies_says_what_is_unknown(web: FakeWeb, crawled: Path
     assert [row["leads_to"] for row in table(tmp_path / "csv", "redirects")] == [f"http://a.test:{web.port}/target"]
 
 
+def test_a_table_that_is_still_written_lacks_only_its_last_row(crawled: Path, tmp_path: Path) -> None:
+    table, rows = tmp_path / "pages.csv", (crawled / "pages.csv").read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join(rows)[:-100])
+    result = gossamer("report", "pages.csv", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["pages"] + told["failed"] + told["skipped"] == 9 + 2 + 2 - 1
+    assert "pages.csv ends in the middle of a record" in told["notes"][0]
+    table.write_bytes(b"".join([*rows[:3], rows[3].partition(b",")[0] + b"\r\n", *rows[4:]]))
+    result = gossamer("report", "pages.csv", "-f", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "pages.csv, row 3: " in result.stderr
+
+
 def test_the_page_begins_with_what_failed_and_loads_nothing(crawled: Path, tmp_path: Path) -> None:
     result = gossamer("report", str(crawled / "pages.jsonl"), cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -25,7 +26,7 @@ from gossamer.extract.blocks import Block, CodeBlock, Renderer, join_blocks
 from gossamer.extract.chunks import split_blocks
 from gossamer.extract.page_facts import read_facts
 from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent
-from gossamer.policy.urls import BaseUrl
+from gossamer.policy.urls import BaseUrl, canonical
 
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it warns of pages, which have a record of their own
 
@@ -128,16 +129,18 @@ class _PageLinks:
     """Resolves the links of a page."""
 
     def __init__(self, tree: "html.HtmlElement", url: str) -> None:
-        base = next((found for found in tree.iter("base") if found.get("href")), None)
-        try:
-            self._base = BaseUrl(BaseUrl(url).join(base.get("href")) if base is not None else url)
-        except BadUrl:
-            self._base = BaseUrl(url)
+        self._base: BaseUrl | None = None
+        """URL that links are resolved against. None: the page has no valid one, so its links are left out."""
+        with suppress(BadUrl):
+            self._base = BaseUrl(canonical(url))
+            base = next((found for found in tree.iter("base") if found.get("href")), None)
+            if base is not None:
+                self._base = BaseUrl(self._base.join(base.get("href")))
 
     def resolve(self, target: str) -> str | None:
         """Return the absolute URL of a link; None: it leads nowhere outside the page."""
         target = target.strip()
-        if target.startswith("#"):
+        if target.startswith("#") or self._base is None:
             return None
         if target.lower().startswith("mailto:"):
             return target

@@ -270,9 +270,13 @@ def _csv(source: Source) -> Iterator[Output]:
         rows = csv_rows(stream)
         header = next(rows, [])
         has_pages = {"url", "request_id", "status_code", "success"} <= set(header)
-        for cells in rows:
+        for number, cells in enumerate(rows, 1):
             row = dict(zip(header, cells, strict=False))
-            if has_pages:
+            if has_pages and len(cells) != len(header):
+                if len(cells) > len(header) or next(rows, None) is not None:
+                    raise BadInput(f"{source.name}, row {number}: {len(cells)} cells, but the header has {len(header)}")
+                source.lacks[TORN] += 1  # it is being written, or its writer was killed
+            elif has_pages:
                 source.lacks[BODIES] += row["success"] == "true"
                 yield Output(record=_page_of_cells(row))
             else:

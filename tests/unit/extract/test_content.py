@@ -154,6 +154,13 @@ def test_no_character_loses_the_page(character: str) -> None:
     assert re.fullmatch(r"one\W+two\n\n```\na\W+b\n```", found)
 
 
+@pytest.mark.parametrize("url", ["", "file:///page.html", "no URL"])
+def test_a_page_without_a_valid_url_has_text_without_links(url: str) -> None:
+    content, _ = extract_content(page(f"<p>{'Words around ' * 20}<a href='/x'>a link</a>.</p>"), url, MARKDOWN)
+    assert content.markdown is not None
+    assert " a link." in content.markdown
+
+
 def test_plain_text_has_no_escapes() -> None:
     content, _ = extract_content(page("<p>Wow!<a href='/x'>[1]</a> C:\\<b>dir</b></p>"), "http://a.test/", TEXT)
     assert content.text is not None
