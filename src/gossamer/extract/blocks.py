@@ -150,7 +150,7 @@ class Renderer:
         if tag == "table":
             return self._table(element)
         if tag == "code":
-            return self._code(CodeBlock(_plain(element), ""))
+            return self._code(CodeBlock(self._plain_text(element), ""))
         return self._flow(element)
 
     def _heading(self, element: _Element) -> list[Block]:
@@ -279,7 +279,7 @@ class Renderer:
         if tag == "graphic":
             return ""
         if tag == "code" or (tag == "hi" and element.get("rend") == "#t"):
-            return self._code_span(_SPACES.sub(" ", _plain(element)))
+            return self._code_span(_SPACES.sub(" ", self._plain_text(element)))
         text = self._inline(element)
         if _is_block(element):
             return f" {text} "
@@ -292,6 +292,10 @@ class Renderer:
         if tag == "ref":
             return self._link(text, element.get("target") or "")
         return text
+
+    def _plain_text(self, element: _Element) -> str:
+        """Return the text of an element, with its line breaks and the code blocks in it."""
+        return self._placeholder.sub(lambda match: f"\n{self._codes[int(match[1])].text}\n", _plain(element))
 
     def _code_span(self, text: str) -> str:
         """Return code inside of a line: between backticks, more than any in it."""

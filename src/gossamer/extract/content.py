@@ -228,6 +228,9 @@ def _take_codes(tree: "html.HtmlElement", nonce: str) -> list[CodeBlock]:
             figure.tag = "div"
             for caption in figure.iterdescendants("figcaption"):
                 caption.tag = "p"
+    for inline in [*tree.iter("code", "kbd", "samp", "tt")]:  # around a `pre`, whose text is code already
+        if next(inline.iterdescendants("pre"), None) is not None:
+            inline.tag = "div"
     for element in [*tree.iter("pre")]:  # a list, because the tree changes
         parent = element.getparent()
         if parent is not None and _is_line_numbers(element):

@@ -77,6 +77,8 @@ CODE = "def f(x):\n\n    if x:\n        return  '*'   # two  blanks\n\tend"
         + "</pre></td></tr></table>",
         "<pre>" + CODE.replace("\n", "<br>") + "</pre>",
         f"<figure class=highlight><pre>{CODE}</pre></figure>",
+        f"<code><pre>{CODE}</pre></code>",
+        f"<div><tt><pre>{CODE}</pre></tt></div>",
         f'<div class="code-toolbar"><div><pre>{CODE}</pre></div><div class=toolbar><button>Copy</button></div></div>',
     ],
 )
