@@ -2,10 +2,10 @@
 
 The first line of a class's docstring is the message that a person reads; details follow it after a colon.
 
-Safe to change: the messages, except that tests and docs quote some (search both for the old words). Fixed: which class
-an error is derived from, because callers catch the base classes (a call that raised FrontierUnavailable is repeated,
-one that raised CrawlRefused is not), and the words in `kind` and `reason`, which users find in records and
-counters.
+Safe to change: the messages, except that tests and docs quote some (search both for the old words), and that the
+message of a FetchError must be the title of its `kind` in policy/words.py (a test compares). Fixed: which class an
+error is derived from, because callers catch the base classes (a call that raised FrontierUnavailable is repeated, one
+that raised CrawlRefused is not), and the words in `kind` and `reason`, which users find in records and counters.
 """
 
 from typing import ClassVar
@@ -24,9 +24,8 @@ class GossamerError(Exception):
         if detail and self.only_detail:
             super().__init__(detail)
             return
-        message = (
-            (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
-        )  # so each class needs a docstring
+        # Each class needs a docstring: its first line is the message.
+        message = (type(self).__doc__ or "").strip().splitlines()[0].removesuffix(".")
         super().__init__(f"{message}: {detail}" if detail else f"{message}.")
 
 
@@ -62,7 +61,8 @@ class BadUrl(BadInput):
 
     only_detail = False
     reason = "bad_url"
-    """Word for the counter of dropped links; must not change. Each subclass has its own."""
+    """Word for the reason why a link is not followed; must not change. Each subclass has its own. Counters and records
+    have it under the name that `drop_reason` (worker/page.py) gives it."""
 
 
 class BadScheme(BadUrl):
@@ -94,7 +94,7 @@ class FrontierUnavailable(FrontierError):
     The caller cannot know whether the call was carried out, and may repeat it.
     """
 
-    exit_code = 4
+    exit_code = 4  # the same command may succeed later
 
 
 class FrontierForgot(FrontierUnavailable):
@@ -132,7 +132,7 @@ class ServerMissing(GossamerError):
 class ServerFailed(FrontierUnavailable):
     """The frontier's own server did not start."""
 
-    exit_code = 2
+    exit_code = 2  # not 4: a server that does not start will usually not start at the next attempt, either
 
 
 class PoliciesChanged(FrontierError):
@@ -152,7 +152,7 @@ class BusUnavailable(BusError):
     The caller cannot know whether the call was carried out, and may repeat it.
     """
 
-    exit_code = 4
+    exit_code = 4  # the same command may succeed later
 
 
 class BusFull(BusError):
@@ -163,10 +163,14 @@ class MessageTooLarge(BusError):
     """The message is larger than the bus accepts."""
 
 
+# --- requests that clients submit -------------------------------------------------------------------------------------
+
+
 def about_field(field: str, reason: str) -> str:
     """Return a sentence on a field of a request; an empty field: on the whole request."""
     if not field:
         return reason
+    # `_explain_fault` in model/messages/reader.py words a missing field so that its name is the subject.
     return f"{field} {reason}" if reason.startswith("is missing") else f"{field}: {reason}"
 
 
@@ -190,7 +194,8 @@ class FetchError(GossamerError):
 
     kind = "fetch"
     """Word for records and counters; must not change. Each subclass has its own, and a row in the table of
-    policy/retry.py that says whether the request is repeated."""
+    policy/retry.py that says whether the request is repeated. Further attributes of a subclass are facts about one
+    failure: the code in fetch/ that raises the error sets them."""
 
 
 class BlockedAddress(FetchError):
@@ -250,13 +255,16 @@ class TotalTimeout(FetchError):
 
 
 class NotSentInTime(FetchError):
-    """The request was not sent: its time was over before a connection was ready."""
+    """The request was not sent in time.
+
+    Its connection was ready only after the latest time at which it might be sent (`send_by` in policy/timing.py).
+    """
 
     kind = "not_sent_in_time"
     connecting = False
     """True: making the connection took too long. The connection is kept for the next request."""
     connect_seconds = 0.0
-    """Time that making the connection took; 0: it was there."""
+    """Time that making the connection took; 0: the request had a kept connection."""
 
 
 class ConnectionLost(FetchError):
@@ -275,13 +283,13 @@ class BadResponse(FetchError):
 
 
 class HeadersTooLarge(FetchError):
-    """The response's headers exceed the limit."""
+    """The headers of the response exceed the limit."""
 
     kind = "headers_too_large"
 
 
 class DecodeFailed(FetchError):
-    """The response's content encoding is broken."""
+    """The compression of the response is broken."""
 
     kind = "decode"
 

@@ -161,7 +161,7 @@ def test_a_terminal_shows_when_the_next_retry_is_due(tmp_path: Path) -> None:
         os.close(side)
         shown = ""
         try:
-            while not re.search(r"1 queued on 1 domain, 1 for a retry; next retry in \d+ s", shown):
+            while not re.search(r"1 queued on 1 domain, 1 of them for a retry; next retry in \d+ s", shown):
                 shown += os.read(main, 4096).decode(errors="replace")  # fails where the command ends without it
         finally:
             process.terminate()

@@ -47,7 +47,7 @@ status codes and report errors as `application/problem+json` (RFC 9457). Ids in 
 character, percent-encoded."""
 """Introduction of the description. May be changed freely; docs/reference/openapi.json contains it."""
 _ROUTERS = (
-    submit.router, crawls.router, crawls.one, events.router, pages.router, domains.router, status.cluster,
+    submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, domains.router, status.cluster,
     classic.router, status.health, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path, so the order may be changed freely."""

@@ -3,7 +3,7 @@
 A crawl has runs, one after the other: a run lasts from a first request until nothing is left to do. Each spider, a
 program that reads fetched pages, has its own part of a crawl. The frontier, the cluster's queue of requests, keeps the
 counts that stand here. Clients read the fields, so none may be renamed or removed; fields may be added. Texts may be
-changed freely, but docs/reference/openapi.json contains them.
+changed freely; then rewrite docs/reference/openapi.json, which contains them (`python -m tools.reference`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo, SpiderCounts
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
-one = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
 class RequestCounts(ResponseModel):
@@ -55,7 +55,7 @@ class CrawlSummary(ResponseModel):
     ended: float | None
     """Epoch seconds; null while the crawl is running"""
     domains: int
-    """Domains with waiting requests"""
+    """Domains with waiting requests, queued or to be queued later"""
     total: RequestCounts
 
 
@@ -84,7 +84,7 @@ class CrawlDetails(CrawlSummary):
     """State and counts of a crawl, also by spider and priority."""
 
     seen: int
-    """Distinct requests that were ever added"""
+    """Distinct requests that were ever added, also by earlier runs that this one continues. None is added again"""
     queued_by_priority: dict[int, int]
     spiders: dict[str, RequestCounts]
     max_pages: int | None
@@ -131,16 +131,16 @@ async def list_crawls(
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> CrawlPage:
-    """Lists running crawls, crawls that ended within their retention, and stopped or expired crawls that are still
-    remembered. A crawl may be on two pages. With `state`, a page may be short or even empty although there is a next
-    one."""
+    """Lists running crawls; finished crawls, until the time of the setting retention has passed since their end; and
+    stopped and expired crawls, until that of stopped_retention has. A crawl may be on two pages. With `state`, a page
+    may be short or even empty although there is a next one."""
     infos, next_cursor = await context.frontier.list_crawls(
         appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
     )
     return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor)
 
 
-@one.get(
+@crawl_router.get(
     "",
     operation_id="show_crawl",
     summary="Return the state of a crawl",
@@ -174,11 +174,11 @@ async def show_crawl(
         **_options(run),
     )
     if page is not None:
-        details.queued_by_domain = page  # a field that is never set is left out of the answer
+        details.queued_by_domain = page  # otherwise never set, so response_model_exclude_unset leaves it out
     return details
 
 
-@one.delete(
+@crawl_router.delete(
     "",
     operation_id="stop_crawl",
     summary="Stop a crawl, or one spider's part of it",
@@ -232,8 +232,9 @@ _LARGEST_CURSOR = 2**64 - 1
 
 
 def _is_cursor(cursor: str) -> bool:
-    """Return whether the text has the form of a cursor of `Frontier.crawl_domains`, SHARD:POSITION. The server answers
-    any other position with an error, which would look like an outage."""
+    """Return whether the text has the form of a cursor of `Frontier.crawl_domains`, SHARD:POSITION. Valkey answers any
+    other position with an error, which would look like an outage. A shard may be any number: the frontier returns an
+    empty page for one that it does not have."""
     shard, _, position = cursor.partition(":")
     return all(part.isascii() and part.isdecimal() and int(part) <= _LARGEST_CURSOR for part in (shard, position))
 

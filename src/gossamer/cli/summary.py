@@ -2,7 +2,7 @@
 
 A tally has the counts of this command alone; an info (`CrawlInfo`) those of the whole crawl, with the shares of other
 commands and machines. "leased" counts requests that a worker has, "later" those that wait for a retry, "waiting" these
-and those in queues.
+and those in queues. For a person, and in the field `queued` of the JSON, a waiting request is "queued".
 
 Safe to change: all that a person reads (docs and tests quote some lines). Fixed: the exit codes, and the names and
 meanings of the fields of `Summary.as_json`, because scripts read them; fields may be added.
@@ -53,8 +53,9 @@ class _Sample(NamedTuple):
     pages: int
     bytes: int
     done: int
-    """Requests of the whole crawl that have ended, and all that it has had."""
+    """Requests of the whole crawl that have ended."""
     added: int
+    """All requests that the crawl has had."""
 
 
 class Display:
@@ -130,9 +131,10 @@ class Display:
         if total.later and not total.queued:
             return ""
         left = total.waiting + total.leased
-        if self._max_pages is not None:  # which limits pages, but not assets
+        if self._max_pages is not None:
             pages_left = max(0, self._max_pages - info.pages.fetched)
-            left = min(left, pages_left + assets.added - assets.done)
+            assets_left = assets.added - assets.done  # the limit is one of pages: all assets will be fetched
+            left = min(left, pages_left + assets_left)
         first, last = self._samples[0], self._samples[-1]
         done, seconds = last.done - first.done, last.time - first.time
         if done <= 0 or seconds < _ESTIMATE_SECONDS:
@@ -171,8 +173,8 @@ class Display:
         ]
         if info is not None:
             total = info.total()
-            later = f", {total.later:,} for a retry" if total.later else ""
-            # `domains` counts only those with queued requests; it is 0 while all that is left waits for a retry.
+            later = f", {total.later:,} of them for a retry" if total.later else ""
+            # `domains` is 0 while workers have all requests that are left.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.
             whole = max(info.pages.fetched, tally.pages)
@@ -228,7 +230,7 @@ def waiting_text(tally: Tally) -> str:
 
 
 def reason_counts(counts: dict[str, int]) -> str:
-    """Return `http_404 12, dns 3`, the most frequent first. Empty: no counts."""
+    """Return `http_404 12, dns 3`, the most frequent first, without reasons whose count is 0. Empty: no counts."""
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{reason} {count:,}" for reason, count in ordered if count)
 

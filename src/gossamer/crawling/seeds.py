@@ -31,7 +31,8 @@ _MAX_SEED_BYTES = 256 * 1024 * 1024
 async def gather_seeds(
     settings: Settings, resolver: Resolver, urls: Sequence[str], sources: Sequence[str]
 ) -> list[str]:
-    """Return `urls` and the URLs of all `sources` (files, URLs, or `-` for standard input), in order and as written.
+    """Return `urls` as they are, then the URLs of all `sources` (files, URLs, or `-` for standard input), in canonical
+    form and in the order of the lists.
 
     Raises BadInput for a source that cannot be read or holds no URL, and for `urls` that are probably no URLs.
     """

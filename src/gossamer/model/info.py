@@ -24,7 +24,8 @@ class SpiderCounts(msgspec.Struct):
     added: int = 0
     queued: int = 0
     later: int = 0
-    """Requests that wait for a time before they may be queued again."""
+    """Requests that wait for a time before they are queued again: retries, and requests that were postponed. They are
+    not part of `queued`."""
     leased: int = 0
     """Requests that a worker holds."""
     fetched: int = 0
@@ -35,7 +36,7 @@ class SpiderCounts(msgspec.Struct):
 
     @property
     def waiting(self) -> int:
-        """Number of requests in queues, or waiting for a retry."""
+        """Number of waiting requests: those in queues and those to be queued later."""
         return self.queued + self.later
 
     @property
@@ -51,7 +52,8 @@ class CrawlInfo(msgspec.Struct):
     pool: str
     """Group of workers that may lease its requests."""
     state: CrawlState
-    """Also `stopped` or `expired` when every spider's part was: only other spiders can begin the next run."""
+    """`running`, or how the run ended. A crawl whose spiders were stopped one by one is `stopped` as well, and
+    `expired` where all have expired: only other spiders can begin its next run."""
     run: int
     """Number of its latest run, from 1."""
     started: float
@@ -59,11 +61,13 @@ class CrawlInfo(msgspec.Struct):
     ended: float | None
     """End of that run; None while it is running."""
     domains: int
-    """Number of domains with waiting requests (in queues or for a retry)."""
+    """Number of domains with waiting requests, in queues or to be queued later."""
     seen: int
-    """Number of requests that will not be added again."""
+    """Number of distinct requests that were ever added, also by earlier runs that this one continues. None of them is
+    added again."""
     kept_failed: int = 0
-    """Number of requests that got no answer, and are kept to be retried when the crawl is started again."""
+    """Number of requests that got no answer, and are kept: when the crawl is started again, they are queued again
+    without being added."""
     forgotten_failed: int = 0
     """Number of those that are not kept, because there were too many."""
     queued_by_priority: dict[int, int] = {}
@@ -89,7 +93,7 @@ class CrawlInfo(msgspec.Struct):
         return _sum([part for name, part in self.spiders.items() if name != ASSET_SPIDER])
 
     def total(self) -> SpiderCounts:
-        """Return the counts of all spiders together, and of the assets."""
+        """Return the counts of all spiders and of the assets together."""
         return _sum(self.spiders.values())
 
 
@@ -116,11 +120,12 @@ class AppInfo(msgspec.Struct):
     """Waiting requests of an application, for one spider or for all."""
 
     waiting: int
-    """Requests in queues or waiting for a retry."""
+    """Requests in queues or to be queued later."""
     crawls: int
     """Running crawls; for one spider, those with a submission for it."""
     domains: int
-    """Domains with waiting requests. For all spiders, a domain counts once for each spider with requests there."""
+    """Domains with waiting requests. For all spiders, a domain counts once for each spider with requests there: the
+    frontier has one counter for each spider, and adds them up."""
 
 
 class DomainInfo(msgspec.Struct):
@@ -129,9 +134,9 @@ class DomainInfo(msgspec.Struct):
     domain: str
     queued: int = 0
     later: int = 0
-    """Requests that wait for a retry."""
+    """Requests to be queued later, most of them retries."""
     by_priority: dict[int, int] = {}
-    """Requests in queues or waiting for a retry, by priority."""
+    """Requests in queues or to be queued later, by priority."""
     pages: int = 0
     """Leased or fetched pages, where the crawl has a page budget per domain; else 0."""
     by_spider: dict[str, dict[int, int]] = {}
@@ -154,7 +159,8 @@ class Backlog(msgspec.Struct):
     spider: str
     queued: int
     domains: int
-    """Domains with queued requests; a domain counts once for each pool that has some."""
+    """Domains with queued requests; a domain counts once for each pool that has some, because each pool has queues of
+    its own."""
 
 
 class UrlInfo(msgspec.Struct):

@@ -2,9 +2,10 @@
 
 Records and counters carry a reason as one word (`reason`); here each word has a title and advice. A word without a row
 is shown as it is. Safe to change: titles, advice and the forms of numbers (tests and docs quote some). Advice may name
-only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It"
-small. Fixed: the words, and that every `kind` of a FetchError, every DropReason and every reason of the worker has a
-row (a test compares).
+only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It" in
+lower case. Fixed: the words; that the title of a FetchError's `kind` is its message in errors.py, because `fetch_error`
+removes it from the text of the error; and that every such kind, every DropReason and every reason that the fetcher
+(worker/fetcher.py) or a spider gives has a row (a test compares).
 """
 
 from http import HTTPStatus
@@ -24,7 +25,7 @@ class Explanation(NamedTuple):
 
 # By reason.
 _EXPLANATIONS = {
-    # Kinds of FetchError.
+    # Kinds of FetchError (errors.py). The titles are their messages.
     "fetch": Explanation("The page could not be fetched"),
     "blocked_address": Explanation(
         "The address is not on the public internet",
@@ -49,7 +50,7 @@ _EXPLANATIONS = {
     "bad_response": Explanation("The response is not HTTP"),
     "headers_too_large": Explanation("The headers of the response exceed the limit"),
     "decode": Explanation("The compression of the response is broken"),
-    "decode_bomb": Explanation("The response expands beyond the limits"),
+    "decode_bomb": Explanation("The response expands beyond the limits of size or ratio"),
     # Reasons of the worker.
     "bad_redirect": Explanation("It redirects to something that is no web page"),
     "too_many_redirects": Explanation("Too many redirects"),
@@ -67,7 +68,8 @@ _EXPLANATIONS = {
     "internal_error": Explanation(
         "An error in Gossamer", "Please report it with the error, the field exception of its record."
     ),
-    # Dropped on purpose.
+    # Dropped on purpose (DropReason). Links that are not followed are only counted, without a title: where a title says
+    # "redirects" or "leads", a request is dropped for this reason only because of where it was redirected.
     "duplicate": Explanation("It redirects to a page that was found before"),
     "offsite": Explanation("It redirects out of the crawl's scope", "--allow-domain adds a domain."),
     "depth": Explanation("Deeper than the crawl's limit"),
@@ -105,19 +107,22 @@ def explain(reason: str) -> Explanation:
 
 
 CANNOT_FETCH = "Cannot fetch "
+"""Beginning of the text of `fetch_error`. May be worded freely, but no other sentence may begin so: the Python API
+recognises the text by it (`_Control` in crawling/python.py)."""
 RETRYING = "Retrying for up to "
-"""Beginning of the message of `fetch_error`, and of its sentence on retries. May be worded freely."""
+"""Beginning of the sentence on retries in that text, by which the Python API recognises it, too. May be worded freely,
+under the same condition."""
 
 
 def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", retrying_seconds: float = 0.0) -> str:
     """Return why a URL could not be fetched and what to do, in a few sentences.
 
-    `detail`: text of the error. `advice`: replaces the reason's own. `retrying_seconds`: longest time for which the
-    request is repeated; 0: it is not.
+    `detail`: text of the error, with or without the message of its class at the beginning. `advice`: replaces the
+    reason's own. `retrying_seconds`: longest time for which the request is repeated; 0: it is not.
     """
     title, usual_advice = explain(reason)
-    if detail.startswith(title):  # an error that was raised begins with the same words
-        detail = detail.partition(": ")[2]
+    if detail.startswith(title):  # the text of a FetchError: its message, which is the title, ": " and what it adds
+        detail = detail.removeprefix(title).removeprefix(".").removeprefix(": ")
     begin = title[0].lower() + title[1:] if title.startswith(("The ", "It ")) else title
     parts = [f"{CANNOT_FETCH}{url}: {begin}" + (f" ({detail})." if detail else "."), advice or usual_advice]
     if retrying_seconds:

@@ -112,7 +112,7 @@ def test_waiting_retries_make_the_estimate_a_lower_bound_or_none(monkeypatch: py
     monkeypatch.setattr(summary, "time", Clock())
     before = Snapshot(Tally(pages=50), state(added=600, queued=540, later=10, fetched=50), 5.0)
     now = Snapshot(Tally(pages=100), state(added=600, queued=490, later=10, fetched=100), 10.0)
-    assert "500 queued on 2 domains, 10 for a retry; at least 50 s left" in shown([before, now])
+    assert "500 queued on 2 domains, 10 of them for a retry; at least 50 s left" in shown([before, now])
     only_retries = Snapshot(Tally(pages=100), state(added=600, queued=0, later=10, fetched=590), 10.0)
     assert "left" not in shown([before, only_retries])
 
@@ -121,7 +121,7 @@ def test_the_next_retry_is_shown_while_all_wait_for_one() -> None:
     soon = Tally(pages=5, retry_at=time.time() + 300.2).plus(Tally(retry_at=time.time() + 900))
     only_retries = state(added=15, queued=0, later=10, fetched=5)
     assert re.search(
-        r"10 queued on 2 domains, 10 for a retry; next retry in (300|29\d) s",
+        r"10 queued on 2 domains, 10 of them for a retry; next retry in (300|29\d) s",
         shown([Snapshot(soon, only_retries, 9.0)]),
     )
     assert "next retry" not in shown([Snapshot(soon, state(added=16, queued=1, later=10, fetched=5), 9.0)])

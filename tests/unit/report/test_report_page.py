@@ -14,9 +14,6 @@ from selectolax.lexbor import LexborHTMLParser
 
 from gossamer.errors import BadInput
 from gossamer.extract.links import MAX_TEXT_LENGTH
-from gossamer.model.request import DropReason
-from gossamer.policy.retry import WORTH_A_RETRY
-from gossamer.policy.words import explain
 from gossamer.report.figures import Bar, column_chart
 from gossamer.report.page import Report, check_target, make_report, share_text
 
@@ -176,16 +173,6 @@ def test_a_report_never_replaces_what_is_no_report(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="is a device or a pipe"):
         check_target(tmp_path / "pipe", [])
-
-
-def test_every_reason_has_words() -> None:
-    kinds = [kind for kind in WORTH_A_RETRY if isinstance(kind, str)]
-    of_the_worker = ["spider_error", "bad_entry", "worker_died", "internal_error", "bad_request", "bad_redirect",
-                     "too_many_redirects", "redirect_loop"]  # fmt: skip
-    for reason in [*kinds, *of_the_worker, *(drop.value for drop in DropReason)]:
-        assert explain(reason).title != reason, f"{reason} has no words"
-    assert explain("http_404").title == "404 Not Found"
-    assert explain("http_999").title == "999"
 
 
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 52, 999, 123_456, 7_654_321])
