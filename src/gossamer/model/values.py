@@ -1,8 +1,10 @@
-"""Exact conversion of the values in Scrapy requests to MessagePack and back, for storage in the frontier.
+"""Converts the values in Scrapy requests to MessagePack and back, for storage in the frontier (the store of requests).
 
+They come back with the same type and value, except that a date with a time keeps of its zone only the offset from UTC.
 Types without a MessagePack form (tuples, sets, dates, decimals, large integers) become extensions: a code, and the
 value in a simpler form. Stored requests hold both, so no code may change its number or its form. A new type may be
-added: the next code, with a line in `_TO_SIMPLE` and one in `_FROM_SIMPLE`. Texts of errors may change freely.
+added: the next code (at the end of the list of codes, whose `range` grows by one), with a line in `_TO_SIMPLE` and one
+in `_FROM_SIMPLE`. Texts of errors may change freely.
 """
 
 import datetime
@@ -14,11 +16,13 @@ import msgspec
 
 _ATOMS = frozenset({type(None), bool, float, bytes})
 """Types that MessagePack stores as they are, in every size."""
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+"""Smallest and largest integer of MessagePack: fixed."""
 _DEEPEST = 100
 """Levels of nesting in a value. May be smaller, or somewhat larger: encoding and decoding recurse, and Python ends a
 recursion of about 1,000 calls."""
 
-# 6 is in use outside this file: `scrapy.entries` stores a dataclass or a Scrapy item under it.
+# Codes, from 0. ITEM (6) has no line in the two tables: `scrapy.entries` stores a dataclass or a Scrapy item under it.
 _TUPLE, _SET, _FROZENSET, _DATETIME, _DATE, _DECIMAL, ITEM, _BIG = range(8)
 _TO_SIMPLE: dict[type, tuple[int, Callable[[Any], Any]]] = {
     tuple: (_TUPLE, list),
@@ -65,7 +69,7 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
     if depth > _DEEPEST:
         raise ValueError(f"{where} is too deep, or holds itself")
     if kind is int:
-        return value if -(2**63) <= value < 2**64 else extended(_BIG, str(value))
+        return value if _MIN_INT <= value <= _MAX_INT else extended(_BIG, str(value))
     if kind is list:
         return [to_packable(one, where, depth + 1, other=other) for one in value]
     if kind is dict:
@@ -80,7 +84,7 @@ def to_packable(value: Any, where: str, depth: int = 0, *, other: Other | None =
     if found is None:
         raise ValueError(
             f"{where} holds a {kind.__module__}.{kind.__qualname__}; only numbers, text, bytes, dates, lists, tuples, "
-            "sets, dicts, dataclasses and Scrapy items travel"
+            "sets, dicts, dataclasses and Scrapy items can be stored"
         )
     return found
 
@@ -100,6 +104,8 @@ def _key(key: Any, where: str) -> Any:
     """Return the key of a dict if MessagePack can store it as one. Raises ValueError."""
     if type(key) is str:
         return _text(key, where)
+    if type(key) is int and not _MIN_INT <= key <= _MAX_INT:
+        raise ValueError(f"{where} has a key of more than 64 bits; make it text")
     if type(key) in (int, bytes, float, bool, type(None)):
         return key
     raise ValueError(f"{where} has a key of type {type(key).__qualname__}; make it text or a number")
@@ -113,17 +119,18 @@ def extended(code: int, value: Any) -> msgspec.msgpack.Ext:
 def decode(data: bytes, *, item: Callable[[Any], Any] | None = None) -> dict[str, Any]:
     """Return the fields that were given to `encode`. Raises ValueError for other bytes.
 
-    `item` converts values with the code ITEM; None: they raise ValueError, too.
+    `item` converts values with the code ITEM; without it, such values raise ValueError.
     """
 
     def extension(code: int, inner: memoryview) -> Any:
         value = msgspec.msgpack.decode(inner, ext_hook=extension)
-        if code == ITEM and item is not None:
-            return item(value)
+        convert = item if code == ITEM else _FROM_SIMPLE.get(code)
+        if convert is None:
+            raise ValueError(f"extension {code} is not known")
         try:
-            return _FROM_SIMPLE[code](value)
-        except KeyError:
-            raise ValueError(f"extension {code} is not known") from None
+            return convert(value)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:  # Decimal's is an ArithmeticError
+            raise ValueError(f"extension {code} has a value of another form: {fault}") from None
 
     try:
         return msgspec.msgpack.decode(data, type=dict[str, Any], ext_hook=extension)

@@ -14,7 +14,7 @@ import msgspec
 from gossamer.errors import BadInput
 
 _FORMS = "unix:///path/to.sock?db=0, redis://user:password@host:6379/0, rediss://…, redis+cluster://host:port,host:port"
-"""Forms of an address, for errors. They must be what `Address.parse` accepts."""
+"""Forms of an address, for errors: those that people need most. `Address.parse` must accept each of them."""
 _PORT = 6379
 """The servers' default port: fixed."""
 _DATABASE_OPTION = "db"
@@ -60,9 +60,11 @@ class Address(msgspec.Struct, frozen=True):
         try:
             netloc, parts = _split(text.strip())
             options = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=False).items()}
-            scheme = parts.scheme.replace("valkey", "redis", 1)
+            scheme = parts.scheme.replace("valkey", "redis", 1)  # valkeys becomes rediss
             if unknown := options.keys() - _TLS_OPTIONS - {_DATABASE_OPTION}:
                 raise ValueError(f"unknown option {min(unknown)}")
+            if not scheme.startswith("rediss") and (unused := options.keys() & _TLS_OPTIONS):
+                raise ValueError(f"the option {min(unused)} needs TLS: rediss:// or rediss+cluster://")
             if scheme == "unix":
                 return cls(
                     (Endpoint(path=_socket_path(parts)),),
@@ -95,7 +97,8 @@ class Address(msgspec.Struct, frozen=True):
         )
 
     def __str__(self) -> str:
-        """Return the address for a person to read, with `***` for a password."""
+        """Return the address for a person to read: with `***` for a password, and without TLS options. It cannot be
+        parsed again."""
         secret = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
         where = ",".join(map(str, self.endpoints))
         if self.endpoints[0].path:
@@ -103,7 +106,7 @@ class Address(msgspec.Struct, frozen=True):
         scheme = ("rediss" if self.tls else "redis") + ("+cluster" if self.cluster else "")
         return f"{scheme}://{secret}{where}" + (f"/{self.database}" if self.database else "")
 
-    __repr__ = __str__  # a dataclass would print the password
+    __repr__ = __str__  # msgspec's own would print the password
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None without TLS. Raises BadInput for a certificate file that cannot be used."""
@@ -145,6 +148,8 @@ def _endpoint(text: str) -> Endpoint:
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("no host")
+    if parts.port == 0:
+        raise ValueError("port 0 is no port of a server")
     return Endpoint(host=parts.hostname, port=parts.port or _PORT)
 
 

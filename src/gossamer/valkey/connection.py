@@ -26,8 +26,8 @@ _PARTIAL: Final = object()
 
 _LATE_SECONDS = 1.0
 """Age at which the next reply counts as late. From then on `on_late_reply` is called once in each such period. May be
-changed: longer delays the detection of a lost connection or a moved slot, shorter checks servers that are merely
-slow. It has no effect where `call_seconds` is shorter."""
+changed: longer delays the detection of a lost connection or of a cluster that has moved its data, shorter checks
+servers that are merely slow."""
 _LOOP_STALL_SECONDS = 0.5
 """Delay of a timer that means that this process's event loop stood still, so that replies may have arrived unread. May
 be changed: longer may fail calls that were answered, shorter delays the detection of a silent server under load."""
@@ -48,7 +48,7 @@ class ValkeyConnection(asyncio.Protocol):
     replies may never come. `on_late_reply` is called when a reply is late, and may end the connection sooner.
 
     `fail_fast_seconds`: when a reply is due and no data arrives for this time, all pending calls fail. This is checked
-    only every _LATE_SECONDS, so a failure may come that much later. The connection stays open and is `unresponsive`
+    every _LATE_SECONDS, so a failure may come that much later. The connection stays open and is `unresponsive`
     until data arrives; meanwhile new calls fail at once. None: calls wait for `call_seconds`.
     """
 
@@ -72,9 +72,9 @@ class ValkeyConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_PARTIAL)
         self._out: list[bytes] = []
-        self._pending: deque[tuple[asyncio.Future[Reply], int, float]] = deque()
-        """Pending calls, oldest first: (future, number of commands, deadline). The number is 0 for `send`, whose result
-        is the single reply itself and not a list."""
+        self._pending: deque[tuple[asyncio.Future[Reply], int, float, float]] = deque()
+        """Pending calls, oldest first: (future, number of commands, deadline, seconds until it). The number is
+        0 for `send`, whose result is the single reply itself and not a list."""
         self._collected: list[Reply] = []
         """Replies so far of the first pending call, if that has several commands."""
         self._chunks = self._replies = 0
@@ -111,7 +111,8 @@ class ValkeyConnection(asyncio.Protocol):
     def send_all(self, packed: Sequence[bytes], *, extra_seconds: float = 0.0) -> "asyncio.Future[list[Reply]]":
         """Send commands without any other task's command between them; the future has the list of their replies.
 
-        `extra_seconds` is added to the time that they may take. Errors are those of `send`.
+        `extra_seconds`: time for which the commands may block on the server (WAIT). It is added to `call_seconds`, and
+        no reply counts as late before it is over. Errors are those of `send`.
         """
         return self._enqueue(b"".join(packed), len(packed), extra_seconds)
 
@@ -123,7 +124,8 @@ class ValkeyConnection(asyncio.Protocol):
             raise FrontierUnavailable(f"{self.server}: no answer within {self._fail_fast_seconds:g} s")
         loop = self._loop
         future: asyncio.Future[Reply] = loop.create_future()
-        self._pending.append((future, count, loop.time() + self._call_seconds + extra_seconds))
+        seconds = self._call_seconds + extra_seconds
+        self._pending.append((future, count, loop.time() + seconds, seconds))
         if not self._out:
             # Commands of other tasks in this turn of the loop are sent with this one, in one system call.
             loop.call_soon(self._flush)
@@ -134,10 +136,14 @@ class ValkeyConnection(asyncio.Protocol):
 
     def _next_check(self, left: float) -> float:
         """Return the seconds until `_check_deadlines` runs, when the first pending call has `left` seconds."""
-        return left if self._on_late_reply is None else min(left, _LATE_SECONDS)
+        checks_early = self._on_late_reply is not None or self._fail_fast_seconds is not None
+        return min(left, _LATE_SECONDS) if checks_early else left
 
     def subscribe(self, packed: bytes, subscriber: Callable[[Reply | None], None]) -> None:
-        """Send this packed SUBSCRIBE. `subscriber` then gets every message, and None when the connection ends."""
+        """Send this packed SUBSCRIBE. `subscriber` then gets every message, and None when the connection ends.
+
+        From then on the connection is for nothing else: `send` would never get its reply.
+        """
         self._subscriber = subscriber
         self.write(packed)
 
@@ -166,15 +172,16 @@ class ValkeyConnection(asyncio.Protocol):
         if timer is not None and now - timer.when() > _LOOP_STALL_SECONDS:
             self._timer = self._loop.call_later(_LOOP_STALL_SECONDS / 2, self._check_deadlines)
             return
-        left = self._pending[0][2] - now
+        _, _, deadline, seconds = self._pending[0]
+        left = deadline - now
         if left <= 0:
-            self._end(FrontierUnavailable(f"{self.server}: no answer within {self._call_seconds:g} s"))
+            self._end(FrontierUnavailable(f"{self.server}: no answer within {seconds:g} s"))
             return
         self._timer = self._loop.call_later(self._next_check(left), self._check_deadlines)
         if self._on_late_reply is not None and left <= self._call_seconds - _LATE_SECONDS:
             self._on_late_reply()
-        sent = now + left - self._call_seconds
-        silent_since = max(sent, self._last_received)
+        due = deadline - self._call_seconds  # when the call was sent, or the end of the time for which it may block
+        silent_since = max(due, self._last_received)
         if self._fail_fast_seconds is not None and now - silent_since >= self._fail_fast_seconds:
             self._fail_pending()
 
@@ -182,7 +189,7 @@ class ValkeyConnection(asyncio.Protocol):
         """Fail the pending calls, but keep their places: their replies may still come, and must be read."""
         self.unresponsive = True
         detail = f"{self.server}: no answer within {self._fail_fast_seconds:g} s"
-        for future, _, _ in self._pending:
+        for future, *_ in self._pending:
             if not future.done():
                 future.set_exception(FrontierUnavailable(detail))
 
@@ -213,7 +220,7 @@ class ValkeyConnection(asyncio.Protocol):
             # A server may send the reason why it disconnects (too many clients, protected mode) before any command.
             self._end(FrontierUnavailable(f"{self.server}: {reply}"))
             return
-        future, count, _ = self._pending[0]
+        future, count, _, _ = self._pending[0]
         if count:
             self._collected.append(reply)
             if len(self._collected) < count:
@@ -241,7 +248,7 @@ class ValkeyConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
-        for future, _, _ in pending:
+        for future, *_ in pending:
             if not future.done():
                 future.set_exception(FrontierUnavailable(error.detail))
         if self._subscriber is not None:
@@ -292,8 +299,8 @@ _TEMPORARY_ERRORS = frozenset(
 be added if a repetition can help: callers repeat without a limit. The servers define all codes below."""
 
 _STALE_SLOTS_ERRORS = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
-"""Codes of errors after which another node may serve the slot. A code that is missing here delays a failover; one too
-many costs a read of the slots."""
+"""Codes of errors after which another node may serve the slot (the part of a cluster's keys that one node has). A code
+that is missing here delays a failover; one too many costs a read of the map of slots."""
 
 _ADVICE = {
     "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port",
@@ -306,7 +313,8 @@ _ADVICE = {
 be reworded freely."""
 
 _DISK_FULL = "MISCONF"
-"""Code of the error of a server that cannot write its data to the disk. The servers define it."""
+"""Code of the error of a server that cannot write its data to the disk: one of _TEMPORARY_ERRORS, with a message of its
+own. The servers define it."""
 
 
 def error_code(error: ReplyError) -> str:

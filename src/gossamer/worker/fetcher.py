@@ -1,9 +1,16 @@
 """Works on one lease from start to end: robots.txt, fetch, redirects, retries, and then the page.
 
-A lease is a request that the frontier (the cluster's store of requests) has handed to this worker, and for which it has
-charged a hit to the site's budget. Fixed: a request that a site may have seen needs another hit before anything is sent
-again; robots.txt and the scope are checked for every URL; and the reasons, which records show (`spider_error`,
-`http_404`). Safe to change: texts of details, and the limits below as they say.
+A lease is a request that the frontier (the cluster's store of requests) has handed to this worker. A hit is the charge
+for it, to the site's rate limit. A request that is not finished goes back with one of four outcomes:
+
+RETRY      it failed, and may succeed later: counts as an attempt, the hit is spent, waits for a delay
+FORWARDED  the site has seen it, and sending again needs another hit: no attempt, the hit is spent, no delay
+RETURNED   nothing was sent, because it is too late for the hit: no attempt, the hit is given back, no delay
+POSTPONED  something else must come first, as its robots.txt: no attempt, the hit is spent, waits for a delay
+
+Fixed: a request that a site may have seen needs another hit before anything is sent again; robots.txt and the scope are
+checked for every URL; and the reasons, which records show (`spider_error`, `http_404`). Safe to change: texts of
+details, and the limits below as they say.
 """
 
 import asyncio
@@ -147,8 +154,8 @@ class Fetcher:
             return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
 
     async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:
-        """Fetch a page whose main content is wanted, unless too many of them are in progress: then the request is given
-        back for a moment, so that other crawls have slots."""
+        """Fetch a page whose main content is wanted. If too many of them are in progress, postpone it for a moment, so
+        that other crawls have slots."""
         contents = self._reader.contents
         if delay_seconds := contents.delay_seconds:
             return self._requeue(attempt, Outcome.POSTPONED, delay_seconds)
@@ -164,7 +171,7 @@ class Fetcher:
                 if verdict is not None:
                     return self._refuse_by_robots(attempt, verdict)
                 if await self._starts_late(attempt):
-                    # Its robots.txt took long. Other requests waited for it too and would now all start at once.
+                    # Its robots.txt took long. Others waited for it, too: without new hits all would be sent now.
                     return self._give_back(attempt)
                 fetched = await self._send(attempt, request)
                 self._tally.bytes += fetched.received_bytes
@@ -188,7 +195,7 @@ class Fetcher:
     async def _send(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
         """Send the attempt's next request, and return the response. Raises FetchError and BadInput."""
         name, began = host(attempt.url), time.monotonic()
-        # Seconds by which a request to this host may be late, because connecting to it is known to take long.
+        # Seconds by which requests to this host may be late, because connecting takes that long, as learnt below.
         allowed = self._slow_hosts.allowance(name, now=began)
         latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed  # later, the hit is no longer valid
         timeout = attempt.context.terms.timeout_seconds
@@ -219,12 +226,12 @@ class Fetcher:
     async def _handle_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
         """Return the result; None: the attempt continues with a redirect.
 
-        A large page counts in the budget until it is committed: sixty pages of 5 MiB that wait for a slow output, each
-        with its text and its links, would fill the memory.
+        A large page counts in the budget until it is committed, or pages that wait for a slow output would fill the
+        memory: first with its body and text while it is read, not while its main content is extracted (other crawls'
+        pages would wait for that), and then with the size of its output.
         """
         budget = self._budget
-        body = len(fetched.body)
-        reading = _READING_FACTOR * body if body > _LARGE_BYTES else 0
+        reading = _READING_FACTOR * len(fetched.body) if len(fetched.body) > _LARGE_BYTES else 0
         if reading:
             budget.retain(reading)
         try:
@@ -234,7 +241,6 @@ class Fetcher:
                 budget.release(reading)
         if finished is not None:
             if attempt.content_encoding is not None and finished.settlement.outcome is Outcome.FETCHED:
-                # The page does not count in the budget meanwhile: other crawls' pages would wait for it.
                 await self._reader.contents.add(attempt, finished, attempt.content_encoding)
             if finished.size >= _LARGE_BYTES:
                 budget.retain(finished.size)
@@ -281,7 +287,6 @@ class Fetcher:
         if any(_fingerprint(attempt, url) == fingerprint for url, _ in attempt.chain):
             # Only the order of the query changed, which is ignored: no duplicate of itself, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
-        # Checked before a hit is spent on a redirect that robots.txt forbids.
         verdict = await self._robots.check(attempt, attempt.request(keep_wire=False))
         if verdict is not None:
             return self._refuse_by_robots(attempt, verdict)
@@ -300,7 +305,8 @@ class Fetcher:
     async def _move_to_domain(
         self, attempt: Attempt, fetched: FetchResponse, domain: str, fingerprint: int
     ) -> FinishedLease:
-        """Add the request to another domain, under that domain's budget and robots.txt; this lease of it ends."""
+        """Add the request to another domain, under that domain's budget and robots.txt. This
+        lease ends as dropped (MOVED), although the request goes on."""
         lease = attempt.lease
         batch = Batch(
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [fingerprint], [attempt.packed(moved=True)],
@@ -326,8 +332,7 @@ class Fetcher:
             finished = self._fail(attempt, "robots_unreachable", verdict.rule)
         else:
             finished = self._drop(attempt, DropReason.ROBOTS, verdict.rule)
-        # The hit is given back if nothing was sent. Else a site that forbids thousands of URLs would take the time of a
-        # request for each.
+        # Its hit is given back if nothing was sent: URLs that a site forbids must not take the time of its requests.
         finished.settlement.unused = not self._was_sent(attempt)
         return finished
 
@@ -381,8 +386,8 @@ class Fetcher:
         return len(attempt.chain) > len(attempt.payload.chain)
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:
-        """Return the request to the front of its domain, for another hit. If the request was not sent under this lease,
-        it counts as not started."""
+        """Return the request to the front of its domain, for another hit. The hit of this lease is spent if a request
+        was sent under it."""
         if self._was_sent(attempt):
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
@@ -408,10 +413,8 @@ class Fetcher:
         if seeds is None or not attempt.is_seed(self._tally.pages) or not seeds.wants(reason):
             return
         detail = detail.removeprefix(f"{reason}: ")
-        seeds.report(
-            reason,
-            fetch_error(attempt.lease.url, reason, detail, advice=advice, retrying_seconds=retrying_seconds),
-        )
+        text = fetch_error(attempt.lease.url, reason, detail, advice=advice, retrying_seconds=retrying_seconds)
+        seeds.report(reason, text)
 
     def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
         """Return the request to the frontier with its redirects so far, which are not followed again."""

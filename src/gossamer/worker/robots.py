@@ -29,9 +29,9 @@ _MAX_WAITS = 10_000
 """Waiting origins that a worker remembers. May be changed: more take memory, others are not shown."""
 _WAITS_SHOWN = 20
 """Waiting origins in a worker's statistics. May be changed: more make each report larger."""
-_GRACE_SECONDS = 60.0
-"""An origin that this worker did not ask again within this time after it was due is dropped from the list: another
-worker has its requests now, or there are none left. May be changed."""
+_DROPPED_AFTER_SECONDS = 60.0
+"""Time after the next try was due from which an origin is no longer shown as waiting, if this worker has not tried
+again: another worker has its requests now, or there are none left. May be changed."""
 
 
 class RobotsWaits:
@@ -67,7 +67,7 @@ class RobotsWaits:
         tally.waits = {}
         if not self._by_origin:
             return
-        forgotten_before = self._now() - _GRACE_SECONDS
+        forgotten_before = self._now() - _DROPPED_AFTER_SECONDS
         self._by_origin = {origin: wait for origin, wait in self._by_origin.items() if wait.until > forgotten_before}
         if not self._by_origin:
             self._end_trouble()
@@ -79,8 +79,8 @@ class RobotsWaits:
 
 
 def _in_words(seconds: float) -> str:
-    """Return a duration for a person: `90 s`, `5 min`, `24 h`. A unit is used from two of it; 1 s is allowed for the
-    time since the duration was computed."""
+    """Return a duration for a person: `90 s`, `5 min`, `24 h`; hours from 2 h on, minutes from 2 min on. Both begin one
+    second earlier, because some time has passed since the duration was computed."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length - 1:
             return f"{seconds / length:.0f} {unit}"
@@ -170,10 +170,14 @@ class RobotsChecker:
             return
         if len(self._delays) >= _MAX_DELAYS:
             self._delays.clear()
-        self._delays[domain] = (seconds, time.time())
-        await self._retrier.call_frontier(
-            lambda: self._frontier.set_crawl_delay(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
-        )
+        self._delays[domain] = (seconds, time.time())  # before the call: requests beside this one need not send it, too
+        try:
+            await self._retrier.call_frontier(
+                lambda: self._frontier.set_crawl_delay(domain, seconds=seconds), shard=self._frontier.shard_of(domain)
+            )
+        except BaseException:  # also a cancellation: the next request of the domain sends it
+            self._delays.pop(domain, None)
+            raise
 
     async def _add_sitemaps(self, attempt: Attempt, template: FetchRequest) -> None:
         """Add the sitemaps that the origin's robots.txt names to the frontier, once."""
@@ -181,7 +185,8 @@ class RobotsChecker:
         site = origin(attempt.url)
         if context.has_sitemaps_of(site):
             return
-        # Read before the call: what the frontier confirms in an earlier data epoch counts as not confirmed.
+        # Read before the calls. A new epoch begins when the frontier has lost data: what it accepted before that counts
+        # as not accepted.
         data_epoch = context.data_epoch
         sitemaps = await self._retrier.call_frontier(
             lambda: self._robots.sitemaps(attempt.url, user_agent=context.user_agent, template=template),
@@ -192,6 +197,7 @@ class RobotsChecker:
         batches = sitemap_batches(context, sitemaps, priority=attempt.lease.priority, depth=attempt.lease.depth)
         if batches:
             lease = attempt.lease
+            # Without `shard`, because the sitemaps may be of several domains.
             added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
                 return  # the frontier does not have them all, so the next page of this site offers them again
@@ -199,7 +205,10 @@ class RobotsChecker:
 
 
 class MemoryRobotsStore:
-    """Store for one process, such as a single fetch or a test. Bounded; the oldest record makes room."""
+    """Implements RobotsStore (fetch/robots_service.py) for one process, such as a single fetch or a test.
+
+    The number of records is bounded; the oldest makes room.
+    """
 
     def __init__(self, *, max_records: int = 10_000, clock: Callable[[], float] = time.monotonic) -> None:
         """`max_records`: any number above 0; more take memory. `clock`: monotonic seconds."""
@@ -256,6 +265,6 @@ class FrontierRobotsStore:
 
 
 def _domain(origin: str) -> str:
-    """Return the domain that keeps an origin's record. The key of an origin whose certificates are not checked has a
-    word and a space before the URL."""
+    """Return the domain that keeps an origin's record. An origin whose certificates are not checked is given as
+    `insecure https://example.com`."""
     return registered_domain(host(origin.rpartition(" ")[2]))

@@ -1,6 +1,7 @@
 """A connection that is open here and forgotten there is noticed long before an answer's time is over."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
@@ -8,7 +9,7 @@ import pytest
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.valkey.client import Script
-from gossamer.valkey.connection import retrying
+from gossamer.valkey.connection import ValkeyConnection, pack, retrying
 from gossamer.valkey.shards import Shards
 from tests.chaos.tcp_proxy import Link, Network
 from tests.servers.valkey import cluster, standalone
@@ -83,3 +84,44 @@ async def test_every_forgotten_connection_to_a_cluster_is_replaced_soon() -> Non
                 await write("after")
         finally:
             await shards.close()
+
+
+@contextlib.asynccontextmanager
+async def connected_to_silence(
+    *, call_seconds: float, fail_fast_seconds: float | None = None
+) -> AsyncIterator[ValkeyConnection]:
+    """A connection to a server that reads and never answers."""
+    disconnected = asyncio.Event()
+
+    async def read_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await disconnected.wait()
+        writer.close()
+
+    async with await asyncio.start_server(read_only, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: ValkeyConnection("silent", call_seconds=call_seconds, fail_fast_seconds=fail_fast_seconds),
+            "127.0.0.1",
+            port,
+        )
+        try:
+            yield connection
+        finally:
+            await connection.close()
+            disconnected.set()
+
+
+async def test_a_silent_server_fails_calls_early_also_without_a_callback_for_late_replies() -> None:
+    async with connected_to_silence(call_seconds=LONG_SECONDS, fail_fast_seconds=0.1) as connection:
+        async with asyncio.timeout(SOON_SECONDS):
+            with pytest.raises(FrontierUnavailable, match=r"no answer within 0\.1 s"):
+                await connection.send(pack(("PING",)))
+        assert connection.alive
+        assert connection.unresponsive
+
+
+async def test_the_error_of_a_call_that_may_block_names_all_of_its_time() -> None:
+    async with connected_to_silence(call_seconds=0.25) as connection:
+        with pytest.raises(FrontierUnavailable, match=r"no answer within 0\.75 s"):
+            await connection.send_all([pack(("WAIT", 1, 500))], extra_seconds=0.5)
+        assert not connection.alive

@@ -201,6 +201,7 @@ def loop() -> list[Any]:
         (Request(URL, meta={"a": [{"b": Odd()}]}), "meta['a']['b'] holds a"),
         (Request(URL, cb_kwargs={"a": Odd}), "cb_kwargs['a'] holds a"),
         (Request(URL, meta={"a": {(1, 2): 3}}), "has a key of type tuple"),
+        (Request(URL, meta={"a": {2**64: 3}}), "meta['a'] has a key of more than 64 bits"),
         (Request(URL, meta={"a": loop()}), "too deep"),
         (Request(URL, meta={"a": ["\ud83d"]}), "meta['a'] holds half of a surrogate pair"),
         (Request(URL, cb_kwargs={"\udc00": 1}), "half of a surrogate pair"),
@@ -230,6 +231,28 @@ def test_bytes_make_nothing_run_but_requests(fields: dict[str, Any], reason: str
     with pytest.raises(Unreadable) as refused:
         deserialize(payload, SPIDER, url=URL, priority=0)
     assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        (0, 5),
+        (1, [[]]),
+        (3, "yesterday"),
+        (4, 5),
+        (5, "1,5"),
+        (7, None),
+        (7, "many"),
+        (99, 1),
+        (ITEM, 5),
+        (ITEM, [1, 2, 3]),
+    ],
+)
+def test_a_stored_value_of_another_form_is_refused_as_unreadable(code: int, value: object) -> None:
+    payload = Payload(scrapy=msgspec.msgpack.encode({"meta": {"a": extended(code, value)}}))
+    with pytest.raises(Unreadable) as refused:
+        deserialize(payload, SPIDER, url=URL, priority=0)
+    assert refused.value.reason == "unreadable"
 
 
 @given(st.binary(max_size=60))

@@ -52,6 +52,11 @@ def test_a_password_is_never_shown() -> None:
         ("unix:///s.sock?datbase=1", "unknown option datbase"),
         ("redis://:secret-word@h:6379/x", "no database number"),
         ("redis://[::1", "expected one of"),
+        ("redis://h:0", "port 0"),
+        ("redis+cluster://a:7000,b:0", "port 0"),
+        ("redis://h?ssl_ca_certs=/ca.pem", "ssl_ca_certs needs TLS: rediss://"),
+        ("redis+cluster://h?ssl_cert_reqs=none", "ssl_cert_reqs needs TLS"),
+        ("unix:///s.sock?ssl_certfile=/c.pem", "ssl_certfile needs TLS"),
     ],
 )
 def test_what_is_no_address(text: str, wrong: str) -> None:

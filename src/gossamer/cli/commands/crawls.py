@@ -5,9 +5,9 @@ the data directory when they start a crawl. A crawl of a folder is in the Valkey
 started for the command where none runs.
 
 Safe to change: help texts (then regenerate docs/reference), sentences, the columns of the table, and the order in which
-crawls are tried, as described in `find_crawl`. Fixed: flags, exit codes, the fields of `--json`; the computation of a
-URL's fingerprint, because the frontier has stored such fingerprints; and that a crawl is deleted from the frontier
-before its note: an interrupted deletion can then be repeated.
+crawls are tried (then also the docstring of `find_crawl`). Fixed: flags, exit codes, the fields of `--json`; the
+computation of a URL's fingerprint, because the frontier has stored such fingerprints; and that a crawl is deleted from
+the frontier before its note: an interrupted deletion can then be repeated.
 """
 
 import asyncio
@@ -54,13 +54,12 @@ from gossamer.wiring.plan import APPID
 from gossamer.wiring.worker import forget_written
 
 _CRAWLS_SEARCHED = 500
-"""Crawls of the frontier that are searched where no name is given. May be changed freely: for each, a few calls collect
-what is known of it (for all crawls at the same time), and a few more look the URL up (crawl after crawl)."""
+"""Crawls of the frontier that are searched where no name is given. May be changed freely: each costs a few calls."""
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
 _CRAWLS_NAMED = 5
-"""Crawls that the message names if the wanted one is not found, the latest. May be changed freely."""
+"""Crawls that a message names if the wanted one is not found, the latest. May be changed freely."""
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class KnownCrawl:
     info: CrawlInfo | None
     """None: the frontier does not know the crawl, or not any more."""
     run: Run | None
-    """The latest life of the crawl, from its first request to its end. None: not known."""
+    """The latest run: one pass of the crawl, from its first request to its end. None: not known."""
     terms: list[Terms]
     """Options that the crawl's requests carry, once for each submission. Empty: they are not known."""
     spiders: list[str]
@@ -88,8 +87,7 @@ class KnownCrawl:
 async def frontier_here(settings: Settings, *, name: str) -> AsyncIterator[ValkeyFrontier]:
     """Connect to the named or running frontier; else start that of the data directory for the time of the context.
 
-    `name`: this command, which is shown to another one that wants the same data directory. Raises BadInput where there
-    is no data directory.
+    `name`: this command, as the lock of the data directory names it. Raises BadInput where there is no such directory.
     """
     address = settings.frontier or running_address(settings.data_dir)
     if not address and not settings.data_dir.exists():
@@ -108,8 +106,8 @@ async def find_crawl(
     """Return a crawl, and the state of the URL in it; None instead of the state: the frontier does not know the crawl.
 
     Candidates are the crawls that were started with this data directory, the latest first, then those of the frontier,
-    running ones first. The result is the first one that has queued or seen the URL, else the first with a record of
-    the URL, else the first. Raises BadInput where there is none.
+    running ones first. The result is the first one that knows the URL (queued, in progress or done), else the first
+    with a record of the URL, else the first. Raises BadInput where there is none.
     """
     crawls = [crawl async for crawl in _candidates(frontier, data_dir, appid=appid, crawl_id=crawl_id)]
     if not crawls:
@@ -190,8 +188,7 @@ async def _find_url(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> Ur
     any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
     for spider in crawl.spiders:
         seed = spider_seed(frontier.secret, spider)
-        # The fingerprint under which a URL is stored depends on which kind of worker runs the spider, and possibly none
-        # runs now. So all are tried.
+        # Each kind of worker has its own fingerprints, and possibly no worker of the spider runs now: all are tried.
         fingerprints = (
             frontier.spiders.fingerprint(spider, url),
             fingerprint(url, seed=seed),
@@ -222,12 +219,19 @@ def no_crawl_with(data_dir: Path) -> str:
     return f"no crawl was started with {data_dir}. Name another directory with --data-dir, or a --frontier."
 
 
-_MAX_CRAWLS = 1000
-"""Crawls that the list shows, and among which the beginning of a name is looked for. May be changed: more take
-longer."""
+# --- the commands -----------------------------------------------------------------------------------------------------
 
+_MAX_CRAWLS = 1000
+"""Crawls that are listed, or searched for the beginning of a name. May be changed: more take longer."""
 _OUTPUTS_WIDTH = 12
 """Columns that the outputs have at least, also in a narrow terminal, which wraps the line. May be changed freely."""
+_FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
+"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed; their
+product is the longest wait, after which the deletion is refused."""
+_ONE_CRAWL = ("gossamer crawl ", "a Python program with the crawl ")
+_QUERIES = ("gossamer crawls", "gossamer why")
+"""Names of processes in the lock of a data directory, which only one can hold: of those that work for the crawl that is
+named next, and of those that work for none. Must be the names that are given to `run_crawl` and `frontier_here`."""
 
 T = TypeVar("T")
 
@@ -298,16 +302,12 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     stands for a crawl that has work left and no worker.
     """
     settings = options.load_settings(given)
-    user = _user_of(settings)
-
-    async def read(frontier: ValkeyFrontier) -> tuple[list[CrawlInfo], bool]:
-        return await list_running_first(frontier, limit=_MAX_CRAWLS)
-
-    infos, more = run_loop(_with_frontier(settings, read))
-    found = [_listed(settings, info.crawl, info, user) for info in sorted(infos, key=lambda info: -info.started)]
+    lock_holder = _lock_holder(settings)
+    infos, more = run_loop(_with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
+    found = [_listed(settings, info.crawl, info, lock_holder) for info in sorted(infos, key=lambda info: -info.started)]
     listed = {crawl.id for crawl in found}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
-    found += [_listed(settings, name, None, user) for name in named if name not in listed]
+    found += [_listed(settings, name, None, lock_holder) for name in named if name not in listed]
     if json:
         terminal.print_result(msgspec.json.encode({"crawls": [one.as_json() for one in found], "more": more}).decode())
         raise typer.Exit(0)
@@ -354,8 +354,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     gossamer crawls show example.com-1a2b3c4d
     """
     settings = options.load_settings(given)
-    user = _user_of(settings)
-    crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, user=user)))
+    crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
     if json:
         terminal.print_result(msgspec.json.encode(crawl.as_json()).decode())
         raise typer.Exit(0)
@@ -398,13 +397,16 @@ def delete_crawl(
     refused, unless it is stopped first.
     """
     settings = options.load_settings(given)
-    terminal.print_result(run_loop(_with_frontier(settings, partial(_delete, settings, name, yes=yes, stop=stop))))
+    delete = partial(_delete, settings, name, _lock_holder(settings), yes=yes, stop=stop)
+    terminal.print_result(run_loop(_with_frontier(settings, delete)))
     raise typer.Exit(0)
 
 
-async def _delete(settings: Settings, name: str, frontier: ValkeyFrontier, *, yes: bool, stop: bool) -> str:
+async def _delete(
+    settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier, *, yes: bool, stop: bool
+) -> str:
     """Delete a crawl, and return what was deleted, in a sentence. Raises BadInput."""
-    crawl = await _find_named(settings, name, frontier)
+    crawl = await _find_named(settings, name, lock_holder, frontier)
     total = crawl.info.total() if crawl.info else SpiderCounts()
     if crawl.info and crawl.info.state is CrawlState.RUNNING and not stop:
         raise BadInput(
@@ -441,11 +443,6 @@ async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -
     raise BadInput(f"requests of {crawl} are still in flight. Try again when they are finished.")
 
 
-_FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
-"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed; their
-product is the longest wait, after which the command is refused."""
-
-
 async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Awaitable[T]]) -> T:
     """Return what `call` returns of the frontier that the settings name, or that is in the data directory."""
     with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the call
@@ -453,46 +450,49 @@ async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Aw
             return await call(frontier)
 
 
-async def _find_named(settings: Settings, name: str, frontier: ValkeyFrontier, *, user: str = "") -> _ListedCrawl:
-    """Return the crawl with the name ID (of the command line, else of another application) or APPID/ID, else the only
-    one whose name begins so. `user`: as in `_listed`. Raises BadInput."""
+async def _find_named(settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier) -> _ListedCrawl:
+    """Return the crawl of this name. Raises BadInput unless there is exactly one. `lock_holder`: from `_lock_holder`.
+
+    A name is APPID/ID, or an ID, first of a crawl of the command line and then of others, or the beginning of one.
+    """
     appid, slash, crawl_id = name.rpartition("/")
     named = _candidates(frontier, settings.data_dir, appid=appid if slash else None, crawl_id=crawl_id)
     if (known := await anext(named, None)) is not None:
-        return _listed(settings, known.id, known.info, user)
+        return _listed(settings, known.id, known.info, lock_holder)
     infos, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
     noted = [CrawlId(APPID, one) for one in known_crawls(settings.data_dir)]
     ids = dict.fromkeys([*(info.crawl for info in infos), *noted])
     begun = [crawl for crawl in ids if str(crawl).startswith(name) or (not slash and crawl.crawlid.startswith(name))]
     if len(begun) == 1 and name:
-        return _listed(settings, begun[0], await frontier.crawl_info(begun[0]), user)
+        return _listed(settings, begun[0], await frontier.crawl_info(begun[0]), lock_holder)
     if name and begun:
         some = ", ".join(str(crawl) for crawl in begun[:_CRAWLS_NAMED])
         raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
     raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
 
 
-def _user_of(settings: Settings) -> str:
-    """Return the command that uses the data directory; "?" for a shared frontier, empty: none. Only one can."""
+def _lock_holder(settings: Settings) -> str:
+    """Return the process that holds the lock of the data directory, as it names itself. Empty: none does; "?": the
+    frontier is shared, so processes anywhere may use it."""
     return "?" if settings.frontier else running_process(settings.data_dir)
 
 
-def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, user: str = "?") -> _ListedCrawl:
-    """Return a crawl with the outputs of its note, relative to this folder if in it. `user`: from `_user_of`."""
+def _may_work_for(lock_holder: str, crawl: CrawlId) -> bool:
+    """Return whether a process may be working for the crawl. Only the lock's holder can: a command for another crawl, a
+    query, or an empty holder cannot; a service works for all crawls."""
+    if lock_holder.startswith(_ONE_CRAWL):
+        return lock_holder.endswith(f" {crawl.crawlid}")
+    return bool(lock_holder) and not lock_holder.startswith(_QUERIES)
+
+
+def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, lock_holder: str) -> _ListedCrawl:
+    """Return a crawl with the outputs of its note, relative to this folder if in it. `lock_holder`: see above."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
     outputs = tuple(path.removeprefix(here) for path in (note.outputs if note else ()) if path != kept)
-    # The name of a program that runs one crawl ends with that crawl's; a service runs all crawls.
-    runs_another = user.startswith(_ONE_CRAWL) and not user.endswith(f" {crawl.crawlid}")
-    is_idle = not user or user.startswith(_QUERIES) or runs_another
-    interrupted = info is not None and info.state is CrawlState.RUNNING and is_idle
+    is_unfinished = info is not None and info.state is CrawlState.RUNNING
+    interrupted = is_unfinished and not _may_work_for(lock_holder, crawl)
     return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
-
-
-_ONE_CRAWL = ("gossamer crawl ", "a Python program with the crawl ")
-_QUERIES = ("gossamer crawls", "gossamer why")
-"""Users of a data directory, as its lock names them: those that run the crawl whose name follows, and those that run
-none. Must be the names given to `run_crawl` and `frontier_here`."""
 
 
 def _local_time(moment: float) -> str:

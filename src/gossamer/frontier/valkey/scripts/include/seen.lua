@@ -1,13 +1,17 @@
--- The seen-set of a crawl: linear hashing over many small sets of integers (W. Litwin, 1980). So each stays an intset,
--- which takes about 10 bytes a URL, and no insertion pays for more than a split or two. (A split moves a part of one
--- set into a new one.) A fingerprint is the number that stands for a request. bucket_of must never change: it finds the
--- fingerprints that are stored.
+-- The seen-set of a crawl: the fingerprints (64-bit hashes) of all requests ever added. It is a hash table of many
+-- small sets, the buckets, whose number grows by one at a time (linear hashing, W. Litwin, 1980). So each set stays an
+-- intset, which takes about 10 bytes a URL, and no insertion pays for more than a split or two. This file looks
+-- fingerprints up; mark_seen.lua inserts them and splits the buckets. The fields of `crawl` are listed in crawls.lua.
+-- May be changed: names of functions and parameters, here and in the files that include this one; when buckets are
+-- split (MEAN_BUCKET in mark_seen.lua).
+-- Must hold: the results of bucket_of and bucket_key, and the field of a single fingerprint. Sets are stored by them,
+-- so another result would make URLs unknown that were fetched.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 
--- Returns the bucket of a fingerprint, and the size of the table's last full level. The hash comes from the decimal
--- text of a fingerprint: what a double keeps of it is the same every time, and division by 4096 (2 ^ 12) drops the low
--- bits, which it does not keep.
+-- Returns the bucket of a fingerprint in a table of so many buckets; and, for the split in mark_seen.lua, the largest
+-- power of two that is not above that number. A double holds only the first 53 bits of a fingerprint, which comes as
+-- decimal text. Dividing by 4096 drops the 12 low bits, which include those that it loses.
 local function bucket_of(fingerprint, buckets)
   local hash = math.floor(tonumber(fingerprint) / 4096)
   local level = 1
@@ -15,18 +19,19 @@ local function bucket_of(fingerprint, buckets)
     level = level * 2
   end
   local index = hash % (level * 2)
-  if index >= buckets then
+  if index >= buckets then -- that bucket is not there yet: its fingerprints are still in the one that it will split
     index = hash % level
   end
   return index, level
 end
 
--- Returns the key of a bucket's set. It must not change, because the sets are stored.
+-- Returns the key of a bucket's set.
 local function bucket_key(crawl, index)
   return BASE .. "s:" .. crawl.token .. ":" .. crawl.generation .. ":" .. index
 end
 
--- A set of one fingerprint is a field of the crawl: most crawls of a service have a single URL.
+-- Returns whether a fingerprint is in the set. A crawl with one fingerprint has no set yet: the fingerprint is in a
+-- field of the crawl, because most crawls of a service have a single URL.
 local function is_seen(crawl, fingerprint)
   if crawl.only_fingerprint then
     return crawl.only_fingerprint == fingerprint
