@@ -1,13 +1,14 @@
 """Decisions about time: late requests, pauses between requests, missed heartbeats, and clocks of servers.
 
-A hit is one request that a site gets. The frontier, the cluster's store of requests, charges each hit to the site's
-budget for a certain moment (the start time) and hands out the request as a lease. A request that is sent much later
-would come together with requests that were charged for later moments.
+Five parts, each with a comment above it: when a request is too late; `Pacing` keeps requests of one domain apart;
+`SlowHosts` allows for hosts where connecting takes long; `LivenessJudge` decides whether a silent worker counts as
+dead; `ServerClock` notices that a server's clock was set. All times are in seconds; those of one call are on one
+monotonic clock. Words:
 
-A worker cannot compare its clock with the frontier's. It knows when it sent a call, how long the reply took, and how
-long replies usually take. Example: replies usually take 2 ms, and this one took 300 ms. If only the reply was held up,
-the hit was charged nearly 300 ms ago; the worker assumes this worst case and counts the hit as that late. All times are
-in seconds; those of one call are on one monotonic clock.
+- hit: one request that a site gets
+- start time: the moment for which the frontier, the cluster's store of requests, charges a hit to the site's budget
+- lease: a request that the frontier has handed to a worker; a worker returns a lease whose request it cannot send in
+  time, and the request goes back to its queue for another hit
 
 Nothing here is stored, so workers of two versions may run side by side. The limits of lateness and spacing may become
 stricter, at the cost that their docstrings name; looser ones break what docs/explanation/guarantees.md promises to
@@ -16,27 +17,47 @@ sites.
 
 from typing import NamedTuple
 
+# --- when a request is too late ---------------------------------------------------------------------------------------
+#
+# A request that is sent long after its start time would reach the site together with requests whose start times are
+# later. With hits 1 s apart (start times 0 s, 1 s, 2 s ...), the limits below mean for the first one:
+#
+#   0.00 s  its start time
+#   0.10 s  until then, the worker may begin with it (`is_late`); later, the worker returns its lease
+#   0.15 s  until then, it may be sent if connecting took that long (`send_by`); later, its lease is returned, too
+#   1.00 s  the start time of the next one, which reaches the site at least 0.85 s after the first
+#
+# With hits 0.06 s apart, the limits are 0.04 s and 0.06 s.
+#
+# A worker cannot compare its clock with the frontier's, so it estimates the start time. It knows when it sent a call,
+# how long the reply took, and how long replies usually take (`round_trip_estimate`). Example: replies usually take
+# 2 ms, and this one took 300 ms. If only the reply was held up, the hit was charged nearly 300 ms ago. The worker
+# assumes this worst case and counts the hit as that late.
+
 START_WITHIN_SECONDS = 0.1
-"""Longest time after its start time in which a lease may be started; later, it goes back to its queue. May be lowered:
-busy workers then return more leases."""
+"""Longest time after its start time in which a request may be begun. May be lowered: busy workers then return more
+leases."""
 
 _SEND_WITHIN_FACTOR = 1.5
-"""A request that has no connection this many times `max_start_delay` after its start time is not sent. May be lowered,
-but not to 1, or no time is left for connecting.
+"""The longest time until a request is sent, as a multiple of the longest time until it is begun (`max_start_delay`
+below). May be lowered, but not to 1, or no time is left for connecting.
 
 The product with START_WITHIN_SECONDS is the longest lateness, 0.15 s. So if one request is that late and the next is
-punctual, they leave 0.15 s closer together than they were charged. Sites are promised at most 0.2 s; the remaining
+punctual, they are sent 0.15 s closer together than their start times. Sites are promised at most 0.2 s; the remaining
 0.05 s are left for differences of the network."""
 
 _MAX_DELAY_SHARE = 2 / 3
-"""Share of the even gap (the time between two hits that follow each other evenly) by which a request may start late.
+"""Share of the even gap (the time between two hits that follow each other evenly) by which a request may begin late.
 
-_SEND_WITHIN_FACTOR times this must not exceed 1, and is 1 now: a request is sent at the latest when the next one is
-due. Two in a row may then come together, but never three."""
+_SEND_WITHIN_FACTOR times this must not exceed 1, and is 1 now: a request is sent at the latest at the next start time.
+Example, with start times 0, 60 and 120 ms: the first may be sent at 60 ms, together with the second; the third is not
+sent before 120 ms. So two may come together, but never three."""
 _EVENT_LOOP_SECONDS = 0.02
-"""Delay that every request may have, because a busy event loop is not more punctual. Where hits are closer together
-than this, returning late leases could not keep them apart, and a busy worker would return most of its leases; there
-only `Pacing` spaces the requests. May be lowered: busy workers then return more leases."""
+"""Delay that every request may have, because a busy event loop is not more punctual.
+
+Where hits are closer together than this, returning late leases could not keep them apart, and a busy worker would
+return most of its leases. There the limit is START_WITHIN_SECONDS again, and only `Pacing` keeps the requests apart.
+May be lowered: busy workers then return more leases."""
 
 # One reply raises the estimate of the round-trip time to at most the old estimate times this factor, plus these
 # seconds. May be changed: larger values let one delayed reply hide that its request is late; with smaller ones a worker
@@ -55,21 +76,23 @@ def round_trip_estimate(before: float, took: float) -> float:
 
 
 def max_start_delay(spacing: float) -> float:
-    """Return how late a request may start where hits are `spacing` seconds apart (0: they may come together)."""
+    """Return how late a request may begin where hits are `spacing` seconds apart (0: they may come together)."""
     if spacing < _EVENT_LOOP_SECONDS:
-        return START_WITHIN_SECONDS
+        return START_WITHIN_SECONDS  # longer than for a spacing just above: see _EVENT_LOOP_SECONDS
     return min(START_WITHIN_SECONDS, max(_EVENT_LOOP_SECONDS, _MAX_DELAY_SHARE * spacing))
 
 
 def send_by(start: float, spacing: float = 0.0) -> float:
-    """Return the latest time at which a request may be sent whose hit was charged for `start`."""
+    """Return the latest time at which a request with this start time may be sent."""
     return start + _SEND_WITHIN_FACTOR * max_start_delay(spacing)
 
 
 def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
-    """Return whether it is too late to begin a request whose hit was charged for `start`."""
+    """Return whether it is too late to begin a request with this start time."""
     return now - start > max_start_delay(spacing)
 
+
+# --- requests that were delayed together ------------------------------------------------------------------------------
 
 _KEPT_SHARE = 0.6
 """Share of the time between two start times that `Pacing` always keeps. The frontier's scripts hand out start times at
@@ -113,19 +136,36 @@ class Pacing:
         return at
 
 
+# --- hosts that connect slowly ----------------------------------------------------------------------------------------
+#
+# A request that could not be sent in time leaves its new connection to the next request to the host. But the host may
+# close this connection first. Then the next request has to connect again, and could not be sent in time, either: a host
+# where connecting always takes long would never be fetched. Therefore requests to such a host get an allowance: they
+# may be sent later, by about the time that connecting takes there. Since all of them are late by about the same time,
+# they still reach the site apart from each other. Example, for a host where connecting takes 0.4 s:
+#
+#   first request     may be sent until 0.15 s after its start time; it connects until 0.4 s and is not sent
+#   allowance         the smaller of 1.25 * 0.4 s and 0.2 s: 0.2 s
+#   second request    may be sent until 0.35 s; it connects until 0.4 s and is not sent
+#   allowance         the smaller of 1.25 * 0.4 s and 2 * 0.2 s + 0.2 s: 0.5 s
+#   third request     may be sent until 0.65 s; it connects until 0.4 s and is sent
+#
+# When the whole process stalls, connecting seems to take long at every host. Requests that were held up so must not be
+# sent together afterwards. That is why the allowance rises in steps, and only once for one stall.
+
 _SLOW_HOST_SECONDS = 10.0
-"""Time for which a host is known to connect slowly. Must be long enough for a request that was given back to be leased
-again, or a host that always connects slowly is never fetched."""
+"""Time for which a host is known to connect slowly. Must be long enough for a request whose lease was returned to be
+leased again, or a host that always connects slowly is never fetched."""
 _MAX_SLOW_HOSTS = 10_000
 """Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
 _ALLOWANCE_STEP_SECONDS = 0.2
 """The allowance of a slow host rises at most to twice the last one and this much more: to 0.2 s, then 0.6 s, then
-1.4 s. With a larger step, fewer requests are given back until the allowance suffices; after a stall of the process,
-requests that were connecting may come closer together by it."""
+1.4 s. May be changed: with a larger step, fewer leases are returned until the allowance suffices, but after a stall of
+the process, requests that were connecting may come closer together by as much as this step."""
 
 _VARIATION = 1.25
-"""Allowance as a multiple of the time that connecting took, because it never takes the same. With less, more requests
-are given back; with more, they may come closer together after a stall."""
+"""Allowance as a multiple of the time that connecting took, because it never takes the same. May be changed: with
+less, more leases are returned; with more, requests may come closer together after a stall."""
 
 
 class _SlowHost(NamedTuple):
@@ -140,12 +180,10 @@ class _SlowHost(NamedTuple):
 
 
 class SlowHosts:
-    """Estimates how long connecting takes to hosts where requests were not sent in time because of it.
+    """Hosts where requests were not sent in time because connecting took too long, each with its allowance.
 
-    A request that is not sent leaves its connection to the next one. If that is lost meanwhile, the next request must
-    not be given back, too: a host that always connects slowly would never be fetched. Requests to such a host get an
-    allowance: they may be sent later by the time that connecting usually takes. All are late by about the same time, so
-    they stay apart. One that takes much longer was held up, as all are by a stall of the process, and is not sent.
+    The comment above has the reason and an example. The allowance follows the time that connecting takes. A request
+    that takes much longer than the allowance was held up by something else, and is not sent.
     """
 
     def __init__(self) -> None:
@@ -164,11 +202,12 @@ class SlowHosts:
     def on_late(self, host: str, *, took: float, allowed: float, began: float, now: float) -> None:
         """Record that a request was not sent in time, because connecting took so long.
 
-        `took`: seconds that connecting took. `allowed`: its allowance when it began. Of the requests that were
-        connecting at once, only one raises the allowance, so that a single stall does not raise it to its own length.
+        `took`: seconds that connecting took. `allowed`: the request's allowance. `began`: when the request asked for
+        that allowance. Of the requests that were connecting at once, only the first one raises the allowance: the
+        others began before it was raised. So a single stall does not raise it several times.
         """
         allowance, raised_at, _ = self._hosts.get(host, (0.0, float("-inf"), 0.0))
-        if began >= raised_at:
+        if began >= raised_at:  # the allowance was not raised while this request was connecting
             allowance, raised_at = min(_VARIATION * took, 2 * allowed + _ALLOWANCE_STEP_SECONDS), now
         if len(self._hosts) >= _MAX_SLOW_HOSTS:
             self._hosts.clear()
@@ -183,6 +222,8 @@ class SlowHosts:
             self._hosts[host] = _SlowHost(allowance, known.raised_at, now + _SLOW_HOST_SECONDS)
 
 
+# --- silent workers ---------------------------------------------------------------------------------------------------
+
 HEARTBEATS_BEFORE_DEATH = 3
 """Heartbeats that a worker sends in the time after which it is declared dead: one less may be lost. Every interval
 between heartbeats is computed from this. May be raised, which costs calls to the frontier; with less than 3, the pauses
@@ -190,9 +231,18 @@ of the heartbeat thread (commit/worker_session.py) would be longer than that tim
 
 _STALL_SHARE = 1 / 4
 """Share of `dead_after_seconds` after which a call without a reply counts as an outage. May be lower, which delays the
-detection of deaths on slow connections. Must stay below 1 - 2 * (longest interval between two heartbeats, as a share;
-0.37 today): an outage may begin that interval after another worker's last heartbeat, and this process's next call may
-be sent that interval after its beginning. A higher share takes the other worker for dead when the outage ends."""
+detection of deaths on slow connections. May be higher, but must stay below 0.26, as this example shows.
+
+Let `dead_after_seconds` be 10 s. The longest interval between two heartbeats is then 3.7 s: a third, plus the 10 % by
+which intervals vary (_JITTER in commit/worker_session.py). An outage delays all calls without breaking connections:
+
+     0.0 s  another worker sends its last heartbeat before the outage
+     3.7 s  the outage begins, just before that worker's next heartbeat; this process has just had a reply
+     7.4 s  this process sends its next call, one interval later; no reply comes
+    10.0 s  the other worker counts as dead, although it lives; this process has waited for 2.6 s
+    10.1 s  the outage ends: this process gets its reply, and may find that worker before its heartbeat arrives
+
+At 10.0 s this process must already take its 2.6 s without a reply for an outage. It does so after 2.5 s."""
 
 
 class LivenessJudge:
@@ -238,6 +288,8 @@ class LivenessJudge:
         """Return whether the call without a reply was sent too long ago."""
         return self._sent_at is not None and now - self._sent_at > self._dead_after_seconds * _STALL_SHARE
 
+
+# --- clocks of servers ------------------------------------------------------------------------------------------------
 
 _CLOCK_SET_SECONDS = 1.0
 """Difference from the expected time beyond which a server's clock counts as set by a person or a time service. Must
