@@ -1,8 +1,9 @@
 """Settings of a service: its bus, Kafka and the REST API; and the ranges that several groups of settings use.
 
-`settings.py` has the rest, and explains how settings are given. Safe to change: descriptions (one line, no full stop
-at the end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mistakes. Then regenerate
-docs/reference. Fixed: the names of settings and the words that they accept, which stand in users' files.
+`settings.py` has the rest, and explains how settings are given. The bus, on which requests arrive and pages are
+published, is Kafka or Valkey Streams ("streams" below). Safe to change: descriptions (one line, no full stop at the
+end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mistakes. Then regenerate docs/reference.
+Fixed: the names of settings and the words that they accept, which stand in users' files.
 """
 
 from typing import Annotated, Literal
@@ -17,12 +18,16 @@ STREAMS_BODY_BYTES = 4096
 """`topics.max_inline_body` on streams where it is not set. May be changed freely: more fills the memory that holds the
 streams sooner; less makes consumers fetch more bodies from the blob store."""
 DOMAIN_MAX_PENDING = 1_000_000
-"""May be changed freely: more lets an endless site fill the frontier's memory; less drops URLs of large sites."""
+"""Default of `service.domain_max_pending` below. May be changed freely: more lets an endless site fill the frontier's
+memory; less drops URLs of large sites."""
 _MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
 _DAY_SECONDS = 86400.0
-CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS  # must stay what the message of `parse_expires` (wiring/plan.py) says
+CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS
+"""Longest retention, and longest time of --expires. To change it, change the words "a hundred years" in the message of
+`parse_expires` (wiring/plan.py) as well."""
 
-# A test compares the upper limits of what requests to a service have, too, with `crawl.json`.
+# Ranges. `above`: the lower limit itself is not allowed. Where a crawl request has a field for the same value, the
+# upper limits must be those of its schema, `crawl.json` (tests/unit/test_settings.py compares them).
 Count = Annotated[int, integers(1, _MAX_EXACT_INTEGER)]
 Depth = Annotated[int, integers(0, 1_000_000)]
 Concurrency = Annotated[int, integers(CONCURRENCY_RANGE[0], CONCURRENCY_RANGE[1])]
@@ -102,7 +107,8 @@ class ServiceSettings(SettingGroup):
     max_requests: Annotated[float, numbers(0, 10**6, above=True)] = field_of(
         1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
     )
-    # api/connections.py keeps an eighth free of running requests (so at least 8), and allows 1000 in all.
+    # Not below 8, because api/connections.py keeps an eighth of them free of running requests: one at least. Not
+    # above 1000, because it allows 1000 in all.
     max_connections: Annotated[int, integers(8, 1000)] = field_of(
         100, "Open connections to the API per client address. Event streams are counted separately"
     )
@@ -124,8 +130,8 @@ class ServiceSettings(SettingGroup):
     )
     text: bool | None = field_of(
         None,
-        "Accept requests for text and Markdown, which the workers extract. Unset: if the extra text is installed where "
-        "the service runs",
+        "Accept requests for text and Markdown, which the workers extract. Unset: accept them if the package's extra "
+        "`text` is installed where the service runs",
     )
     allow_default_policy: bool = field_of(
         False, "Let domain requests for * change the default policy, which applies to every domain without its own"

@@ -173,6 +173,7 @@ class Display:
         ]
         if info is not None:
             total = info.total()
+            # Both numbers: `waiting` includes `later`.
             later = f", {total.later:,} of them for a retry" if total.later else ""
             # `domains` is 0 while workers have all requests that are left.
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
@@ -240,7 +241,12 @@ _LOST_DATA_EXIT_CODE = 3
 
 
 class Summary(CrawlResult):
-    """Result of a command, as text for a person or JSON for a program."""
+    """Result of a command, as text for a person or JSON for a program.
+
+    The fields are those of CrawlResult (crawling/work.py). These decide the exit code: `lost` (the frontier lost its
+    data), `interrupted`, `unwritten` (an output could not be finished), `lacks_report` (a report was asked for and
+    could not be written), `missing_records` (number of records that vanished from outputs).
+    """
 
     @classmethod
     def of(cls, result: CrawlResult) -> Self:
@@ -260,7 +266,7 @@ class Summary(CrawlResult):
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
-        total = self.info.pages if self.info else None
+        pages = self.info.pages if self.info else None
         assets = self.info.assets if self.info else None
         examples = self.tally.examples
         values: dict[str, Any] = {
@@ -269,11 +275,11 @@ class Summary(CrawlResult):
             "run": self.info.run if self.info else None,
             "already_finished": self.already_finished,
             "pages": self.tally.pages,
-            "pages_in_all": total.fetched if total else None,
-            "failed": total.failed if total else self.tally.failed,
-            "dropped": total.dropped if total else self.tally.dropped,
-            "links_dropped": total.links_dropped if total else {},
-            "queued": total.waiting if total else None,
+            "pages_in_all": pages.fetched if pages else None,
+            "failed": pages.failed if pages else self.tally.failed,
+            "dropped": pages.dropped if pages else self.tally.dropped,
+            "links_dropped": pages.links_dropped if pages else {},
+            "queued": pages.waiting if pages else None,
             "retries": self.tally.retries,
             "items": self.tally.items,
             "assets": self.tally.assets,
@@ -294,7 +300,7 @@ class Summary(CrawlResult):
             "failing_hosts": [{"host": name, "failed": count.failed} for name, count in failing_hosts(self.tally)],
             "errors": [
                 {"reason": reason, "text": explain(reason).title, "count": count, "example": examples.get(reason)}
-                for reason, count in sorted((total.failed if total else self.tally.failed).items(), key=_by_count)
+                for reason, count in sorted((pages.failed if pages else self.tally.failed).items(), key=_by_count)
             ],
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
@@ -330,21 +336,22 @@ class Summary(CrawlResult):
             )
             lines += response_lines(tally)
         if self.info is not None:
-            total = self.info.pages
-            if total.fetched != tally.pages:
-                lines.append(f"  in all: {counted(total.fetched, 'page')}")
-            if total.failed:
-                lines.append(f"  failed: {reason_counts(total.failed)}")
-                lines += [f"    {line}" for line in error_lines(total.failed, tally.examples)]
+            pages = self.info.pages
+            if pages.fetched != tally.pages:
+                lines.append(f"  in all: {counted(pages.fetched, 'page')}")
+            if pages.failed:
+                lines.append(f"  failed: {reason_counts(pages.failed)}")
+                lines += [f"    {line}" for line in error_lines(pages.failed, tally.examples)]
                 lines += failing_lines(tally)
-            if dropped := _not_fetched(total.dropped):
+            if dropped := _not_fetched(pages.dropped):
                 lines.append(f"  not fetched: {dropped}")
-            if links := reason_counts(total.links_dropped | {DropReason.MAX_ASSETS.value: 0}):
+            # A count of 0 hides its reason: the line about assets, below, has this one.
+            if links := reason_counts(pages.links_dropped | {DropReason.MAX_ASSETS.value: 0}):
                 lines.append(f"  links not followed: {links}")
             beyond = self.info.total().links_dropped.get(DropReason.MAX_ASSETS, 0)
             lines += asset_lines(self.info.assets, tally, self.asset_folder, beyond=beyond)
             # Only a command that has fetched the whole crawl itself has seen all links.
-            if tally.unlinked and self.finished and total.fetched == tally.pages:
+            if tally.unlinked and self.finished and pages.fetched == tally.pages:
                 lines.append(
                     f"  no fetched page links to {counted(tally.unlinked, 'page')} of the sitemap, for example "
                     f"{tally.unlinked_example}"
@@ -394,6 +401,8 @@ class Summary(CrawlResult):
         if state is CrawlState.STOPPED:
             return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:
+            # The work ends by itself only when its run is over, or when an output fails (`unwritten`). So a crawl that
+            # is running nevertheless has another run.
             if state is CrawlState.RUNNING and not self.unwritten:
                 return f"The crawl {self.crawl_id} ended; another command has started it again meanwhile."
             return f"The crawl {self.crawl_id} ended; its state is unknown."
@@ -471,10 +480,12 @@ def asset_lines(assets: SpiderCounts, tally: Tally, folder: str, *, beyond: int 
 
 def _not_fetched(dropped: dict[str, int]) -> str:
     """Return the counts by reason, and in words what the limit of pages cut off. Empty: nothing that counts."""
+    # A count of 0 hides its reason.
     others = reason_counts(dropped | _CONTINUED | {DropReason.BUDGET.value: 0})
     beyond = dropped.get(DropReason.BUDGET, 0)
     return ", ".join(filter(None, [others, f"{beyond:,} beyond the limit of pages" if beyond else ""]))
 
 
 _CONTINUED = {DropReason.MOVED.value: 0}
-"""Requests that a redirect continues under another domain: no person counts them apart. May be extended by such."""
+"""Merged into counts, it hides these reasons, because `reason_counts` leaves out counts of 0: requests that a redirect
+continues under another domain are not of interest to a person. May be extended by such reasons."""

@@ -28,7 +28,8 @@ _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 """Attributes of `sys` by file descriptor, in order; set by POSIX, must not change."""
 
 closed_at_start: set[int] = set()
-"""Those of the descriptors 0, 1 and 2 that were closed when the program started."""
+"""Those of the descriptors 0, 1 and 2 that were closed when the program started. Commands refuse to read or write
+records there."""
 
 
 def replace_closed_streams() -> None:
@@ -77,7 +78,8 @@ def print_result(text: str, *, on_stderr: bool = False) -> None:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Return whether the stream is a terminal. Unlike `isatty`, this is also true after the terminal was closed."""
+    """Return whether the stream is a terminal. Unlike `isatty`, this is also true after the terminal was closed. (It is
+    true for every character device, such as /dev/null; these do not fail as a closed terminal does.)"""
     return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
 
 
@@ -116,24 +118,28 @@ _listener: Callable[[], None] | None = None
 class Interruption:
     """Context manager that stops the work of a command at Ctrl-C, SIGTERM or SIGHUP.
 
-    Enter it in the task that does the work. Without `drain`, the first signal cancels this task. With `drain`, the
-    first signal calls it, and the second cancels the task and leaves GRACE_SECONDS for giving back requests. After
-    `set_ending` the first signal only shows that the command is about to end. The third signal exits at once.
+    Enter it in the task that does the work. What the signals do:
 
-    Signals are handled after the context, too, so that a late Ctrl-C does not cut the summary off. If the task was
-    cancelled, the context raises Interrupted.
+    - first: calls `drain`; without `drain`, cancels the task; after `set_ending`, only shows that the command is about
+      to end
+    - second: the process exits in GRACE_SECONDS if it still runs then; cancels the task, unless after `set_ending`
+    - third: the process exits at once
+
+    If the task was cancelled, the context raises Interrupted. After the context, the first signal leaves the command
+    GRACE_SECONDS, so that it does not cut the summary off; the third exits at once, as before.
     """
 
     def __init__(self, drain: Callable[[], None] | None, show: Callable[[str], None]) -> None:
         """`drain`: begins an orderly end of the work; may be set later. `show`: shows a sentence to the user."""
         self.drain = drain
         self.was_interrupted = False
-        """True after the first signal. The command sets it, too, when it stops its work early for another reason."""
+        """True after the first signal. The work sets it, too, when it ends early for another reason, such as an output
+        whose reader went away."""
         self.exit_message = "Stopped at once; requests in flight will be fetched again."
         """Shown when the process exits without waiting for the work."""
         self.message_before_work = ""
-        """Message of the Interrupted that the context raises. It is shown only for an interruption before the work: the
-        work itself handles its cancellation."""
+        """Text of the Interrupted that the context raises. A person sees it only if the signal came before the work
+        began, because the work catches its own cancellation."""
         self._show = show
         self._count = 0
         """Number of signals so far."""

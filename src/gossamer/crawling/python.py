@@ -49,10 +49,10 @@ from gossamer.wiring.worker import table_options
 
 log = logging.getLogger("gossamer")
 
-
 _TURNS = 4
-"""Turns of the event loop before an async loop starts its crawl. May be more. An async loop that was left by `break` is
-closed by Python in a task of its own, which has to tell that crawl to stop before one in the same directory starts."""
+"""Turns of the event loop before an `async for` starts its crawl. May be more. When a program
+leaves an `async for` by `break`, Python closes it later, in another task. That task must tell its crawl to stop before
+the program's next crawl starts, which may be in the same directory."""
 _TEMPORARY = "gossamer-crawl-"
 """First part of the names of temporary data directories. May be changed: leftovers under the old name then stay."""
 _LEFTOVER_SECONDS = 60.0
@@ -112,7 +112,7 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
             raise
         if found.page is None:
             assert found.error is not None
-            found.error.args = (found.failure,)
+            found.error.args = (found.failure,)  # its text becomes the sentence for people, with advice
             raise found.error
         return found.page
 
@@ -179,7 +179,7 @@ class Crawler:
                     "spider='shop.py', or write processes=1."
                 )
             self._crawl_id: str | None = given.get("crawl_id")
-            # Only for its checks: the thread makes another one, with the URLs of all sources.
+            # This plan is only made for its checks: `_main` makes the one that counts, with the URLs of all sources.
             make_plan(self._settings, urls or [_ANY_URL], crawl_id=self._crawl_id, now=time.time())
         self._fresh, self._append = bool(given.get("fresh")), bool(given.get("append"))
         self._failures = bool(given.get("failures"))
@@ -214,7 +214,7 @@ class Crawler:
         finally:
             self.stop()
 
-    async def __aiter__(self) -> AsyncGenerator[Page, None]:
+    async def __aiter__(self) -> AsyncGenerator[Page, None]:  # with `yield`: a call returns the iterator at once
         """Start the crawl and yield its pages, each as soon as it is fetched."""
         for _ in range(_TURNS):
             await asyncio.sleep(0)
@@ -233,7 +233,7 @@ class Crawler:
                     await ready.wait()
             self._raise_error()
         finally:
-            self._begin_stop()
+            self._begin_stop()  # at once, because the thread for `stop` may start later
             await asyncio.to_thread(self.stop)
 
     def items(self) -> "Items":
@@ -367,7 +367,7 @@ class Crawler:
                 )
             fetched = result.info.pages.fetched if result.info else result.tally.pages
             if not fetched and not self._failures and not result.interrupted:
-                # Without a loop in several processes, no record comes here.
+                # `_first_failure` is empty after `run()` with several processes: their records do not come here.
                 failures = [_reason(url, reason) for reason, url in result.tally.examples.items()]
                 why = self._first_failure or ", ".join((*failures[:1], *result.tally.dropped, *result.notes))
                 self._control.failures.clear()
@@ -396,16 +396,17 @@ class Items:
 
 
 class _Control:
-    """The crawl's observer, which logs, and the switch that stops the crawl."""
+    """Implements the two protocols of crawling/work.py for a crawl: WorkObserver, by logging, and WorkControl."""
 
     def __init__(self) -> None:
         self.drain: Callable[[], None] | None = None
+        """Set by the work when it begins. None: it has not begun."""
         self.was_interrupted = False
         self.failures: list[str] = []
         """Sentences about URLs that failed for good, held back while there is no page: NothingFetched may say them."""
 
     def say(self, sentence: str) -> None:
-        if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:
+        if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:  # a text of `fetch_error`
             self.failures.append(sentence)
         else:
             log.warning("%s", in_python_words(sentence))

@@ -58,7 +58,8 @@ def _check_no_file(text: str) -> None:
 
 
 _WORD = re.compile(r"(?!localhost(?:/|$))(?!\d+(?:/|$))([\w-]+)(?:/.*)?", re.IGNORECASE | re.DOTALL)
-"""A text that begins with a single word as its host, and no address in one number. May match less."""
+"""A text whose host is a single word, other than `localhost` and a number (an address): `true` or `shop/cart`, but not
+`shop.test/cart` or `2130706433`. May match less, but nothing that a person may mean as a URL."""
 
 
 def check_host(text: str) -> str:
@@ -187,7 +188,11 @@ _NOT_PUBLIC = ("localhost", "test", "example", "invalid", "local", "internal")
 
 def has_public_host(settings: Settings, seeds: Sequence[str], private_hosts: Sequence[str]) -> bool:
     """Return whether some of the first seeds seem to be on the public internet, whose owners may want to reach the
-    person who crawls. `private_hosts`: those that are not."""
+    person who crawls.
+
+    `private_hosts`: hosts that were found to be private. A host to which a setting of --resolve gives an address counts
+    as private, too.
+    """
     for name in dict.fromkeys(map(host, seeds[:_NAMES_CHECKED])):
         is_local = name in private_hosts or name.rpartition(".")[2] in _NOT_PUBLIC
         if not is_local and not any(fnmatchcase(name, pattern) for pattern in settings.fetch.resolve):
@@ -218,9 +223,13 @@ async def find_private_hosts(
 ) -> tuple[str, ...]:
     """Return the seeds' hosts that have only addresses outside the public internet, IP addresses before names.
 
-    Raises BadInput for the first of them unless `allowed`. A name that does not resolve is not refused: the crawl
-    records its failure. `look_up_names` False: a proxy resolves the names, so this function looks none up; if private
-    hosts are `allowed`, it returns all names as private. `say` shows the user a sentence if there are many look-ups.
+    `allowed` False: the result is empty, because such a host raises BadInput. `allowed` True: the person permits them.
+    A name that does not resolve is neither refused nor returned: the crawl records its failure.
+
+    `look_up_names` False: a proxy resolves the names, so this function looks none up. It checks the IP addresses as
+    usual, and refuses no name; with `allowed`, it returns all names, because any of them may be private.
+
+    `say` shows the user a sentence if there are many look-ups, or if they take long.
     """
     hosts = list(dict.fromkeys(map(host, seeds)))
     addresses = [name for name in hosts if host_address(name) is not None]
@@ -249,7 +258,8 @@ async def _private_addresses(resolver: Resolver, addresses: Sequence[str], *, al
     """Return the private ones of these IP addresses. Raises BadInput for the first of them unless `allowed`."""
     found: list[str] = []
     for address in addresses:
-        # The resolver decides, because an option may permit the address. `refusal_reason` has the words for a person.
+        # The resolver decides, because the setting allow_networks may permit the address. `refusal_reason` has the
+        # words for a person.
         reason = refusal_reason(host_address(address) or "")
         if reason is not None and await _refusal(resolver, address):
             if not allowed:
@@ -281,7 +291,7 @@ async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: b
 async def _refusal(resolver: Resolver, name: str) -> str:
     """Return why the host may not be fetched; empty where it may, or does not resolve."""
     try:
-        await resolver.addresses(name, 0)
+        await resolver.addresses(name, 0)  # any port: the resolver does not use it
     except BlockedAddress as error:
         return error.detail
     except DnsFailed:

@@ -13,13 +13,13 @@ LIFETIME_SECONDS = 24 * 3600.0
 lengthened (RFC 9309, section 2.4: at most 24 hours)."""
 
 UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
-"""Time without a response after which the requests of an origin (scheme, host and port) fail instead of waiting.
-May be changed: a longer time keeps a crawl of a dead site running, a shorter one loses pages to an outage."""
+"""Time during which an origin (scheme, host and port) is unreachable, as RobotsOutcome describes it, after which its
+requests fail instead of waiting. May be changed: a longer time keeps a crawl of a dead site running, a shorter one
+loses pages to an outage."""
 
 COMMAND_PATIENCE_SECONDS = 300.0
-"""Time without a response after which the requests of an origin fail in a crawl that a person started and waits for,
-unless the person sets another time. May be changed freely: RFC 9309 (section 2.3.1.4) demands only that nothing is
-fetched meanwhile."""
+"""Time of the same kind in a crawl that a person started and waits for, unless the person sets another. May be changed
+freely: RFC 9309 (section 2.3.1.4) demands only that nothing is fetched meanwhile."""
 
 MAX_BYTES = 500 * 1024
 """Length up to which a file is read. It may be larger, which costs memory and space in the frontier, but not smaller
@@ -32,11 +32,12 @@ CRAWL_DELAY_CAP_SECONDS = 60.0
 """Longest Crawl-delay that is obeyed; a longer one counts as this one. May be changed: a lower value disregards the
 wish of more sites, a higher one lets a site slow its crawl down to a standstill. RFC 9309 does not define the field."""
 
-# Shortest and longest time for which an unreachable origin is blocked before robots.txt is fetched again. May be
-# changed: shorter times load a failing server more. The longest must be well below UNREACHABLE_LIMIT_SECONDS, so that
-# an origin gets several chances before its requests are dropped.
 _FIRST_BLOCK_SECONDS = 60.0
+"""Time for which an unreachable origin is blocked at first, before robots.txt is fetched again; each further block is
+twice as long. May be changed: a shorter time loads a failing server more."""
 _LONGEST_BLOCK_SECONDS = 3600.0
+"""Longest of these times. May be changed, but must be well below UNREACHABLE_LIMIT_SECONDS, so that an origin gets
+several chances before its requests fail."""
 
 
 class RobotsPolicy(StrEnum):
@@ -64,20 +65,21 @@ class RobotsOutcome(StrEnum):
     DISALLOW_ALL = "disallow_all"
     """Nothing may be fetched: robots.txt is at an address to which connections are forbidden."""
     UNREACHABLE = "unreachable"
-    """Nothing may be fetched until there is a response."""
+    """Nothing may be fetched until there is a useful response: there was none, or one with status 429 or 5xx."""
 
 
 def classify_status(status: int) -> RobotsOutcome:
     """Return the meaning of the status at the end of a chain of redirects (RFC 9309, section 2.3.1).
 
-    A redirect that leads nowhere, or too far, counts as an absent file. 429 is not among the 4xx that allow everything:
-    a server that gets too many requests has not said that it has no rules.
+    The caller follows redirects first. A redirect that leads nowhere, or too far, is passed on with its own status
+    (3xx), and counts as an absent file. 429 is not among the 4xx that allow everything: a server that gets too many
+    requests has not said that it has no rules.
     """
     if 200 <= status < 300:
         return RobotsOutcome.RULES
-    if status >= 500 or status == 429 or status < 200:
+    if status >= 500 or status == 429 or status < 200:  # below 200 is no final status: the server is broken
         return RobotsOutcome.UNREACHABLE
-    return RobotsOutcome.ALLOW_ALL
+    return RobotsOutcome.ALLOW_ALL  # 3xx and 4xx
 
 
 def unreachable_delay(attempt: int, *, retry_after_seconds: float | None = None) -> float:
@@ -107,7 +109,7 @@ def product_token(user_agent: str) -> str:
 
     It is the first token of the user agent. If that is `Mozilla`, with which the user agent of every browser begins, it
     is the token after `compatible;`, where search engines put their name. Empty if there is no such token: then only
-    the group `*` applies. A change of the token changes which rules a crawler obeys.
+    the group `*` applies. May be changed only where RFC 9309 demands it: with another token, crawlers obey other rules.
     """
     text = user_agent.strip()
     if text.lower().startswith("mozilla/") and "compatible;" in text.lower():
@@ -117,7 +119,7 @@ def product_token(user_agent: str) -> str:
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 """Token of a user agent. RFC 9309 allows letters, `_` and `-`; here digits and dots count, too, so that the rules for
-`bot` are not applied to `bot2`. A change changes which rules a crawler obeys."""
+`bot` are not applied to `bot2`. Should not be changed: with another token, crawlers obey other rules."""
 
 
 def leading_word(text: str) -> str:

@@ -7,7 +7,7 @@ and its text keeps its size on a phone. Colours come from classes, because the p
 are true totals, also where the page shows only the first rows; and every text in a chart goes through `escape`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -135,7 +135,8 @@ def _column(bar: Bar, x: float, width: float, top: int, unit: str) -> list[str]:
 
 
 def _label(text: str, x: float, *, is_odd: bool) -> str:
-    """Return a label below the axis, `x` percent from its beginning. A phone shows only every other one."""
+    """Return a label below the axis, `x` percent from its beginning. The class `odd` marks every other one: the style
+    sheet of the page hides those on a phone."""
     kind = ("start" if x == 0 else "middle") + (" odd" if is_odd else "")
     return f'<text class="{kind}" x="{x:.3f}%" y="{_TOP + _PLOT_HEIGHT + 18}">{escape(text)}</text>'
 
@@ -229,8 +230,9 @@ class Figures:
     main_host: str = ""
     """Host with the most pages."""
     began: float = 0.0
+    """Unix time of the first record; 0: unknown."""
     ended: float = 0.0
-    """Unix times of the first and last record; 0: unknown."""
+    """Unix time of the last record; 0: unknown."""
     percentiles: list[tuple[int, float]] = field(default_factory=list)
     """(Percent, seconds), the median first: so many percent of the responses took no longer."""
     failures: list[ReasonGroup] = field(default_factory=list)
@@ -256,14 +258,16 @@ class Figures:
     untitled: int = 0
     """HTML pages without a title."""
     links_known: int = 0
+    """Pages whose links are known."""
     links_unknown: int = 0
-    """Pages whose links are known and unknown."""
+    """Pages whose links are unknown."""
     sitemaps: int = 0
     listed: int = 0
     """URLs in sitemaps."""
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    """The first rows of each table, by the table's name."""
     totals: dict[str, int] = field(default_factory=dict)
-    """First rows, and number of all rows, of each table by its name."""
+    """The number of all rows of each table, by the table's name."""
 
 
 def collect(store: PageStore, finder: LinkFinder) -> Figures:
@@ -307,7 +311,7 @@ def _by_reason(store: PageStore, figures: Figures, reasons: Table, pages: Table,
 
 def _add_distributions(store: PageStore, figures: Figures) -> None:
     """Add depths, sizes and response times."""
-    depths = [Bar(str(depth), good, bad) for depth, good, bad in tables.DEPTHS.rows(store, -1)]
+    depths = [Bar(str(depth), good, bad) for depth, good, bad in tables.DEPTHS.rows(store, -1)]  # -1: all
     if len(depths) > _DEPTHS_SHOWN:
         rest = depths[_DEPTHS_SHOWN - 1 :]
         more = Bar(f"{rest[0].label}+", sum(bar.good for bar in rest), sum(bar.bad for bar in rest))
@@ -326,7 +330,9 @@ def _add_distributions(store: PageStore, figures: Figures) -> None:
         figures.percentiles.append((100, store.value(f"SELECT max(seconds) {timed}")))
 
 
-def _histogram(store: PageStore, column: str, where: str, edges: Sequence[float], text: Any) -> list[Bar]:
+def _histogram(
+    store: PageStore, column: str, where: str, edges: Sequence[float], text: Callable[[float], str]
+) -> list[Bar]:
     """Return a bar for each bin between the first and the last that is not empty.
 
     `column`, `where`: of the table `pages`. `edges`: where the bins begin. `text`: returns an edge as a label."""
@@ -343,8 +349,11 @@ def _histogram(store: PageStore, column: str, where: str, edges: Sequence[float]
 
 
 def _add_times(store: PageStore, figures: Figures) -> None:
-    """Add the pages over time: a bar for each bucket of equal length. Labels stand only at round times, far enough from
-    each other; one of them begins every `between` seconds."""
+    """Add the pages over time: a bar for each bucket of equal length.
+
+    A bar has a label if it begins at a multiple of `between` seconds, so labels are round times, far enough from each
+    other. (With buckets of 2 s and `between` 15 s, only every second multiple is the beginning of a bucket.)
+    """
     first, last = next(store.query("SELECT min(time), max(time) FROM pages WHERE time > 0"))
     if first is None:
         return
@@ -384,8 +393,14 @@ def _label_form(seconds_between: int, *, is_one_day: bool) -> str:
 def _add_groups(store: PageStore, figures: Figures) -> None:
     """Add broken links, and titles and contents that several pages have: the most frequent, each with examples.
 
-    The tables `targets` and `links` have the links to failed URLs; `tables.derive` makes those of repeated titles and
-    contents. A page that was redirected is shown by its last URL (`final`)."""
+    The columns used here (store.py has all tables; `tables.derive` makes the last two):
+        pages: id; key (hash of the URL); url; final (URL after redirects); content (hash of the body; NULL: none)
+        targets: key of a failed URL, and how many pages link to it
+        links: target (key of a failed URL), source (id of the page with the link), text of the link
+        titles: id of a page, title
+        repeated_titles, repeated_contents: title or content, and how many pages have it
+    In queries for the URLs of a group, the second column is the text of a link; '' where there is no link.
+    """
     joined = "FROM pages JOIN targets USING (key) WHERE outcome = 1"
     figures.broken_total = store.value(f"SELECT count(*) {joined}")
     broken = f"SELECT url, reason, targets.pages, key {joined} ORDER BY targets.pages DESC, id LIMIT ?"

@@ -89,8 +89,8 @@ class ValkeyClient:
         on_late_reply: "Callable[[ValkeyClient], None] | None" = None,
         on_reconnect: Callable[[], None] | None = None,
     ) -> None:
-        """`on_late_reply` is called with this client while a reply is late. `on_reconnect` is called when a connection
-        replaces one that has ended, before any call is sent on it."""
+        """`on_late_reply` is called with this client, again and again, while a reply is late. `on_reconnect` is called
+        when a connection replaces one that has ended, before any call is sent on it."""
         self.endpoint = endpoint
         self.failed_at = 0.0
         """Monotonic time of the last failure to connect or reply. Other servers are preferred for a while."""
@@ -211,8 +211,9 @@ class ValkeyClient:
         """Return whether the server no longer knows one of our connections, for example because a firewall dropped it.
 
         That is so when the server answers on a new connection, and `grace_seconds` later still nothing has come on an
-        old one with pending calls. (A busy server answers on neither; a slow one has begun to answer on the old one.)
-        Raises FrontierUnavailable or ServerUnsuitable when it does not answer on the new connection.
+        old one with pending calls: no part of a reply, as `progress` counts them. (A busy server answers on neither; a
+        slow one has begun to answer on the old one.) Raises FrontierUnavailable or ServerUnsuitable when it does not
+        answer on the new connection.
         """
         connections = [shared.connection for shared in self._connections.values() if shared.connection is not None]
         progress_before = [(connection, connection.progress) for connection in connections if connection.has_pending]
@@ -282,8 +283,9 @@ class _SharedConnection:
             if self.connection is not None and self.connection.alive:
                 return self.connection
             try:
-                # A server whose last connection ended without an answer is expected not to answer now, either: only
-                # the background task waits for it.
+                # The last connection ended while the server did not answer (`unresponsive`). Probably it does not
+                # answer now, either, so the caller does not wait for an attempt. The error is handled below like that
+                # of a failed attempt: the background task connects.
                 if self._in_background and self.connection is not None and self.connection.unresponsive:
                     raise FrontierUnavailable(f"{self.connection.server}: no answer")
                 return await self._make()
@@ -300,13 +302,15 @@ class _SharedConnection:
     async def _make(self) -> ValkeyConnection:
         """Open the connection. Callers of `get` receive it only after `on_reconnect`."""
         connection = await self._open()
-        replaces_another, self.connection = self.connection is not None, connection
+        replaces_another = self.connection is not None
+        self.connection = connection
         if replaces_another and self._on_reconnect is not None:
             self._on_reconnect()
         return connection
 
     async def _reconnect(self) -> None:
-        """Try to connect until that succeeds, or fails for a reason that the next caller has to see."""
+        """Try to connect until that succeeds, or fails for another reason than an unreachable server, such as a wrong
+        password. Then `get` may connect again: it fails for the same reason, and its caller sees the error."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             await asyncio.sleep(pause)
@@ -314,7 +318,7 @@ class _SharedConnection:
             try:
                 await self._make()
             except FrontierError as failure:
-                if not isinstance(failure, FrontierUnavailable):  # the next call connects and raises it
+                if not isinstance(failure, FrontierUnavailable):
                     break
                 self._failure = failure
             else:
@@ -330,10 +334,12 @@ class _SharedConnection:
                 await self.connection.close()
 
 
-# How the files of a folder of scripts are found and joined. A change here must be made in all those files.
+# How the files of a folder of scripts are found and joined. May be changed together with all those files: their lines
+# `-- include`, and their names.
 _INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:--.*)?\n", re.MULTILINE)
-"""Empty lines, and comments on lines of their own. Comments behind code stay. The first line, `#!lua`, must stay."""
+"""Empty lines, and comments on lines of their own, which are left out. Must not match a first line `#!lua`: the server
+needs it."""
 _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
@@ -348,7 +354,7 @@ class Script:
     EVAL flags)."""
     undeclared_keys: bool = False
     """The script touches keys of its slot that no call declares. While a slot's keys are being moved between two
-    nodes, such a script can run on neither."""
+    nodes, such a script can run on neither: the caller raises FrontierUnavailable, and may call again later."""
     sha: bytes = field(init=False)
     """40 lower-case hexadecimal digits, as SCRIPT LOAD returns them."""
 

@@ -1,13 +1,13 @@
 """Schemas of messages, and parsing: from bytes to a request, or to one sentence that names the invalid field and why.
 
 The JSON Schemas (draft 2020-12) of all messages except dead letters are in `schemas/`; their `examples` are valid. The
-reader of requests and the REST service use those of REQUESTS. The generated reference and the tests iterate over all
-the tuples of names, in their order, which may change freely. A new message needs a file and a name here; a message that
-clients send or read must not lose its own.
+tuples below name them. The generated reference and the tests go through all of these names; the reader of requests and
+the REST service use those of REQUESTS. The order of names may be changed freely. A new message needs a file in
+`schemas/` and a name here. The name of a message that clients send or read must stay.
 
 To add a field to a built-in request, change its schema in `schemas/` and its struct in `requests.py`; a rule that a
 schema cannot express belongs into `built_in_kinds`. A schema's own keyword `x-means` says in words what its pattern or
-bounds demand. Fixed: the names of kinds, and the order of their ranks, which decides what a message is. Reasons are for
+bounds demand. Fixed: the names and ranks of the built-in kinds. The ranks decide what a message is. Reasons are for
 people, so their wording may change; the field beside them is read by programs.
 """
 
@@ -49,7 +49,8 @@ ANSWERS = (
     "duplicate",
     "blacklisted",
 )
-"""Messages sent in reply to a request."""
+"""Messages sent in reply to a request. A name with `_1_0` is the same message for clients of version 1.0 of Scrapy
+Cluster, the crawler that Gossamer succeeds (setting `topics.wire`)."""
 
 EVENTS = ("finished", "expired", "stopped")
 """Messages about the end of a crawl."""
@@ -80,6 +81,11 @@ MAX_NESTING = 100
 """Levels of arrays and objects that a message may have. May be smaller, or somewhat larger: encoders for the frontier
 and the outputs recurse, and fail at about 1,000 levels."""
 
+_MAX_NAME = 100
+"""Characters of a field's name in a rejection. May be changed: the name quotes the sender, and every rejection is
+stored and sent, so a larger value lets a sender fill the topics; a smaller one cuts names."""
+_MAX_REASON = 300
+"""Characters of a reason in a rejection. May be changed, with the same consequences."""
 _TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """Integers that MessagePack can store in the frontier (the store of waiting requests): fixed by that format."""
@@ -156,6 +162,7 @@ class MessageReader:
 
     def _check_encodable(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the object if it could have arrived as bytes. Raises RequestRejected."""
+        # Encoded only for these checks: of its size as JSON, and for values that JSON does not have.
         try:
             self._check_size(len(msgspec.json.encode(message)))
         except RecursionError:
@@ -208,7 +215,8 @@ def _check_json(value: object, name: str) -> None:
 
 
 def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
-    """Return Scrapy Cluster's kinds of request, with its ranks. Plug-ins choose ranks between these: fixed."""
+    """Return Scrapy Cluster's kinds of request, with its ranks. These are fixed, because plug-ins choose ranks between
+    them."""
 
     def build_crawl(given: dict[str, Any]) -> CrawlRequest:
         if limits.maxdepth is not None and given.get("maxdepth", 0) > limits.maxdepth:
@@ -257,26 +265,20 @@ def _check_base64(given: dict[str, Any]) -> None:
 
 # --- explaining a rejection -------------------------------------------------------------------------------------------
 
-_MAX_NAME = 100
-"""Characters of a field's name in a rejection. It quotes the sender, and every rejection is stored and sent: a larger
-value lets a sender fill the topics, a smaller one cuts names."""
-_MAX_REASON = 300
-"""Characters of a reason in a rejection. May be changed, with the same consequences."""
-
 _UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
 """Fields that users of other crawlers may send, and why they are rejected. May be extended freely."""
 
-_TYPICAL_FIELDS: dict[str, tuple[tuple[str, tuple[str, ...] | None], ...]] = {
-    "crawl": (("url", None),),
-    "action": (("action", ("stop", "info")),),
-    "domain": (
-        ("domain", None),
-        ("action", ("domain-update", "domain-remove", "blacklist-update", "blacklist-remove")),
-    ),
-    "stats": (("stats", None),),
+_TYPICAL_FIELDS: dict[str, dict[str, tuple[str, ...] | None]] = {
+    "crawl": {"url": None},
+    "action": {"action": ("stop", "info")},
+    "domain": {
+        "domain": None,
+        "action": ("domain-update", "domain-remove", "blacklist-update", "blacklist-remove"),
+    },
+    "stats": {"stats": None},
 }
-"""Fields that are typical of a kind, with the values that identify it (None: any value). They only improve the reason
-of a rejection. Plug-ins have no entry."""
+"""By kind, the fields that are typical of it, with the values that identify it (None: any value). They only improve the
+reason of a rejection. Plug-ins have no entry."""
 
 
 def _explain(given: dict[str, Any], kinds: Sequence[RequestKind]) -> RequestRejected:
@@ -310,7 +312,9 @@ def _similarity(given: dict[str, Any], kind: RequestKind) -> tuple[int, int]:
     known = kind.schema.get("properties", {}).keys()
     required = set(kind.schema.get("required", ()))
     typical = [
-        values is None or given[name] in values for name, values in _TYPICAL_FIELDS.get(kind.name, ()) if name in given
+        values is None or given[name] in values
+        for name, values in _TYPICAL_FIELDS.get(kind.name, {}).items()
+        if name in given
     ]
     return len(required & present) - len(present - known), sum(typical)
 
@@ -319,6 +323,7 @@ def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
     """Return the rejection for a fault that the JSON Schema validator has found."""
     path = ".".join(str(part)[:_MAX_NAME] for part in error.instance_path)
     facts = error.kind.as_dict()
+    meaning = _schema_at(kind, error.schema_path[:-1]).get("x-means")  # the schema's own words, if it has any
     match error.kind.name:
         case "required":
             name = facts["property"]
@@ -333,7 +338,7 @@ def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
             reason = f"must be {_article(wanted)} {wanted}"
         case "enum":
             reason = f"must be one of {', '.join(map(str, facts['options']))}"
-        case "pattern" | "minimum" | "maximum" if meaning := _schema_at(kind, error.schema_path[:-1]).get("x-means"):
+        case "pattern" | "minimum" | "maximum" if meaning:
             reason = str(meaning)
         case name if name in _REASONS:
             reason = _REASONS[name].format(**facts)
