@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of, resolving
+from tests.servers.program import until
 from tests.servers.valkey import standalone
 
 FLAGS = (
@@ -104,14 +105,6 @@ def crawl(folder: Path, *arguments: str, code: int = 0) -> tuple[dict[str, objec
     )
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
     return json.loads(done.stdout) if done.stdout else {}, done.stderr
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Poll until it holds; a minute at most."""
-    last = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < last, f"in vain: {what}"
-        time.sleep(0.005)
 
 
 def last_records(path: Path) -> dict[str, PageRecord]:

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,18 +15,11 @@ from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer_fakeweb import expected, fetched, fetches, graph
 from tests.servers.crawling import command, crawl, gossamer, records_of, resolving
+from tests.servers.program import until
 from tests.servers.valkey import Server
 
 SPEC = WebSpec(hosts=4, pages=100, latency_ms=50)
 RATE = ("--rate", "10000/1", "--domain-concurrency", "4")
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Poll until it holds; a minute at most."""
-    last = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < last, f"in vain: {what}"
-        time.sleep(0.005)
 
 
 def lines(path: Path) -> int:

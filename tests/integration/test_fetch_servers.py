@@ -195,8 +195,8 @@ def test_an_authority_that_cannot_be_read_is_refused_at_once(tmp_path: Path) -> 
     """Not when the first https page comes."""
     empty = tmp_path / "empty.pem"
     empty.touch()
-    for path in (empty, tmp_path / "nothing.pem"):
-        with pytest.raises(BadInput, match="PEM"):
+    for path, reason in ((empty, "PEM"), (tmp_path / "nothing.pem", "No such file")):
+        with pytest.raises(BadInput, match=reason):
             HttpClient(Resolver(), extra_ca=str(path))
 
 

@@ -19,10 +19,11 @@ import pytest
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
+from tests.servers.program import until
 from tests.servers.small_disk import small_disk as small_disk
 from tests.servers.valkey import Server
 
-SPEC = WebSpec(hosts=4, pages=100, latency_ms=30)
+SPEC = WebSpec(hosts=4, pages=300, latency_ms=30)
 RATE = ("--rate", "10000/1", "--domain-concurrency", "4")
 Begin = Callable[..., "subprocess.Popen[str]"]
 
@@ -53,14 +54,6 @@ def begin(web: FakeWeb, tmp_path: Path) -> Iterator[Begin]:
     for process in begun:
         process.kill()
         process.communicate()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Poll until it holds; a minute at most."""
-    last = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < last, f"in vain: {what}"
-        time.sleep(0.002)
 
 
 def has_pages(folder: Path, count: int) -> Callable[[], bool]:

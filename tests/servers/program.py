@@ -4,6 +4,8 @@ import os
 import shutil
 import socket
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,6 +37,14 @@ def missing(what: str) -> NoReturn:
 def python() -> str:
     """Return the interpreter that runs the commands: GOSSAMER_TEST_PYTHON (see tests/servers/wheel), or the tests'."""
     return os.environ.get("GOSSAMER_TEST_PYTHON") or sys.executable
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until `condition` holds; after a minute the test fails and says `what` did not come."""
+    last = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < last, f"in vain: {what}"
+        time.sleep(0.005)
 
 
 def listen() -> socket.socket:
