@@ -4,10 +4,10 @@ The setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as J
 gossamer.toml, and `--b` where a command has that option. Options override the environment, which overrides the file.
 Only `wiring` and the commands read settings.
 
-Safe to change: descriptions (one line, no full stop at the end), defaults, and ranges (`ge`, `le`) without a comment,
-which only catch mistakes. Then regenerate docs/reference. Fixed: the names of settings and the words that they accept,
-which stand in users' files. A new default of a setting in `derived_id` (wiring/plan.py) gives the same command another
-crawl id, so that it does not resume its crawl.
+Safe to change: descriptions (one line, no full stop at the end), defaults, and ranges (`integers`, `numbers`) without a
+comment, which only catch mistakes. Then regenerate docs/reference. Fixed: the names of settings and the words that they
+accept, which stand in users' files. A new default of a setting in `derived_id` (wiring/plan.py) gives the same command
+another crawl id, so that it does not resume its crawl.
 """
 
 import math
@@ -60,8 +60,8 @@ DEFAULT_USER_AGENT = f"gossamer/{__version__}"
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
-"""A URL of printable ASCII. May be extended, but not by parentheses, which would end that part of the User-Agent
-header, nor by spaces."""
+"""A URL of printable ASCII except ( and ). May be extended, but not by these two, which would end that part of the
+User-Agent header, nor by spaces."""
 
 
 def contact_address(value: Any) -> Any:
@@ -75,7 +75,7 @@ def contact_address(value: Any) -> Any:
 
 
 def rate_text(value: Any) -> Any:
-    """Return `HITS/SECONDS` for a number of requests per second; another value as it is. Raises BadInput."""
+    """Return `HITS/SECONDS` for requests per second (2.5: `1/0.4`); another value as it is. Raises BadInput."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     if not 0 < value < math.inf:
@@ -434,8 +434,8 @@ class Settings(SettingGroup):
 def load(
     options: Mapping[str, Any] | None = None, *, config: Path | None = None, names: Mapping[str, str] | None = None
 ) -> Settings:
-    """Return the settings in force: options, before the environment, before the file. Raises BadInput for the first
-    value that is not valid.
+    """Return the settings in force: from options, the environment and the file, in this order of precedence. Raises
+    BadInput for the first value that is not valid.
 
     `options`: values by dotted name (`crawl.depth`); None as a value: not set. `config`: a TOML file; None:
     gossamer.toml in the working folder, if it exists. `names`: what messages call the options, by dotted name.
@@ -492,7 +492,7 @@ def _as_text(default: object) -> str:
 
 
 @cache
-def setting(name: str) -> SettingRow:
+def row_of(name: str) -> SettingRow:
     """Return the row of a setting by its dotted name. Raises KeyError."""
     for row in rows():
         if row.name == name:

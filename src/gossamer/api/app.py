@@ -52,7 +52,7 @@ _ROUTERS = (
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path, so the order may be changed freely."""
 _MESSAGE_SCHEMAS = {
-    **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},
+    **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},  # poll: only for REST, not on the bus
     "Wrapper": "rest_answer",
     "Root": "rest_root",
 }
@@ -60,7 +60,7 @@ _MESSAGE_SCHEMAS = {
 components by name (`CrawlRequest`, `Wrapper`): change both together."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Methods that have their own value in the metrics. Any other is counted as `other`, so that clients cannot create
-endless values. Methods may be added; alerts may use those that are here."""
+endless values. Methods may be added. None may be removed, because alerts may use it."""
 
 
 def create_app(context: ApiContext) -> FastAPI:
@@ -70,7 +70,7 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.started_at = context.monotonic()
     app.state.pending = PendingRequests(context)
     app.state.submissions = SubmissionCounter(context)
-    app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))
+    app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))  # at the first call: it takes a while
     app.state.streams = events.EventStreams()
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
     # The middleware that is added last runs first, and the order matters: errors become responses and paths are
@@ -92,7 +92,8 @@ def create_probes(context: ApiContext) -> FastAPI:
 
 
 def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
-    """Add the two outermost layers. The one that is added last is the outermost: it answers with what others raise."""
+    """Add the two outermost layers. The one that is added last is the outermost: it turns what inner layers raise into
+    responses."""
     app.add_middleware(RateLimit, per_second=context.max_requests_per_second, monotonic=context.monotonic)
     app.add_middleware(RequestMiddleware, context=context)
 
@@ -103,7 +104,8 @@ def stop_streams(app: FastAPI) -> None:
 
 
 async def close_app(app: FastAPI) -> None:
-    """Release the API's resources after the server has stopped. Other processes answer the requests that still wait."""
+    """Release the API's resources after the server has stopped. The next poll for an unanswered request gives it to
+    another API process (see pending.py)."""
     await app.state.pending.close()
     await app.state.submissions.close()
 
@@ -232,7 +234,7 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     schemas["Problem"] = ProblemModel.model_json_schema()
     schemas["Policy"] = domains.PolicyModel.model_json_schema()
     schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas["Policies"].pop("$defs", None)  # its references point to the components
+    schemas["Policies"].pop("$defs", None)  # a second copy of Policy: its references lead to the one above
     left_out = ("$schema", "$comment")  # the comments are for maintainers
     for component, name in _MESSAGE_SCHEMAS.items():
         shown = _with_references(

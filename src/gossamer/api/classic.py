@@ -116,7 +116,7 @@ async def feed(context: Context, request: Request) -> Response:
         return failure(400, _NOT_JSON, fault.reason)
     if not isinstance(given, dict):
         return failure(400, _INVALID, "the body must be a JSON object")
-    kind = "unknown"
+    kind = "unknown"  # for the counter, if `read` refuses the request
     try:
         kind, parsed = context.dispatcher.read(given)
         if kind == CRAWL:
@@ -125,6 +125,7 @@ async def feed(context: Context, request: Request) -> Response:
             result, response = await _answer(request, kind, parsed, given)
     except RequestRejected as fault:
         result, response = "rejected", failure(400, _INVALID, fault.detail)
+    # Outages are not counted: the client repeats the request, and it is counted then.
     except FrontierError as error:
         return failure(500, _NO_FRONTIER, str(error), headers=_RETRY_LATER)
     except BusError as error:
@@ -134,7 +135,10 @@ async def feed(context: Context, request: Request) -> Response:
 
 
 async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, Response]:
-    """Submit a crawl request. Return the result for the counters, and the response."""
+    """Submit a crawl request. Return the result for the counters, and the response.
+
+    A URL of a blacklisted domain is accepted, too, and the answer says whether it will be held or dropped.
+    """
     [result] = await context.dispatcher.submit([admitted])
     crawl, spider, url = admitted.crawl.id, admitted.spider, admitted.url
     if result.added and result.blacklisted:
@@ -151,6 +155,7 @@ async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, 
 
 async def _answer(request: Request, kind: str, parsed: Any, given: dict[str, Any]) -> tuple[str, Response]:
     """Answer any other request. Return the result for the counters, and the response."""
+    # `poll_id` is empty if there is an answer, which may be null.
     answer, poll_id = await request.app.state.pending.ask(kind, parsed, given)
     return "accepted", success({"poll_id": poll_id} if poll_id else answer)
 

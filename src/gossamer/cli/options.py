@@ -20,7 +20,7 @@ from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
 from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import Destination
-from gossamer.settings import Settings, load, setting
+from gossamer.settings import Settings, load, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs, check_csv_guard
 
@@ -59,7 +59,7 @@ class SettingOption:
 
     def parameter(self, name: str) -> inspect.Parameter:
         """Return the option as a parameter of a command."""
-        row = setting(self.setting)
+        row = row_of(self.setting)
         default = row.default if self.default is None else self.default
         help_text = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
         option = typer.Option(

@@ -3,7 +3,8 @@
 Outputs that are named later are made from the crawl's other outputs; nothing is fetched for them.
 
 Safe to change: sentences (tests quote some), and the order in which existing outputs are tried as a source. Fixed: a
-file with the records of another crawl is neither emptied nor added to, unless `find_existing` permits it.
+file with the records of another crawl is neither emptied nor added to, except in the cases in the docstring of
+`find_existing`, which users rely on.
 """
 
 import asyncio
@@ -197,7 +198,7 @@ def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source
 
 
 def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> list[Source]:
-    """Return the sources. If pages and items are in two different ones, a source that joins these two comes first."""
+    """Return the sources. If pages and items are in different sources, one that joins these two comes first."""
     first: dict[type, Source] = {}  # the first source with pages, and the first one with items
     for source in sources:
         with contextlib.suppress(BadInput):  # of the export, which reads the source again
@@ -256,8 +257,8 @@ class ExistingOutputs:
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of each, by path as it is named."""
     failed_only: list[str] = field(default_factory=list)
-    """Paths of those with nothing but failed requests of another crawl of the same site, which was begun with wrong
-    options. They are emptied."""
+    """Paths of those with nothing but failed requests of another crawl of the same site. They are emptied: most likely
+    that crawl was begun with wrong options, and this one is its correction."""
     beside: set[str] = field(default_factory=set)
     """Names of other crawls whose records stay in an output."""
     foreign: list[str] = field(default_factory=list)
@@ -286,10 +287,10 @@ def find_existing(
     """Return which outputs have content, and check that this crawl may use them. Raises BadInput for the first one that
     it may not use.
 
-    With --append, every output may be used. Otherwise an output must hold records of this crawl, records beside which
-    an earlier start of this crawl was told to write, or nothing but failures of a crawl of the same site. --fresh also
-    replaces what only crawls of the same seeds wrote. The notes in the data directory tell whose a file is that does
-    not name its crawl. `folder`: of assets, the files that pages embed or link; empty: none.
+    With --append, every output may be used. Otherwise an output must hold records of this crawl, records of other
+    crawls if an earlier start of this crawl was given --append for them, or nothing but failures of a crawl of the same
+    site. --fresh also replaces what only crawls of the same seeds wrote. The notes in the data directory tell whose a
+    file is that does not name its crawl. `folder`: of assets, the files that pages embed or link; empty: none.
     """
     note = known.note()
     found = ExistingOutputs()
@@ -335,8 +336,8 @@ def _check_writers(
 ) -> None:
     """Check that the crawl may use the file of this name without --append, and enter in `found` what it may empty.
 
-    `crawls`: names of the crawls whose records are in the file; an empty name for records that name none. With --fresh
-    they are all that are in it, otherwise one of them. Raises BadInput."""
+    `crawls`: names of the crawls whose records are in the file; an empty name for records that name none. With --fresh,
+    which deletes what is in the file, of all its records; otherwise of the first one. Raises BadInput."""
     path, absolute, note = local_path(name), absolute_path(name), known.note()
     others = crawls - {known.crawl_id, ""}
     is_known = note is not None and may_have_written(note, absolute)

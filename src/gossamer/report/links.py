@@ -1,9 +1,9 @@
-"""Second reading of the records: the titles of pages, and which pages link to those that failed or are in a sitemap.
+"""Second reading of the records: titles of pages, and which pages link to those that failed or are in a sitemap.
 
-Links come from the records if they list them (`--links`), else from the bodies. Only links to URLs of interest are
-kept (those that failed, were redirected or are in a sitemap), so that a site of any size needs little memory. A key is
-the number that stands for a URL. Safe to change: the limits below. Fixed: a page counts once for each URL that it links
-to, and never for itself.
+The first reading is in store.py. Links come from the records if they list them (`--links`), else from the bodies. Only
+links to URLs of interest are kept (those that failed, were redirected or are in a sitemap), so that a site of any size
+needs little memory. A key is the number that stands for a URL. Safe to change: the limits below. Fixed: a page counts
+once for each URL that it links to, and never for itself.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class LinkFinder:
         )
         self._wanted = array("q", (key for (key,) in wanted))
         """Keys of the URLs of interest, in ascending order. Below, a position is that of a key in this array."""
-        self._counts = array("L", bytes(array("L").itemsize * len(self._wanted)))
+        self._counts = array("L", bytes(array("L").itemsize * len(self._wanted)))  # all 0
         """By position: number of pages that link to the URL."""
         self._remembered: dict[tuple[str, str], int] = {}
         """Position of a link by (site or folder of its page, text of the link)."""
@@ -147,7 +147,7 @@ class LinkFinder:
             if base is None:  # the first tree has the page's `base` element, if there is one
                 url = _base_of(tree, url)
                 base = BaseUrl(url)
-                # A link means the same on all pages of the site, or of the directory, so most need no parser.
+                # /x means the same on a whole site, and x in a whole directory, so most links are remembered below.
                 site, folder = origin(url), directory(url)
             for element, href in _hrefs(tree):
                 if href in seen:
@@ -162,8 +162,10 @@ class LinkFinder:
                 else:
                     known = (site if begin == "/" else folder, href)
                     remembered = self._remembered.get(known)
-                    position = self._resolve(base, href, charset) if remembered is None else remembered
-                    if remembered is None:
+                    if remembered is not None:
+                        position = remembered
+                    else:
+                        position = self._resolve(base, href, charset)
                         if len(self._remembered) >= _MEMORY:
                             self._remembered.clear()
                         self._remembered[known] = position
@@ -198,7 +200,10 @@ def _base_of(tree: LexborHTMLParser, url: str) -> str:
 
 
 def _hrefs(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode | None, str]]:
-    """Yield each link that a crawl follows: anchors, areas, `link rel=next`, and a refresh, which has no element."""
+    """Yield each link that a crawl may follow: anchors, areas, `link rel=next`, and a refresh, which has no element.
+
+    Must be the elements in which extract/links.py finds links.
+    """
     for name in ("a", "area"):
         for element in tree.tags(name):
             href = element.attributes.get("href")

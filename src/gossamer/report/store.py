@@ -4,8 +4,8 @@
 needs, which is faster, and past damaged lines. The database is a file without a name: it is gone when the process ends,
 however it ends. Safe to change: what counts as damage, columns, which nothing outside this package reads, and the
 limits below. Fixed: a file is read in the same order every time, because the report reads it twice and numbers the
-pages by their place; and memory must not grow with the number of pages, except by the eight bytes a page that
-`links.py` needs.
+pages by their place; and memory must not grow with the number of pages, except by the few bytes that `links.py` needs
+for each page and for each URL of interest.
 """
 
 import base64
@@ -199,9 +199,15 @@ _SKIPPED = frozenset(reason.value for reason in DropReason)
 """Reasons that the summary of a crawl counts as "not fetched", not as failed."""
 
 # pages: one row for each record, `id` being its number and `key` what `key_of` returns for its URL.
-#   final: URL of the response (NULL: the same)    outcome: PageOutcome       status: 0 without a response
-#   detail: error, or the rule of a skipped URL    bytes: NULL without bodies time: epoch seconds, 0: unknown
-#   content: hash of the body (NULL: none)         chain: redirects as JSON   hops: their number
+#   final: URL of the response; NULL: the same
+#   outcome: PageOutcome
+#   status: status code; 0 without a response
+#   detail: error, or the rule of a skipped URL
+#   bytes: size of the body; NULL without bodies
+#   time: Unix time; 0: unknown
+#   content: hash of the body; NULL: none
+#   chain: redirects as JSON
+#   hops: number of redirects
 # titles: by the id of the page. listed: URLs in sitemaps.
 # targets: by key, how many pages link to a URL of interest. links: those pages (source: id, target: key) and the texts.
 _SCHEMA = """
@@ -226,7 +232,10 @@ def key_of(url: str) -> int:
 
 
 class PageStore:
-    """The facts of one report. Pages are numbered from 0 in the order in which they are added."""
+    """The facts of one report. Pages are numbered from 0 in the order in which they are added.
+
+    Use it in a `with` statement, which makes all additions one transaction, and closes the database.
+    """
 
     def __init__(self) -> None:
         # An empty name makes a temporary database on disk, which SQLite deletes as soon as it has opened it.
@@ -260,13 +269,17 @@ class PageStore:
         self.added += 1
         if page.crawlid and len(self.crawls) < _MAX_CRAWLS:
             self.crawls[page.crawlid[:_MAX_TEXT]] = None
+        # Depth 0, as in the worker: sitemaps and seeds have it, so no linked page is taken for a sitemap.
         if page.depth == 0 and page.success and page.body and _is_sitemap(page):
             self._add_sitemap(page)
         if len(self._rows) >= _BATCH:
             self._flush()
 
     def finish_pages(self) -> None:
-        """Keep only the latest record of each URL: a repeated crawl appends to the same file, and so does a retry."""
+        """Keep only the latest record of each URL: a repeated crawl appends to the same file, and so does a retry.
+
+        Of equal times (0: unknown), the later place in the file counts.
+        """
         self._flush()
         self.database.execute("CREATE INDEX pages_key ON pages(key)")
         self.replaced = self.database.execute(
@@ -293,7 +306,7 @@ class PageStore:
         self._rows.clear()
 
     def _add_sitemap(self, page: PageFacts) -> None:
-        """Add the URLs that a sitemap lists."""
+        """Add the URLs that a sitemap lists. One whose own URL is invalid has no entries, but counts."""
         self.sitemaps += 1
         try:
             entries = parse_sitemap(page.raw_body(), canonical(page.final_url))
@@ -334,7 +347,8 @@ def _row(number: int, page: PageFacts) -> tuple[Any, ...]:
         _host(final),
         _storable(page.content_type.partition(";")[0].strip().lower()[:_MAX_TYPE]),
         _time(page.timestamp),
-        xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,  # SQLite has 64 bits with sign
+        # Another mapping to 64 bits with sign than in key_of. Any would do: it is only compared with its like.
+        xxhash.xxh3_64_intdigest(body) - (1 << 63) if body and page.success else None,
         _storable(json.dumps(chain)) if chain else None,
         len(chain),
         page.truncated,

@@ -45,7 +45,7 @@ class WorkerSlots:
         self._linger_seconds = linger_seconds
         self._batch_slots = max(1, int(count * _BATCH_SHARE))  # free slots that are worth a call to the frontier
         self._waiting: deque[asyncio.Future[Lease]] = deque()
-        """Slots without a lease."""
+        """Slots without a lease. Cancelled ones stay until `give` meets them; slots are cancelled only at the end."""
         self._given: deque[Lease] = deque()
         """Leases that no slot has taken yet."""
         self._freed = asyncio.Event()  # some slot is free
@@ -204,10 +204,10 @@ class Worker:
             access.frontier, access.holder, access.retrier, dead_after_seconds=limits.dead_after_seconds
         )
         self._suspect: Lease | None = None
-        """Lease that this worker started most recently of those on their last chance: one more death gives them up."""
+        """Latest lease that this worker started on its last chance: one more death of a worker gives the request up."""
         self._stopping = asyncio.Event()
         self._progress = self._session.progress
-        """Wakes the leasing loop; set after each commit and by `stop`."""
+        """Wakes the leasing loop. The session, each commit and `stop` set it; the loop that waits for it clears it."""
         committer.on_committed = self._committed
 
     def stop(self) -> None:
@@ -279,7 +279,7 @@ class Worker:
             self._slots.give(await self._postpone_suspects(leases))
             empty_leases = 0 if leases else empty_leases + 1
             if len(leases) >= free:
-                continue
+                continue  # there may be more
             if not leases and self._is_idle() and await self._is_over():
                 return
             at_most = _WAIT_FOR_END_SECONDS if self._run and self._is_idle() else _WAIT_SECONDS
@@ -289,7 +289,7 @@ class Worker:
         """Return the leases to start: all but further requests on their last chance while one is in progress here.
 
         A page that kills its workers makes suspects of all requests that are fetched beside it. If suspects were
-        fetched together again, all of them would be given up at its third kill.
+        fetched together again, all of them would be given up with it at its last kill (MAX_DEATHS).
         """
         started: list[Lease] = []
         postponed: list[Settlement] = []
@@ -383,7 +383,7 @@ class Worker:
             await asyncio.gather(ending, return_exceptions=True)
 
     async def _wait_unless_stuck(self, ending: "asyncio.Future[None]") -> None:
-        """Wait for `ending`, at most STUCK_SECONDS after the last progress of a blocked output or frontier."""
+        """Wait for `ending`; give up STUCK_SECONDS after the last progress if an output or the frontier is blocked."""
         loop = asyncio.get_running_loop()
         progressed_at = loop.time()
         while not ending.done() and loop.time() - progressed_at < STUCK_SECONDS:
@@ -406,5 +406,6 @@ class Worker:
 
 
 def _returned(lease: Lease) -> FinishedLease:
-    """Return the result of a lease that was not started: it goes back to its queue, and its hit counts as not used."""
+    """Return the result of a lease that was not started: it goes back to its queue, and its hit (the charge for one
+    request to the site's rate limit) counts as not used."""
     return FinishedLease(Settlement(lease, Outcome.RETURNED))

@@ -24,7 +24,7 @@ from gossamer.cli.terminal import Interruption
 from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
-from gossamer.settings import Settings, setting
+from gossamer.settings import Settings, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
 from gossamer.wiring.processes import WorkerProcesses
@@ -76,9 +76,9 @@ def _cluster_flags(settings: Settings) -> str:
     data_dir, prefix = str(settings.data_dir), settings.topics.prefix
     flags = {
         "--frontier": settings.frontier,
-        "--data-dir": data_dir if data_dir != setting("data_dir").default and not settings.frontier else "",
+        "--data-dir": data_dir if data_dir != row_of("data_dir").default and not settings.frontier else "",
         "--bus": settings.bus if settings.bus != STREAMS else "",
-        "--prefix": prefix if prefix != setting("topics.prefix").default else "",
+        "--prefix": prefix if prefix != row_of("topics.prefix").default else "",
     }
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
 

@@ -4,7 +4,8 @@
 -- twice.
 -- May be changed: MOST_GRANTED and the quarter. More pages at once need fewer rebalances, and leave fewer to the
 -- others.
--- Words: a shard's quota is the number of pages that it may fetch; reserved are those that are leased or fetched.
+-- Words: a shard's quota is the number of pages that it may fetch; reserved are those that are leased or fetched; the
+-- home shard is the one that keeps the state of the run (h:{token}).
 -- Must hold: the order begin, return (all shards), grant, take (runs.py); no shard's quota falls below what it has
 -- reserved, and all quotas together stay within max_pages.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
@@ -15,6 +16,7 @@
 --   grant  (home shard)  7 max_pages, then shard, quota it keeps, ... of all shards, the one that asks first
 --                        -> the new quota of the first, or -1
 --   take   (that shard)  7 quota -> 1
+-- The next list is for a test, which compares it with the code; most of its keys are touched by the included files.
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
@@ -38,7 +40,7 @@ if step == "begin" or step == "grant" then
   if tonumber(latest or 0) ~= number then
     return -1
   end
-  local kept = 0 -- by all shards together
+  local kept = 0 -- by all shards together; from ARGV[8] on, shard and quota alternate
   for i = 8, #ARGV, 2 do
     kept = kept + tonumber(ARGV[i + 1])
   end
@@ -57,7 +59,7 @@ if step == "return" then
     redis.call("HSET", crawl.key, "rebalance", number)
     if crawl.quota > crawl.reserved then
       crawl.quota = crawl.reserved
-      redis.call("HSET", crawl.key, "Q", crawl.quota)
+      redis.call("HSET", crawl.key, "Q", crawl.quota) -- Q: the quota (see crawls.lua)
     end
   end
   return { crawl.quota, crawl.fetched, redis.call("EXISTS", BASE .. "z:" .. token) }
@@ -70,4 +72,4 @@ if last == number and quota > crawl.quota then
   end_starving_of_some(crawl, 100)
   write_all()
 end
-return 1
+return 1 -- also if nothing changed: the step may be repeated
