@@ -260,9 +260,12 @@ class Summary(CrawlResult):
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
             return terminal.INTERRUPTED_EXIT_CODE
-        fetched = self.info.pages.fetched if self.info else self.tally.pages
         incomplete = self.unwritten or self.lacks_report or self.missing_records
-        return 0 if fetched and not incomplete else 1
+        return 0 if self._fetched() and not incomplete else 1
+
+    def _fetched(self) -> int:
+        """Return the number of pages that all commands of the crawl have fetched."""
+        return self.info.pages.fetched if self.info else self.tally.pages
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
@@ -380,7 +383,8 @@ class Summary(CrawlResult):
         files = [path for path in self.outputs if path != "-"]
         of_items = [path for path in files if path in self.item_outputs and path not in self.without_items]
         others = [path for path in files if path not in self.item_outputs]
-        rows = (("pages", others), ("items", of_items))
+        kind_of_others = "pages" if self._fetched() or not self.info else "records of failures"
+        rows = ((kind_of_others, others), ("items", of_items))
         lines = [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
         found = "no items were found" if self.finished else "no items were found yet"
         return [*lines, *(f"  {found}: {path} {why}" for path, why in self.without_items.items())]
@@ -397,7 +401,8 @@ class Summary(CrawlResult):
         if self.already_finished:
             return f"The crawl {self.crawl_id} is already finished."
         if state is CrawlState.FINISHED:
-            return f"The crawl {self.crawl_id} is finished."
+            failed = "" if self._fetched() else ", but no page could be fetched"
+            return f"The crawl {self.crawl_id} is finished{failed}."
         if state is CrawlState.STOPPED:
             return f"The crawl {self.crawl_id} was stopped."
         if not self.interrupted:

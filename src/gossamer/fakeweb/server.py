@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from gossamer.errors import FakeWebFailed
+from gossamer.errors import BadInput, FakeWebFailed
 from gossamer.fakeweb import control
 from gossamer.fakeweb.answer import Answer, Mounts
 from gossamer.fakeweb.answers import Answers
@@ -66,13 +66,13 @@ class ExtraSite(Protocol):
 
 
 def _extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
-    """Return the sites that `spec` asks for. Raises `FakeWebFailed` where their package is not installed."""
+    """Return the sites that `spec` asks for. Raises `BadInput` where their package is not installed."""
     if not (spec.estate or spec.hostile):
         return []
     try:
         from gossamer_fakeweb.sites import extra_sites
     except ImportError:
-        raise FakeWebFailed(
+        raise BadInput(
             "--estate and --hostile need the package gossamer-fakeweb: in a checkout, `pip install ./fakeweb`"
         ) from None
     return extra_sites(spec, port)
