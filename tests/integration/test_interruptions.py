@@ -126,7 +126,8 @@ def test_a_terminal_that_is_closed_drains_the_crawl(web: FakeWeb, tmp_path: Path
         start_new_session=True,
     )
     os.close(theirs)
-    until(lambda: drawn(ours) and has_pages(tmp_path, 10)(), "some pages")
+    pages = has_pages(tmp_path, 10)
+    until(lambda: [drawn(ours), pages()][1], "some pages")
     process.send_signal(signal.SIGHUP)
     os.close(ours)
     assert process.wait(60) == 130
