@@ -1,0 +1,94 @@
+"""Interface between a node and its manager: what a node is given, and what it reports.
+
+Nodes call the manager, never the other way round. Every call may be repeated with the same result, because an answer
+may be lost. Fields may be added with a default; nothing may be removed while nodes of an earlier release may run.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from gossamer.errors import GossamerError
+from gossamer.platform.outcome import AttemptEnd
+
+
+class ManagerUnavailable(GossamerError):
+    """The manager cannot answer at present; the call may be repeated."""
+
+
+class AttemptId(NamedTuple):
+    """Identity of an attempt."""
+
+    job: int
+    number: int
+
+
+class Artefact(NamedTuple):
+    """Code of a version, and the names under which the project knows itself."""
+
+    project: str
+    version: str
+    """Name of the version. Empty: there is no artefact; the code is on the node's Python path."""
+    digest: str
+    path: Path | None
+    """File of the artefact where the node may read it. None: there is none."""
+    settings_module: str
+
+
+class Assignment(NamedTuple):
+    """An attempt that the node is to run."""
+
+    id: AttemptId
+    spider: str
+    artefact: Artefact
+    arguments: Mapping[str, str]
+    settings: Mapping[str, str]
+    output: str
+    """File for the log. Empty: one in the attempt's folder."""
+    items: str
+    """File for the items. Empty: items are not kept."""
+
+
+class Listing(NamedTuple):
+    """A version whose spiders the node is to list."""
+
+    version_id: int
+    artefact: Artefact
+
+
+class StopOrder(NamedTuple):
+    """Order to stop an attempt."""
+
+    id: AttemptId
+    signal: int
+    stops: int
+    """How often a stop was asked for so far; the node catches up when it missed some."""
+
+
+class ManagerLink(Protocol):
+    """A node's way to its manager."""
+
+    async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
+        """Announce a node that has just started. Return the attempts that it has by what the manager knows; True: the
+        process was started."""
+
+    async def take(self, call: str, free: int) -> Sequence[Assignment]:
+        """Take up to `free` jobs. The same `call` returns the same jobs again."""
+
+    async def take_listing(self) -> Listing | None:
+        """Take a version whose spiders are to be listed. None: there is none."""
+
+    async def stops(self) -> Sequence[StopOrder]:
+        """Return the orders to stop attempts of this node."""
+
+    async def started(self, attempt: AttemptId, pid: int) -> None:
+        """Report that the process of an attempt runs."""
+
+    async def returned(self, attempt: AttemptId) -> None:
+        """Report that an attempt was never started and never will be."""
+
+    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
+        """Report the end of an attempt, whose process tree is gone."""
+
+    async def listed(self, version_id: int, spiders: list[str], fault: str) -> None:
+        """Report the spiders of a version, or why they could not be listed."""

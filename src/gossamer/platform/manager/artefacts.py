@@ -1,0 +1,128 @@
+"""Store of artefacts in a folder, under Scrapyd's names, so that Scrapyd can take the folder over again.
+
+    EGGS/PROJECT/VERSION.egg      ready versions
+    UPLOADS/DIGEST.egg            versions that are being built
+
+Fixed: the names below EGGS, which are Scrapyd's; and that a file appears there only when its version is ready, so that
+a broken deployment replaces nothing.
+"""
+
+import hashlib
+import os
+import shutil
+import time
+import uuid
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gossamer.errors import GossamerError
+from gossamer.platform.names import check_file_name, sanitized
+
+_UPLOAD_SECONDS: Final = 3600.0
+"""Age from which an upload that no version needs for its build is deleted. May be changed; a version is added some
+seconds after its upload."""
+
+
+class NotAnArtefact(GossamerError):
+    """The upload is not an egg."""
+
+    only_detail = True
+
+
+class FoundArtefact(NamedTuple):
+    """An artefact in the folder."""
+
+    project: str
+    version: str
+    """Name of the version as the file has it."""
+    file: str
+    modified_at: float
+
+
+class ArtefactStore:
+    """Artefacts below two folders. The methods wait for the disk: call them in a thread."""
+
+    def __init__(self, eggs: Path, uploads: Path) -> None:
+        self._eggs = eggs
+        self._uploads = uploads
+
+    def file_of(self, project: str, version: str) -> str:
+        """Return the name of a version's file below the folder of eggs. Raises UnsafeName."""
+        check_file_name(project, project)
+        check_file_name(version and sanitized(version), f"{project}/{version}")
+        return f"{project}/{sanitized(version)}.egg"
+
+    def upload(self, content: bytes) -> str:
+        """Keep an artefact that is to be built, and return its digest. Raises NotAnArtefact."""
+        # zipfile and Scrapyd accept a zip with anything before it, and so does this.
+        if not zipfile.is_zipfile(BytesIO(content)):
+            raise NotAnArtefact("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+        digest = hashlib.sha256(content).hexdigest()
+        self._uploads.mkdir(parents=True, exist_ok=True)
+        _write(self._uploads / f"{digest}.egg", content)
+        return digest
+
+    def path(self, digest: str, file: str) -> Path:
+        """Return where the artefact is: among the uploads, or among the eggs."""
+        uploaded = self._uploads / f"{digest}.egg"
+        return uploaded if uploaded.exists() else self._eggs / file
+
+    def publish(self, digest: str, file: str) -> None:
+        """Put an upload into its place among the eggs. May be repeated. The upload stays for other versions with the
+        same content, until `clean` deletes it."""
+        uploaded = self._uploads / f"{digest}.egg"
+        if not uploaded.exists():
+            return
+        target = self._eggs / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.with_name(f".{uuid.uuid4().hex}")
+        try:
+            os.link(uploaded, new)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(uploaded, new)
+        os.replace(new, target)
+
+    def delete(self, file: str) -> None:
+        """Delete an artefact, and the folder of its project if that is empty now."""
+        path = self._eggs / file
+        path.unlink(missing_ok=True)
+        try:
+            path.parent.rmdir()
+        except OSError:
+            return  # other versions, or files of others
+
+    def found(self) -> Iterator[FoundArtefact]:
+        """Yield the artefacts among the eggs."""
+        if not self._eggs.is_dir():
+            return
+        for folder in sorted(self._eggs.iterdir()):
+            for path in sorted(folder.glob("*.egg")) if folder.is_dir() else ():
+                if not path.name.startswith("."):
+                    file = f"{folder.name}/{path.name}"
+                    yield FoundArtefact(folder.name, path.stem, file, path.stat().st_mtime)
+
+    def digest(self, file: str) -> str:
+        """Return the digest of an artefact among the eggs. Empty: there is no such file."""
+        if not (self._eggs / file).exists():
+            return ""
+        with (self._eggs / file).open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+
+    def clean(self, wanted: set[str]) -> None:
+        """Delete old uploads with other digests than these."""
+        if self._uploads.is_dir():
+            for path in self._uploads.iterdir():
+                if path.stem not in wanted and time.time() - path.stat().st_mtime > _UPLOAD_SECONDS:
+                    path.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    new = path.with_name(f".{uuid.uuid4().hex}")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)

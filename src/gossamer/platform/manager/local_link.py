@@ -1,0 +1,140 @@
+"""Way of a node to the manager of the same process.
+
+One node, which this machine's folder belongs to. It never loses contact with its manager while it lives, so nothing is
+fenced off here; after a kill of both, the next pair finds the jobs again. Fixed: `register` asks nothing of the node's
+name, since there is one node; another way must compare incarnations.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import SQLAlchemyError
+
+from gossamer.platform.lifecycle import JobState
+from gossamer.platform.link import (
+    Artefact,
+    Assignment,
+    AttemptId,
+    Listing,
+    ManagerUnavailable,
+    StopOrder,
+)
+from gossamer.platform.manager.operations import Manager
+from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.state import jobs, projects
+
+T = TypeVar("T")
+
+log = logging.getLogger("gossamer.platform.manager")
+
+LOCAL_NODE: Final = "local"
+"""Name of the node. Stored with jobs: fixed."""
+
+
+class JobPlaces(NamedTuple):
+    """Places of a job's files, and what the job is told about them."""
+
+    output: str
+    """File for the log. Empty: a file of the attempt, which is deleted with it."""
+    items: str
+    """File for the items. Empty: items are not kept."""
+    arguments: Mapping[str, str]
+    """Arguments of the spider beside those of the client."""
+    settings: Mapping[str, str]
+    """Settings that precede those of the client."""
+
+
+class JobFiles(Protocol):
+    """Decides where the files of jobs are."""
+
+    def places(self, job: Row[Any]) -> JobPlaces:
+        """Make room for the files of a job that is about to start, and return their places."""
+
+
+class LocalLink:
+    """Implements ManagerLink by calls of the database."""
+
+    def __init__(self, manager: Manager, files: JobFiles) -> None:
+        self._manager = manager
+        self._files = files
+        self._incarnation = ""
+
+    async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
+        self._incarnation = incarnation
+        await self._write(projects.repeat_listings)
+        rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
+        return {AttemptId(row.id, row.attempt): row.pid is not None for row in rows}
+
+    async def take(self, call: str, free: int) -> Sequence[Assignment]:
+        def take(connection: Connection) -> list[tuple[Row[Any], Row[Any]]]:
+            rows = jobs.take_jobs(connection, node=LOCAL_NODE, call=call, free=free)
+            return [(row, projects.version_row(connection, row.version_id)) for row in rows]
+
+        # Asked first without the lock of a writer: most calls find nothing.
+        if not (await self._read(jobs.count_jobs)).get(JobState.PENDING):
+            return []
+        taken = await self._write(take)
+        return [await asyncio.to_thread(self._assignment, job, version) for job, version in taken]
+
+    def _assignment(self, job: Row[Any], version: Row[Any]) -> Assignment:
+        places = self._files.places(job)
+        return Assignment(
+            id=AttemptId(job.id, job.attempt),
+            spider=job.spider,
+            artefact=self._artefact(job.project, version),
+            arguments={**job.arguments, **places.arguments},
+            settings={**job.settings, **places.settings},
+            output=places.output,
+            items=places.items,
+        )
+
+    def _artefact(self, project: str, version: Row[Any]) -> Artefact:
+        path = self._manager.artefacts.path(version.digest, version.file) if version.digest else None
+        return Artefact(project, version.name, version.digest, path, version.settings_module)
+
+    async def take_listing(self) -> Listing | None:
+        if not await self._read(projects.has_wanted_listing):
+            return None
+        row = await self._write(lambda connection: projects.take_listing(connection, self._incarnation))
+        return None if row is None else Listing(row.id, self._artefact(row.project, row))
+
+    async def stops(self) -> Sequence[StopOrder]:
+        rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
+        stopping = (row for row in rows if row.state == JobState.STOPPING)
+        return [StopOrder(AttemptId(row.id, row.attempt), row.stop_signal, row.stops) for row in stopping]
+
+    async def started(self, attempt: AttemptId, pid: int) -> None:
+        await self._write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
+
+    async def returned(self, attempt: AttemptId) -> None:
+        await self._write(lambda connection: jobs.record_return(connection, *attempt))
+        self._manager.wake_nodes()
+
+    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
+        state = await self._write(lambda connection: jobs.record_end(connection, *attempt, end))
+        log.info("attempt %d of job %d ended: %s %s", attempt.number, attempt.job, state, end)
+
+    async def listed(self, version_id: int, spiders: list[str], fault: str) -> None:
+        row = await self._write(
+            lambda connection: projects.record_listing(
+                connection, version_id, incarnation=self._incarnation, spiders=spiders, fault=fault
+            )
+        )
+        if row is not None and not fault:
+            await asyncio.to_thread(self._manager.artefacts.publish, row.digest, row.file)
+        self._manager.notice_listing(version_id)
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._manager.database.read(work)
+        except SQLAlchemyError as error:
+            raise ManagerUnavailable(str(error)) from error
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        try:
+            return await self._manager.database.write(work)
+        except SQLAlchemyError as error:
+            raise ManagerUnavailable(str(error)) from error

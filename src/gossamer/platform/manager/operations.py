@@ -1,0 +1,219 @@
+"""Operations of the manager: deploy, schedule, stop and list, for whatever interface a client uses.
+
+The manager runs no code of a project: a node lists the spiders. Safe to change: the messages of errors, except those
+that Scrapyd's clients compare (they are marked). Fixed: the order of the steps of a deployment, so that a kill between
+two of them leaves the earlier version in place.
+"""
+
+import asyncio
+import signal
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from gossamer.errors import BadInput, GossamerError
+from gossamer.platform.lifecycle import JobState, VersionState
+from gossamer.platform.link import AttemptId
+from gossamer.platform.manager.artefacts import ArtefactStore
+from gossamer.platform.state import jobs, projects
+from gossamer.platform.state.database import Database
+from gossamer.platform.state.jobs import NewJob
+from gossamer.platform.state.projects import ReadyVersion
+
+STOPPING_SIGNALS: Final = frozenset(
+    {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT}
+)
+"""Signals that ask a process to end. A client that sends another one, such as SIGUSR1, wants the job to go on."""
+
+
+class NotFound(GossamerError):
+    """It does not exist."""
+
+    only_detail = True
+
+
+class BrokenVersion(GossamerError):
+    """The version cannot be run."""
+
+    only_detail = True
+
+
+class Manager:
+    """All operations on one platform."""
+
+    def __init__(self, database: Database, artefacts: ArtefactStore) -> None:
+        self.database = database
+        self.artefacts = artefacts
+        self.wake_nodes: Callable[[], None] = lambda: None
+        """Called when there is work for nodes. Set once, before the first operation."""
+        self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
+        """Sends a signal that does not stop the job. Set as above."""
+        self._listings: dict[int, asyncio.Event] = {}
+        """By version: set when its listing has come to an end. Only of those for which a client waits."""
+
+    async def open(self, local_projects: Mapping[str, str]) -> None:
+        """Bring the database up to date, and compare it with the folder of eggs: an egg that Scrapyd or a person put
+        there becomes a version, and a version whose egg is gone is removed.
+
+        `local_projects`: settings modules, by name, of projects whose code is on the Python path.
+        """
+        await self.database.migrate()
+        await self.database.write(lambda connection: projects.set_local_projects(connection, local_projects))
+        known = await self.database.read(projects.ready_files)
+        for row in known:
+            if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
+                await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)  # a kill came before it
+                if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
+                    await self.database.write(partial(projects.remove_version, version_id=row.id))
+        for found in await asyncio.to_thread(lambda: list(self.artefacts.found())):
+            columns = {
+                "project": found.project,
+                "name": found.version,
+                "digest": await asyncio.to_thread(self.artefacts.digest, found.file),
+                "file": found.file,
+                "deployed_at": found.modified_at,
+            }
+            await self.database.write(partial(projects.add_found_version, **columns))
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    async def deploy(self, project: str, version: str, content: bytes) -> list[str]:
+        """Add a version and wait until a node has listed its spiders, which are returned.
+
+        Raises NotAnArtefact, UnsafeName, or BrokenVersion with the reason; then the project is as it was before.
+        """
+        file = self.artefacts.file_of(project, version)
+        digest = await asyncio.to_thread(self.artefacts.upload, content)
+        number = await self.database.write(
+            lambda connection: projects.add_version(connection, project, version, digest=digest, file=file)
+        )
+        row = await self._listed(number)
+        if row.state != VersionState.READY:
+            raise BrokenVersion(row.reason or "the version was removed while it was built")
+        return list(row.spiders)
+
+    async def _listed(self, version_id: int) -> Row[Any]:
+        """Wait until a version's listing has come to an end. Return the version's row."""
+        event = self._listings.setdefault(version_id, asyncio.Event())
+        self.wake_nodes()
+        while True:
+            row = await self.database.read(lambda connection: projects.version_row(connection, version_id))
+            if not row.listing:
+                self._listings.pop(version_id, None)
+                return row
+            await event.wait()
+            event.clear()
+
+    def notice_listing(self, version_id: int) -> None:
+        """Let those go on who wait for this version's listing."""
+        if (event := self._listings.get(version_id)) is not None:
+            event.set()
+
+    async def project_names(self) -> list[str]:
+        """Return the names of all projects."""
+        return await self.database.read(projects.project_names)
+
+    async def require_project(self, project: str) -> None:
+        """Raise NotFound unless the project exists."""
+        if not await self.versions(project):
+            raise NotFound(f"project '{project}' not found")  # Scrapyd's message
+
+    async def versions(self, project: str) -> list[ReadyVersion]:
+        """Return the versions of a project that jobs can run, the latest last."""
+        return await self.database.read(lambda connection: projects.ready_versions(connection, project))
+
+    async def spiders(self, project: str, version: str | None) -> list[str]:
+        """Return the spiders of a version, None: of the project's latest. Raises NotFound or BrokenVersion."""
+        found = await self.database.read(lambda connection: projects.find_version(connection, project, version))
+        if found is None:
+            await self.require_project(project)
+            raise NotFound(f"version '{version}' not found")  # Scrapyd's message
+        if found.spiders is not None:
+            return found.spiders
+        await self.database.write(lambda connection: projects.want_listing(connection, found.id))
+        row = await self._listed(found.id)
+        if row.spiders is None:
+            raise BrokenVersion(row.reason)
+        return list(row.spiders)
+
+    async def delete_version(self, project: str, version: str) -> None:
+        """Remove a version. Jobs that run it go on. Raises NotFound."""
+
+        def remove(connection: Connection) -> str | None:
+            found = projects.find_version(connection, project, version)
+            if found is None or not found.digest or not projects.remove_version(connection, found.id):
+                return None
+            if not projects.ready_versions(connection, project):
+                jobs.cancel_pending(connection, project, reason="project_deleted")
+            return found.file
+
+        file = await self.database.write(remove)
+        if file is None:
+            raise NotFound(f"version '{version}' not found")  # Scrapyd's message
+        await asyncio.to_thread(self.artefacts.delete, file)
+
+    async def delete_project(self, project: str) -> None:
+        """Remove all versions of a project and cancel its pending jobs. Jobs that run go on. Raises NotFound."""
+
+        def remove(connection: Connection) -> list[str]:
+            found = [version for version in projects.ready_versions(connection, project) if version.digest]
+            removed = [version.file for version in found if projects.remove_version(connection, version.id)]
+            if removed:
+                jobs.cancel_pending(connection, project, reason="project_deleted")
+            return removed
+
+        files = await self.database.write(remove)
+        if not files:
+            raise NotFound(f"project '{project}' not found")  # Scrapyd's message
+        for file in files:
+            await asyncio.to_thread(self.artefacts.delete, file)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def schedule(self, job: NewJob) -> None:
+        """Add a job. Raises NotFound, BrokenVersion or UnsafeName."""
+        await self.require_project(job.project)
+        if job.spider not in await self.spiders(job.project, job.version):
+            raise NotFound(f"spider '{job.spider}' not found")  # Scrapyd's message
+        await self.database.write(lambda connection: jobs.add_job(connection, job))
+        self.wake_nodes()
+
+    async def cancel(self, project: str, name: str, number: int) -> JobState | None:
+        """Stop all jobs with this name, and return the state that one of them had: `pending` or `running`. None: there
+        is no such job. Raises NotFound for the project.
+
+        A signal that stops no process is sent, and the job goes on.
+        """
+        await self.require_project(project)
+        live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        if number not in STOPPING_SIGNALS:
+            rows = await self.database.read(lambda c: jobs.list_jobs(c, live, project=project, name=name))
+            for row in rows:
+                self.send_signal(AttemptId(row.id, row.attempt), number)
+            running = any(row.state != JobState.PENDING for row in rows)
+            return None if not rows else JobState.RUNNING if running else JobState.PENDING
+        stopped = await self.database.write(lambda c: jobs.request_stop(c, project, name, signal=number))
+        if not stopped:
+            return None
+        self.wake_nodes()
+        return JobState.PENDING if all(stop.was_pending for stop in stopped) else JobState.RUNNING
+
+    async def read(self, question: Callable[[Connection], Any]) -> Any:
+        """Return what a question returns of one consistent state of the database."""
+        return await self.database.read(question)
+
+
+def new_job_name() -> str:
+    """Return a name for a job whose client gave none."""
+    return uuid.uuid1().hex
+
+
+def parse_priority(text: str) -> float:
+    """Return the priority. Raises BadInput for what is no finite number."""
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise BadInput(f"priority is invalid: {text} is not a finite number")
+    return value

@@ -1,0 +1,1 @@
+"""A node: takes jobs, runs each attempt under a shim, and reports how it ended."""

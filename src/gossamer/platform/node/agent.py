@@ -1,0 +1,321 @@
+"""A node's agent: takes jobs while slots are free, runs each under a shim, and reports how it ended.
+
+The agent may be killed at any moment: jobs run on under their shims, and the next agent in the same folder finds them.
+Safe to change: the pauses. Fixed: the order in `_adopt_all`, which asks the manager before it looks at the folders
+(an attempt that the manager gives away in between would be taken for a stray), and that a folder is removed only after
+the manager has confirmed the end.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import select
+import shutil
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from gossamer.platform.link import Artefact, Assignment, AttemptId, Listing, ManagerLink, ManagerUnavailable
+from gossamer.platform.node.attempt import MARK, Attempt, AttemptState, Command
+from gossamer.platform.outcome import AttemptEnd
+
+T = TypeVar("T")
+
+log = logging.getLogger("gossamer.platform.node")
+
+_IDLE_SECONDS: Final = 5.0
+"""Longest pause between looks for jobs when no wake-up came. May be changed."""
+_CLAIM_SECONDS: Final = 5.0
+"""Time for a shim of an earlier agent to write its start. May be changed."""
+_RETRY_SECONDS: Final = 1.0
+"""Pause before a call is repeated that the manager could not answer. May be changed."""
+_HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", MARK})
+"""Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
+
+
+class NodeAgent:
+    """Runs up to `slots` attempts at a time in folders below `folder`."""
+
+    def __init__(
+        self, link: ManagerLink, folder: Path, *, slots: int, grace_seconds: float, listing_seconds: float
+    ) -> None:
+        """`grace_seconds`: time that a stopped job has until its process tree is killed. `listing_seconds`: time limit
+        for listing the spiders of a version."""
+        self.incarnation = uuid.uuid4().hex
+        self._link = link
+        self._folder = folder / "attempts"
+        self._artefacts = folder / "artefacts"
+        self._slots = slots
+        self._grace_seconds = grace_seconds
+        self._listing_seconds = listing_seconds
+        self._running: dict[AttemptId, Attempt] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+        self._work = asyncio.Event()
+        """Set: there may be something to do."""
+        self._adopted = False
+
+    def wake(self) -> None:
+        """Look for work now. Call this in the agent's event loop."""
+        self._work.set()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Take and run jobs until `stopping` is set. Jobs that run then go on; the next agent adopts them."""
+        await self._adopt_all()
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                self._work.clear()
+                try:
+                    await self._obey_stops()
+                    await self._take_jobs()
+                    await self._take_listings()
+                except ManagerUnavailable as error:
+                    log.warning("%s", error)
+                woken = asyncio.create_task(self._work.wait())
+                await asyncio.wait({woken, stopped}, timeout=_IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+        finally:
+            stopped.cancel()
+            for watch in self._watches:
+                watch.cancel()
+            await asyncio.gather(*self._watches, return_exceptions=True)
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    async def _take_jobs(self) -> None:
+        free = self._slots - len(self._running)
+        if free <= 0:
+            return
+        call = f"{self.incarnation}-{uuid.uuid4().hex}"
+        for assignment in await self._link.take(call, free):
+            if assignment.id not in self._running:
+                await self._start_job(assignment)
+
+    async def _start_job(self, assignment: Assignment) -> None:
+        attempt = self._attempt(assignment.id)
+        self._running[assignment.id] = attempt
+        try:
+            artefact = await asyncio.to_thread(self._cache, assignment.artefact)
+            job = {
+                "artefact": artefact,
+                "settings_module": assignment.artefact.settings_module,
+                "spider": assignment.spider,
+                "arguments": dict(assignment.arguments),
+                "settings": dict(assignment.settings),
+                "items": assignment.items,
+            }
+            command = Command("crawl", job, _environment(assignment.artefact), os.getcwd(), assignment.output)
+            started = await asyncio.to_thread(_launch, attempt, command)
+        except OSError as error:  # no memory, no space, too many processes or files
+            del self._running[assignment.id]
+            log.error("job %d could not be started: %s", assignment.id.job, error)
+            if not attempt.folder.exists() or await asyncio.to_thread(attempt.revoke):
+                await _insist(self._link.ended, assignment.id, AttemptEnd(fault=f"start_failed: {error}"))
+                await asyncio.to_thread(attempt.remove)
+            return
+        self._watch(self._see_through(assignment.id, attempt, started))
+
+    async def _take_listings(self) -> None:
+        while (listing := await self._link.take_listing()) is not None:
+            self._watch(self._list(listing))
+
+    def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._watches.add(task)
+        task.add_done_callback(self._watched)
+
+    def _watched(self, task: asyncio.Task[None]) -> None:
+        self._watches.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an attempt could not be followed", exc_info=error)
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    async def _see_through(self, number: AttemptId, attempt: Attempt, started: int | None) -> None:
+        """Report the start and the end of an attempt. `started`: descriptor from Attempt.start, or None."""
+        if started is not None:
+            await _readable(started)
+            os.close(started)
+        if (pid := attempt.pid()) is not None:
+            await _insist(self._link.started, number, pid)
+        await self._wait_for_end(attempt)
+        end = await asyncio.to_thread(attempt.end)
+        await _insist(self._link.ended, number, end)
+        self._running.pop(number, None)
+        await asyncio.to_thread(attempt.remove)
+        self.wake()
+
+    async def _wait_for_end(self, attempt: Attempt) -> None:
+        """Wait until the shim is gone."""
+        if attempt.process is not None:  # not yet claimed, maybe; but this process is its parent
+            descriptor: int | None = os.pidfd_open(attempt.process.pid)
+        else:
+            descriptor = attempt.open_shim()
+        if descriptor is not None:
+            try:
+                await _readable(descriptor)
+            finally:
+                os.close(descriptor)
+        if attempt.process is not None:
+            attempt.process.wait()  # returns at once: the process has ended
+
+    async def _list(self, listing: Listing) -> None:
+        attempt = Attempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")
+        try:
+            artefact = await asyncio.to_thread(self._cache, listing.artefact)
+            job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
+            environment = _environment(listing.artefact)
+            command = Command("list", job, environment, os.getcwd(), time_limit=self._listing_seconds)
+            started = await asyncio.to_thread(_launch, attempt, command)
+        except OSError as error:
+            await _insist(self._link.listed, listing.version_id, [], f"start_failed: {error}")
+            return
+        os.close(started)
+        await self._wait_for_end(attempt)
+        end = await asyncio.to_thread(attempt.end)
+        spiders, fault = attempt.read("spiders.json"), ""
+        if spiders is None or end.exit_code != 0:
+            fault = attempt.output_tail().strip()
+            if end.fault == "timed_out":
+                fault = f"listing the spiders took more than {self._listing_seconds:g} seconds\n{fault}".strip()
+            fault = fault or f"the program that lists the spiders ended with {end.fault or end.exit_code or end.signal}"
+        await _insist(self._link.listed, listing.version_id, spiders or [], fault)
+        await asyncio.to_thread(attempt.remove)
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    async def _obey_stops(self) -> None:
+        for order in await self._link.stops():
+            attempt = self._running.get(order.id)
+            if attempt is None:
+                continue
+            for _ in range(order.stops - attempt.stops()):
+                with contextlib.suppress(FileNotFoundError):  # it has ended and was removed
+                    attempt.stop(order.signal, grace_seconds=self._grace_seconds)
+
+    def send_signal(self, number: AttemptId, what: int) -> None:
+        """Send a signal to the process of a running attempt that does not stop it."""
+        if (attempt := self._running.get(number)) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                attempt.stop(what, grace_seconds=0, only_signal=True)
+
+    # --- adopting -----------------------------------------------------------------------------------------------------
+
+    async def _adopt_all(self) -> None:
+        """Find the attempts of an earlier agent in this folder."""
+        known = await _insist(self._link.register, self.incarnation)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders = {entry.name for entry in self._folder.iterdir()}
+        for name in folders:
+            attempt = Attempt(self._folder / name)
+            if name.startswith("."):  # half made, or half removed
+                await asyncio.to_thread(shutil.rmtree, attempt.folder, True)
+            elif (number := _number(name)) is None or number not in known:
+                await asyncio.to_thread(self._kill, attempt)
+            else:
+                await self._adopt(number, attempt)
+        for number, was_started in known.items():
+            if f"{number.job}-{number.number}" not in folders:
+                if was_started:
+                    await _insist(self._link.ended, number, AttemptEnd(fault="attempt_lost"))
+                else:
+                    await _insist(self._link.returned, number)
+
+    async def _adopt(self, number: AttemptId, attempt: Attempt) -> None:
+        if attempt.state() is AttemptState.UNCLAIMED and await asyncio.to_thread(attempt.revoke):
+            await _insist(self._link.returned, number)
+            await asyncio.to_thread(attempt.remove)
+            return
+        log.info("attempt %d of job %d was found again: %s", number.number, number.job, attempt.state().name)
+        self._running[number] = attempt
+        self._watch(self._follow_adopted(number, attempt))
+
+    async def _follow_adopted(self, number: AttemptId, attempt: Attempt) -> None:
+        # A shim that has just claimed the attempt has not written its start yet.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM_SECONDS):
+                while attempt.state() is AttemptState.RUNNING and attempt.pid() is None:
+                    await asyncio.sleep(0.02)
+        await self._see_through(number, attempt, None)
+
+    def _kill(self, attempt: Attempt) -> None:
+        """End an attempt that is none of the manager's, such as one whose end is known."""
+        if not attempt.revoke():
+            attempt.stop(signal.SIGKILL, grace_seconds=0)
+            descriptor = attempt.open_shim()
+            if descriptor is not None:
+                select.select([descriptor], [], [])
+                os.close(descriptor)
+            attempt.end()
+        attempt.remove()
+
+    # --- artefacts ----------------------------------------------------------------------------------------------------
+
+    def _cache(self, artefact: Artefact) -> str:
+        """Return the path of the node's own copy of the artefact. Empty: there is none.
+
+        A copy, because a deployment may replace the original while a job imports from it. The file has the digest in
+        its name, and nothing writes to it.
+        """
+        if artefact.path is None:
+            return ""
+        kept = self._artefacts / f"{artefact.digest}.egg"
+        if not kept.exists():
+            self._artefacts.mkdir(parents=True, exist_ok=True)
+            new = kept.with_name(f".{uuid.uuid4().hex}")
+            shutil.copyfile(artefact.path, new)
+            os.replace(new, kept)
+        return str(kept)
+
+    def forget_artefacts(self, wanted: set[str]) -> None:
+        """Delete the copies of artefacts with other digests than these."""
+        if self._artefacts.exists():
+            for file in self._artefacts.iterdir():
+                if file.stem not in wanted:
+                    file.unlink(missing_ok=True)
+
+    def _attempt(self, number: AttemptId) -> Attempt:
+        return Attempt(self._folder / f"{number.job}-{number.number}")
+
+
+async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Repeat a call until the manager answers. A report that got lost would keep its slot for ever."""
+    while True:
+        try:
+            return await call(*arguments)
+        except ManagerUnavailable as error:
+            log.warning("%s", error)
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _launch(attempt: Attempt, command: Command) -> int:
+    attempt.prepare(command)
+    return attempt.start()
+
+
+def _number(name: str) -> AttemptId | None:
+    job, _, number = name.partition("-")
+    return AttemptId(int(job), int(number)) if job.isdigit() and number.isdigit() else None
+
+
+def _environment(artefact: Artefact) -> Mapping[str, str]:
+    """Return the environment of a project's processes: that of the node, with Scrapyd's variables."""
+    found = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    found["SCRAPY_PROJECT"] = artefact.project
+    if artefact.version:
+        found["SCRAPYD_EGG_VERSION"] = artefact.version
+    return found
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until a file descriptor is readable or at its end."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)

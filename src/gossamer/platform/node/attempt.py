@@ -1,0 +1,212 @@
+"""Folder of one attempt on a node: starts its shim, stops it, and reads how it ended.
+
+The files are the truth, also after the node was killed; `shim.py` describes them. Fixed: the folder with all files is
+complete before the shim is started, so an attempt without a folder has never run; and of the shim and a node that
+revokes the attempt only one can create `shim.json`.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gossamer.platform.node import runner, shim
+from gossamer.platform.node.processes import is_alive, kill_strays
+from gossamer.platform.outcome import AttemptEnd
+
+MARK: Final = "GOSSAMER_ATTEMPT"
+"""Environment variable that marks the processes of an attempt. Fixed: strays of an earlier release are found by it."""
+_OUTPUT_TAIL: Final = 16 * 1024
+"""Bytes of an attempt's own output that a message about a fault may have. May be changed."""
+
+
+class Command(NamedTuple):
+    """Everything that an attempt needs to run."""
+
+    mode: str
+    """Word for the runner: `crawl` or `list`."""
+    job: Mapping[str, Any]
+    """Content of `job.json`; see `runner.py`."""
+    environment: Mapping[str, str]
+    folder: str
+    """Current folder of the process."""
+    output: str = ""
+    """File for what the process prints. Empty: a file in the attempt's folder."""
+    time_limit: float = 0.0
+    """Seconds; 0: none."""
+
+
+class AttemptState(Enum):
+    """State of an attempt by its files."""
+
+    UNCLAIMED = auto()
+    """The shim may or may not be about to start."""
+    RUNNING = auto()
+    ENDED = auto()
+    LOST = auto()
+    """The shim is gone and has left no end: it was killed, or the machine was restarted."""
+
+
+class Attempt:
+    """One attempt, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        """The shim, if this process started it."""
+
+    @property
+    def mark(self) -> str:
+        """Environment entry of the attempt's processes."""
+        return f"{MARK}={self.folder}"
+
+    def prepare(self, command: Command) -> None:
+        """Create the folder with all that the shim needs."""
+        new = self.folder.with_name(f".{self.folder.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700, parents=True)
+        attempt = {
+            "command": [sys.executable, runner.__file__, command.mode, str(self.folder)],
+            "environment": {**command.environment, MARK: str(self.folder)},
+            "folder": command.folder,
+            "output": command.output or str(self.folder / "output"),
+            "time_limit": command.time_limit,
+            "valid_until": "",
+        }
+        shim.write_json(str(new), "job.json", dict(command.job))
+        shim.write_json(str(new), "attempt.json", attempt)
+        os.rename(new, self.folder)
+
+    def start(self) -> int:
+        """Start the shim. Return a file descriptor that ends when the job's process runs, or the shim has ended."""
+        read, write = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", shim.__file__, str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C and the end of a terminal do not reach it
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+            )
+        finally:
+            os.close(write)
+        return read
+
+    def revoke(self) -> bool:
+        """Keep the shim from ever starting the job. Return False if it has started."""
+        return shim.claim(str(self.folder), {"pid": 0, "start": "", "boot": ""})
+
+    def stop(self, number: int, *, grace_seconds: float, only_signal: bool = False) -> None:
+        """Ask the shim to end the job with this signal, and to kill its tree after the grace. `only_signal`: just send
+        the signal."""
+        request = {"signal": number, "grace": grace_seconds, "only_signal": only_signal}
+        with (self.folder / "stops").open("a") as file:
+            file.write(json.dumps(request) + "\n")
+        self._wake_shim()
+
+    def stops(self) -> int:
+        """Return how many stops the shim was asked for."""
+        try:
+            return len([line for line in self._read_text("stops").splitlines() if '"only_signal": false' in line])
+        except FileNotFoundError:
+            return 0
+
+    def state(self) -> AttemptState:
+        """Return the attempt's state."""
+        owner = self.read("shim.json")
+        if owner is None:
+            return AttemptState.UNCLAIMED
+        # In this order: a shim writes its end before it is gone.
+        alive = is_alive(owner["pid"], owner["start"], owner["boot"])
+        if self.read("exit.json") is not None:
+            return AttemptState.ENDED
+        return AttemptState.RUNNING if alive else AttemptState.LOST
+
+    def open_shim(self) -> int | None:
+        """Return a file descriptor of the shim's process, which becomes readable when the shim ends. None: it is
+        gone."""
+        owner = self.read("shim.json")
+        if owner is None or not owner["pid"]:
+            return None
+        try:
+            descriptor = os.pidfd_open(owner["pid"])
+        except ProcessLookupError:
+            return None
+        # Looked at after the opening: now the descriptor cannot lead to another process.
+        if is_alive(owner["pid"], owner["start"], owner["boot"]):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def _wake_shim(self) -> None:
+        descriptor = self.open_shim()
+        if descriptor is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGUSR1)
+            os.close(descriptor)
+
+    def pid(self) -> int | None:
+        """Return the pid of the job's process. None: it has not been started."""
+        started = self.read("started.json")
+        return None if started is None else int(started["pid"])
+
+    def end(self) -> AttemptEnd:
+        """Return how the attempt ended. Call this when the shim is gone; it kills what a killed shim has left."""
+        found = self.read("exit.json")
+        started = self.read("started.json")
+        report = self.read("report.json") or {}
+        if found is None:
+            same_boot = started is None or started["boot"] == shim.boot_id()
+            kill_strays(self.mark, started["pid"] if started and same_boot else None)
+            return AttemptEnd(
+                finish_reason=report.get("finish_reason"),
+                fault="shim_lost" if same_boot else "machine_restarted",
+                stopped=self.stops() > 0,
+            )
+        ago = shim.now() - found["at"] if found["boot"] == shim.boot_id() else 0.0
+        return AttemptEnd(
+            exit_code=found.get("exit_code"),
+            signal=found.get("signal"),
+            finish_reason=report.get("finish_reason"),
+            fault=found["fault"],
+            ago_seconds=max(0.0, ago),
+            stopped=found.get("stops", 0) > 0,
+        )
+
+    def output_tail(self) -> str:
+        """Return the end of what the attempt printed, if that is in its own folder."""
+        try:
+            with (self.folder / "output").open("rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - _OUTPUT_TAIL))
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def read(self, name: str) -> Any:
+        """Return the content of one of the JSON files. None: there is none."""
+        try:
+            return json.loads(self._read_text(name))
+        except FileNotFoundError:
+            return None
+
+    def remove(self) -> None:
+        """Delete the folder. Its name goes at once, so that an interrupted deletion leaves no half attempt."""
+        gone = self.folder.with_name(f".{self.folder.name}")
+        shutil.rmtree(gone, ignore_errors=True)
+        try:
+            os.rename(self.folder, gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _read_text(self, name: str) -> str:
+        return (self.folder / name).read_text()

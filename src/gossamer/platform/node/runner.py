@@ -1,0 +1,168 @@
+"""Runs one Scrapy job, or lists a project's spiders, in the environment of the project.
+
+    python runner.py crawl FOLDER
+    python runner.py list FOLDER
+
+The file stands alone: the environment needs Scrapy, not Gossamer. FOLDER has `job.json` with the job, readable by its
+user only, because arguments may be secrets; nothing of it is passed on the command line. The runner writes there:
+
+- `spiders.json`: the list. A module that cannot be imported, and settings that raise, end the program with code 1 and a
+  traceback, as with `scrapy list`; the project's SPIDER_LOADER_WARN_ONLY is obeyed.
+- `report.json`: Scrapy's finish_reason and counters, when the spider is closed. Without it no job counts as finished:
+  Scrapy exits with 0 even when the spider never started.
+- `progress.json`: counters, every few seconds.
+- the items file of the job, if it has one: one JSON object a line, flushed for each item, so that a reader sees what is
+  there and a killed job loses none. The project's own feeds and extensions stay as they are.
+
+Fixed: the names of files and of their fields, which `attempt.py` reads.
+"""
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+_PROGRESS_SECONDS = 5.0
+"""Time between two writes of `progress.json`. May be changed."""
+_LISTING_BYTES = 64 * 1024 * 1024
+"""Largest file that a program may write while spiders are listed: its output. May be changed."""
+
+
+def activate(artefact: str, settings_module: str) -> None:
+    """Make the project of an egg (or zip) importable, and name its settings module to Scrapy.
+
+    Without an artefact the project is on the Python path, or Scrapy finds it by the scrapy.cfg of this folder.
+    Raises ValueError if the artefact names no settings module.
+    """
+    if artefact:
+        sys.path.insert(0, artefact)
+        settings_module = _settings_module(artefact)
+    if settings_module:
+        os.environ["SCRAPY_SETTINGS_MODULE"] = settings_module
+
+
+def _settings_module(artefact: str) -> str:
+    from importlib.metadata import distributions
+
+    # Not pkg_resources: newer setuptools have none.
+    for distribution in distributions(path=[artefact]):
+        for entry in distribution.entry_points:
+            if entry.group == "scrapy" and entry.name == "settings":
+                return str(entry.value)
+    raise ValueError(
+        "the egg names no settings module. Its setup.py needs entry_points={'scrapy': ['settings = project.settings']}"
+    )
+
+
+def write_json(path: str, content: object) -> None:
+    """Write a file that is there completely or not at all."""
+    with open(f"{path}.new", "w") as file:
+        json.dump(content, file, default=str)
+    os.replace(f"{path}.new", path)
+
+
+class Reporter:
+    """Reports on one crawl: its items, its counters, its end."""
+
+    def __init__(self, crawler, folder, items_path):  # type: ignore[no-untyped-def]
+        from scrapy import signals
+
+        self._crawler = crawler
+        self._folder = folder
+        self._items_path = items_path
+        self._exporter = self._file = self._ticker = None
+        crawler.signals.connect(self._opened, signal=signals.spider_opened)
+        crawler.signals.connect(self._item, signal=signals.item_scraped)
+        crawler.signals.connect(self._closed, signal=signals.spider_closed)
+
+    def _opened(self, spider):  # type: ignore[no-untyped-def]
+        from twisted.internet.task import LoopingCall
+
+        if self._items_path:
+            from scrapy.exporters import JsonLinesItemExporter
+
+            settings = self._crawler.settings
+            self._file = open(self._items_path, "ab")
+            self._exporter = JsonLinesItemExporter(
+                self._file,
+                encoding=settings["FEED_EXPORT_ENCODING"],
+                fields_to_export=settings["FEED_EXPORT_FIELDS"] or None,
+            )
+            self._exporter.start_exporting()
+        self._ticker = LoopingCall(self._progress)
+        self._ticker.start(_PROGRESS_SECONDS)
+
+    def _item(self, item, spider):  # type: ignore[no-untyped-def]
+        if self._exporter is not None:
+            self._exporter.export_item(item)
+            self._file.flush()
+
+    def _progress(self):  # type: ignore[no-untyped-def]
+        write_json(os.path.join(self._folder, "progress.json"), self._stats())
+
+    def _stats(self):  # type: ignore[no-untyped-def]
+        return {key: value for key, value in self._crawler.stats.get_stats().items()}
+
+    def _closed(self, spider, reason):  # type: ignore[no-untyped-def]
+        if self._ticker is not None and self._ticker.running:
+            self._ticker.stop()
+        if self._file is not None:
+            self._exporter.finish_exporting()
+            self._file.close()
+            self._exporter = None
+        write_json(os.path.join(self._folder, "report.json"), {"finish_reason": reason, "stats": self._stats()})
+
+
+def crawl(folder: str) -> None:
+    """Run the job. Ends the process with Scrapy's exit code."""
+    job = _job(folder)
+    activate(job["artefact"], job["settings_module"])
+
+    import scrapy.crawler
+    from scrapy.cmdline import execute
+
+    make_crawler = scrapy.crawler.Crawler.__init__
+
+    def make_reported_crawler(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        make_crawler(self, *arguments, **named)
+        Reporter(self, folder, job["items"])
+
+    # Not an extension: a spider's custom_settings would replace the setting.
+    scrapy.crawler.Crawler.__init__ = make_reported_crawler  # type: ignore[method-assign]
+    command = ["scrapy", "crawl"]
+    for key, value in job["settings"].items():
+        command += ["-s", f"{key}={value}"]
+    for key, value in job["arguments"].items():
+        command += ["-a", f"{key}={value}"]
+    sys.argv = command
+    execute([*command, "--", job["spider"]])
+
+
+def list_spiders(folder: str) -> None:
+    """Write the names of the project's spiders, sorted."""
+    job = _job(folder)
+    # What the project prints is not part of a message about a fault; and it may print without end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LISTING_BYTES, _LISTING_BYTES))
+    activate(job["artefact"], job["settings_module"])
+
+    from scrapy.crawler import CrawlerRunner
+    from scrapy.utils.project import get_project_settings
+
+    # The runner also applies the project's add-ons, which may change where spiders are.
+    names = sorted(CrawlerRunner(get_project_settings()).spider_loader.list())
+    write_json(os.path.join(folder, "spiders.json"), names)
+    sys.stderr.flush()
+    os._exit(0)  # a thread or an exit handler of the project cannot spoil the list
+
+
+def _job(folder: str) -> dict[str, Any]:
+    with open(os.path.join(folder, "job.json")) as file:
+        job: dict[str, Any] = json.load(file)
+    sys.path[0] = ""  # the current folder, as with `python -m`; not the folder of this file
+    return job
+
+
+if __name__ == "__main__":
+    {"crawl": crawl, "list": list_spiders}[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,275 @@
+"""Supervises one attempt of a job: starts its process, stops it when asked, and records how the whole tree ended.
+
+    python -I -S shim.py FOLDER
+
+The shim outlives the node that started it, and is found again by the files in FOLDER (see `attempt.py`, which writes
+and reads the same files). It uses the standard library only, because the node starts one for each attempt.
+
+- `attempt.json` (from the node): `command`, `environment`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
+  `valid_until` (a file, or "").
+- `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
+  exactly one succeeds. Nothing runs before the shim owns it.
+- `started.json`: the process runs.
+- `stops` (from the node): one JSON object a line for each stop; the signal SIGUSR1 announces it.
+- `exit.json`: the process tree is gone; this is how the main process ended.
+
+Safe to change: the times. Fixed: the order of these files, on which it depends that no attempt runs twice; and that
+exit.json is written only when no process of the tree is left.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
+_POLL_SECONDS = 1.0
+"""Pause between looks at `valid_until`, and at `stops` in case a signal was lost. May be changed."""
+_GROUP_SECONDS = 5.0
+"""Time between SIGTERM to the process group and SIGKILL to the tree. May be changed."""
+_LINGER_SECONDS = 2.0
+"""Time that children of a process that ended by itself have to end, too. A browser's driver needs some of it to close
+the browser. May be changed."""
+_WATCHED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+"""Signals for which the shim waits. It ignores the last three: only a stop in the file ends the attempt."""
+
+
+def write_json(folder: str, name: str, content: dict[str, object]) -> None:
+    """Write a file that is there completely or not at all, even after a power cut."""
+    with open(os.path.join(folder, f".{name}"), "w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(os.path.join(folder, f".{name}"), os.path.join(folder, name))
+    _sync(folder)
+
+
+def claim(folder: str, content: dict[str, object]) -> bool:
+    """Own the attempt. Return False if another process owns it already."""
+    path = os.path.join(folder, f".shim.{os.getpid()}")
+    with open(path, "w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(path, os.path.join(folder, "shim.json"))
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(path)
+    _sync(folder)
+    return True
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def start_time(pid: int) -> str:
+    """Return when the process started, in clock ticks since the boot. With the pid it names one process of a boot.
+    Empty: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """Return the name of this boot of the machine."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+class Shim:
+    """One attempt. Times are those of CLOCK_BOOTTIME, which goes on while the machine is suspended."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        with open(os.path.join(folder, "attempt.json")) as file:
+            self._attempt = json.load(file)
+        self._main = 0
+        """Pid of the main process. 0: it has ended and was reaped, so the number may belong to another process."""
+        self._group = 0
+        self._status: int | None = None
+        """Wait status of the main process. None: it has not ended."""
+        self._stops_seen = 0
+        self._stop_count = 0
+        """Stops that were carried out; a bare signal is none."""
+        self._step = 0
+        """1: the main process got its signal; 2: its group got SIGTERM; 3: the tree is being killed."""
+        self._next_step_at = float("inf")
+        self._fault = ""
+        self._deadline = now() + (self._attempt["time_limit"] or float("inf"))
+
+    def run(self) -> None:
+        """Run the attempt to its end."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # children that leave the tree become children of the shim
+        if not claim(self._folder, {"pid": os.getpid(), "start": start_time(os.getpid()), "boot": boot_id()}):
+            return
+        error = self._start(libc)
+        if error:
+            write_json(self._folder, "exit.json", {"fault": f"start_failed: {error}", "at": now(), "boot": boot_id()})
+            return
+        write_json(
+            self._folder,
+            "started.json",
+            {"pid": self._group, "start": start_time(self._group), "boot": boot_id(), "at": now()},
+        )
+        _announce()
+        while self._reap():
+            self._obey()
+            pause = max(0.0, min(_POLL_SECONDS, self._next_step_at - now(), self._deadline - now()))
+            signal.sigtimedwait(_WATCHED, 0.01 if self._step == 3 else pause)
+        self._record()
+
+    def _start(self, libc: ctypes.CDLL) -> str:
+        """Start the main process in a group of its own. Return why it could not be started."""
+        read, write = os.pipe()  # closed by exec, or gets the reason
+        shim = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != shim:
+                    os._exit(126)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
+                os.chdir(self._attempt["folder"])
+                output = os.open(self._attempt["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(output, 1)
+                os.dup2(output, 2)
+                command = self._attempt["command"]
+                os.execve(command[0], command, self._attempt["environment"])
+            except BaseException as error:
+                os.write(write, str(error).encode())
+            finally:
+                os._exit(127)
+        os.close(write)
+        reason = b""
+        while part := os.read(read, 65536):
+            reason += part
+        os.close(read)
+        if reason:
+            os.waitpid(pid, 0)
+            return reason.decode()
+        self._main = self._group = pid
+        return ""
+
+    def _reap(self) -> bool:
+        """Take note of the processes that have ended. Return whether any of the tree is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._main:
+                self._main, self._status = 0, status
+                if self._step < 3:
+                    self._step, self._next_step_at = 2, now() + _LINGER_SECONDS
+
+    def _obey(self) -> None:
+        """Carry out new stops, and the next step of the stop that is under way."""
+        for stop in self._new_stops():
+            self._stop(stop)
+        if self._step < 3 and self._is_expired():
+            self._fault, self._step = "fenced", 3
+        if self._step == 0 and now() >= self._deadline:
+            self._fault = "timed_out"
+            self._stop({"signal": signal.SIGTERM, "grace": _GROUP_SECONDS})
+        if now() >= self._next_step_at and self._step < 3:
+            self._step += 1
+            self._next_step_at = now() + _GROUP_SECONDS
+            if self._step == 2:
+                self._signal_group(signal.SIGTERM)
+        if self._step == 3:
+            self._next_step_at = float("inf")
+            self._kill_children()
+
+    def _stop(self, stop: dict[str, float]) -> None:
+        number = int(stop["signal"])
+        if stop.get("only_signal"):
+            self._signal_main(number)
+            return
+        self._stop_count += 1
+        if number == signal.SIGKILL or self._stop_count > 2:
+            self._step = 3
+            return
+        self._signal_main(number)
+        # A second stop skips the wait: Scrapy itself stops without finishing its requests at the second signal.
+        grace = stop["grace"] if self._step == 0 else _GROUP_SECONDS
+        self._step, self._next_step_at = max(self._step, 1), min(self._next_step_at, now() + grace)
+
+    def _new_stops(self) -> list[dict[str, float]]:
+        try:
+            with open(os.path.join(self._folder, "stops")) as file:
+                lines = [line for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+        new = [json.loads(line) for line in lines[self._stops_seen :]]
+        self._stops_seen = len(lines)
+        return new
+
+    def _is_expired(self) -> bool:
+        """Return whether the node has had no contact with the manager for so long that another node may get the job."""
+        path = self._attempt["valid_until"]
+        if not path:
+            return False
+        try:
+            with open(path) as file:
+                return now() >= float(file.read())
+        except (OSError, ValueError):
+            return False  # the file is being written for the first time
+
+    def _signal_main(self, number: int) -> None:
+        # The pid cannot belong to another process: the main process stays a zombie until _reap sets the pid to 0.
+        if self._main:
+            os.kill(self._main, number)
+
+    def _signal_group(self, number: int) -> None:
+        try:
+            os.killpg(self._group, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # the group is empty
+
+    def _kill_children(self) -> None:
+        """Kill all children. Their children become the shim's, and are killed in the next round."""
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children") as file:
+                for pid in file.read().split():
+                    try:
+                        os.kill(int(pid), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+
+    def _record(self) -> None:
+        status = self._status
+        end: dict[str, object] = {"fault": self._fault, "at": now(), "boot": boot_id(), "stops": self._stop_count}
+        if status is not None and os.WIFSIGNALED(status):
+            end["signal"] = os.WTERMSIG(status)
+        elif status is not None:
+            end["exit_code"] = os.WEXITSTATUS(status)
+        write_json(self._folder, "exit.json", end)
+
+
+def now() -> float:
+    """Return the time in seconds of the clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _announce() -> None:
+    """Close standard output: the node waits for its end to learn that the process runs."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    Shim(sys.argv[1]).run()

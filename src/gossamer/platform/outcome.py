@@ -1,0 +1,46 @@
+"""Decides from an attempt's traces whether it succeeded, and names the reason if not. Pure: no I/O.
+
+The exit code alone does not tell: Scrapy exits with 0 when `start()` raises and when it is terminated. So success
+needs exit code 0 and a finish_reason that the runner has reported. The default of good reasons may be changed; the
+words in `reason` are stored and shown, and must not.
+"""
+
+from typing import Final, NamedTuple
+
+GOOD_FINISH_REASONS: Final = frozenset(
+    {"finished", "closespider_itemcount", "closespider_pagecount", "closespider_timeout"}
+)
+"""Reasons with which Scrapy closes a spider that did what it should: nothing was left, or the limit that the project
+itself set was reached. May be changed; reasons of the project's own count as failures unless they are listed."""
+
+
+class AttemptEnd(NamedTuple):
+    """Traces that an attempt left."""
+
+    exit_code: int | None = None
+    """Exit code of the job's main process. None: a signal ended it, or it never ran."""
+    signal: int | None = None
+    """Number of the signal that ended the main process. None: it exited by itself, or it never ran."""
+    finish_reason: str | None = None
+    """Reason with which Scrapy closed the spider. None: none was reported."""
+    fault: str = ""
+    """Reason why there are no traces, or why the attempt was ended: `shim_lost`, `start_failed: …`, `timed_out`."""
+    ago_seconds: float = 0.0
+    """Time since the end. A duration, because the clocks of two machines differ."""
+    stopped: bool = False
+    """True: a stop of this attempt was asked for before it ended."""
+
+
+def failure_of(end: AttemptEnd, good: frozenset[str] = GOOD_FINISH_REASONS) -> str:
+    """Return the reason why an attempt failed, as `word` or `word: detail`. Empty: it succeeded."""
+    if end.fault:
+        return end.fault
+    if end.signal is not None:
+        return f"signal: {end.signal}"
+    if end.exit_code != 0:
+        return f"exit_code: {end.exit_code}"
+    if end.finish_reason is None:
+        return "no_reason"
+    if end.finish_reason not in good:
+        return f"finish_reason: {end.finish_reason}"
+    return ""

@@ -1,0 +1,198 @@
+"""ASGI application with Scrapyd's interface: paths, methods, access, and the form of answers and errors.
+
+Fixed: errors of endpoints have the status 200 and a JSON object with `status` and `message`, as Scrapyd's clients
+expect; a path may have repeated slashes, because clients join addresses in two ways; and nothing of a request's body is
+read before its sender is known.
+"""
+
+import asyncio
+import json
+import logging
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from gossamer.errors import GossamerError
+from gossamer.platform.lifecycle import JobState
+from gossamer.platform.manager.operations import BrokenVersion, Manager
+from gossamer.platform.names import UnsafeName
+from gossamer.platform.scrapyd import access, listing, pages
+from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoint, Endpoints, Form
+from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
+from gossamer.platform.state import jobs
+from gossamer.telemetry import logs
+
+log = logging.getLogger("gossamer.platform.scrapyd")
+
+_MAX_BODY_BYTES: Final = 512 * 1024 * 1024
+"""Largest body of a request. May be changed; an egg in a form may be three times as long as its file."""
+_LARGE_BODY_BYTES: Final = 64 * 1024
+"""Length from which a body is parsed in a thread. Tuning only."""
+_LARGE_BODIES: Final = 2
+"""Large bodies that are in memory at a time; others wait. May be changed."""
+_NOT_FOUND: Final = """<html>
+  <head><title>404 - No Such Resource</title></head>
+  <body>
+    <h1>No Such Resource</h1>
+    <p>No such child resource.</p>
+  </body>
+</html>
+"""
+_METHODS: Final = {"GET": ("GET", "HEAD", "OPTIONS"), "POST": ("HEAD", "OPTIONS", "POST")}
+"""Methods that an endpoint names in an error, by its own method. Scrapyd's order: fixed."""
+
+
+class ScrapydApp:
+    """The application."""
+
+    def __init__(self, manager: Manager, config: ScrapydConfig, files: ScrapydFiles) -> None:
+        self._manager = manager
+        self._config = config
+        self._files = files
+        endpoints = Endpoints(manager, config, files).by_name
+        self._endpoints = {name: endpoint for name, endpoint in endpoints.items() if name in config.services}
+        self._large_bodies = asyncio.Semaphore(_LARGE_BODIES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except ClientDisconnect:
+            return
+        except Exception:
+            log.exception("%s %s %s", logs.REQUEST_BROKE, scope["method"], scope["path"])
+            response = PlainTextResponse("Internal Server Error", 500)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = "/" + "/".join(part for part in request.scope["raw_path"].decode("latin-1").split("/") if part)
+        name = path[1:]
+        refused = self._refusal(request)
+        if refused is not None:
+            return self._with_cors(refused, self._endpoints.get(name))
+        if (endpoint := self._endpoints.get(name)) is not None:
+            return self._with_cors(await self._call(request, endpoint), endpoint)
+        if request.method not in ("GET", "HEAD"):
+            return HTMLResponse(_NOT_FOUND, 404)
+        return await self._page(request, path) or HTMLResponse(_NOT_FOUND, 404)
+
+    # --- access -------------------------------------------------------------------------------------------------------
+
+    def _refusal(self, request: Request) -> Response | None:
+        config = self._config
+        if config.username and config.password:
+            header = request.headers.get("authorization", "")
+            if access.has_password(header, config.username, config.password):
+                return None
+            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": access.CHALLENGE})
+        over_unix_socket = request.client is None
+        reason = access.refusal(request.headers, over_unix_socket=over_unix_socket)
+        return self._json({"status": "error", "message": reason}, 403) if reason else None
+
+    # --- endpoints ----------------------------------------------------------------------------------------------------
+
+    async def _call(self, request: Request, endpoint: Endpoint) -> Response:
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": _allowed(endpoint)})
+        if request.method not in (endpoint.method, "HEAD"):
+            expected = ", ".join(str(method.encode()) for method in _METHODS[endpoint.method])
+            return self._json({"status": "error", "message": f"UnsupportedMethod: Expected one of [{expected}]"})
+        if request.method == "HEAD" and endpoint.method == "POST":
+            return self._json({})
+        try:
+            fields = await endpoint.answer(Form(await self._parameters(request)))
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            message = _message(error)
+            if not isinstance(error, GossamerError | ValueError):
+                log.exception("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path)
+            if self._config.debug:
+                return PlainTextResponse(traceback.format_exc())
+            return self._json({"status": "error", "message": message})
+        return self._json({**fields, "status": "ok"})
+
+    async def _parameters(self, request: Request) -> Parameters:
+        found = parse_query(request.scope["query_string"])
+        if request.method != "POST":
+            return found
+        announced = int(request.headers.get("content-length") or _MAX_BODY_BYTES)
+        if announced < _LARGE_BODY_BYTES:
+            return found | parse_body(request.headers.get("content-type", ""), await _read(request))
+        async with self._large_bodies:
+            body = await _read(request)
+            return found | await asyncio.to_thread(parse_body, request.headers.get("content-type", ""), body)
+
+    def _json(self, fields: Mapping[str, Any], status: int = 200) -> Response:
+        content = json.dumps({**fields, "node_name": self._config.node_name}).encode() + b"\n"
+        return Response(content, status, media_type="application/json")
+
+    def _with_cors(self, response: Response, endpoint: Endpoint | None) -> Response:
+        if endpoint is not None:
+            response.headers["Access-Control-Allow-Origin"] = "*"
+            response.headers["Access-Control-Allow-Methods"] = _allowed(endpoint)
+            response.headers["Access-Control-Allow-Headers"] = "X-Requested-With"
+        return response
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    async def _page(self, request: Request, path: str) -> Response | None:
+        config = self._config
+        prefix = request.headers.get(config.prefix_header, "")
+        if path == "/":
+            return HTMLResponse(pages.home(await self._manager.project_names(), config, prefix))
+        if path == "/jobs":
+            return HTMLResponse(await asyncio.to_thread(self._jobs_page, prefix, *await self._manager.read(self._rows)))
+        root, _, rest = path[1:].partition("/")
+        folder = {"logs": config.logs_dir, "items": config.items_dir if config.has_local_items else ""}.get(root)
+        if not folder:
+            return None
+        slash = "/" if request.scope["raw_path"].endswith(b"/") else ""
+        return await asyncio.to_thread(
+            listing.serve,
+            Path(folder),
+            unquote(rest) + slash,
+            shown=unquote(path) + slash,
+            byte_range=request.headers.get("range", ""),
+        )
+
+    def _rows(self, connection: Any) -> tuple[Any, Any]:
+        live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        return jobs.list_jobs(connection, live), jobs.ended_jobs(connection, limit=self._config.finished_to_keep)
+
+    def _jobs_page(self, prefix: str, live: Any, ended: Any) -> str:
+        return pages.JobsPage(self._config, self._files, prefix).render(live, ended, time.time())
+
+
+def _allowed(endpoint: Endpoint) -> str:
+    return f"OPTIONS, HEAD, {endpoint.method}"
+
+
+def _message(error: Exception) -> str:
+    """Return the message of an error in Scrapyd's form."""
+    if isinstance(error, UnsafeName):
+        return f"DirectoryTraversalError: {error}"
+    if isinstance(error, BrokenVersion):
+        return f"RunnerError: {error}"
+    return str(error) if isinstance(error, GossamerError) else f"{type(error).__name__}: {error}"
+
+
+async def _read(request: Request) -> bytes:
+    parts, length = [], 0
+    async for part in request.stream():
+        length += len(part)
+        if length > _MAX_BODY_BYTES:
+            raise BadParameter(f"the request is longer than {_MAX_BODY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)

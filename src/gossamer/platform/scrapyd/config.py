@@ -1,0 +1,215 @@
+"""Configuration of `gossamer scrapyd`: Scrapyd's files, options and environment variables.
+
+Fixed: the names of files, sections, options and variables, their defaults and their precedence, which are Scrapyd's.
+An option with which Scrapyd loads a class by its dotted path is refused unless it has the default, because a class of
+Scrapyd's would not work here. Options of our own may be added; none may have a name that Scrapyd uses.
+"""
+
+import configparser
+import glob
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gossamer.errors import BadInput
+
+T = TypeVar("T")
+
+_SECTION: Final = "scrapyd"
+_CLASSES: Final = {
+    "application": "scrapyd.app.application",
+    "spiderqueue": "scrapyd.spiderqueue.SqliteSpiderQueue",
+    "poller": "scrapyd.poller.QueuePoller",
+    "launcher": "scrapyd.launcher.Launcher",
+    "runner": "scrapyd.runner",
+    "webroot": "scrapyd.website.Root",
+    "eggstorage": "scrapyd.eggstorage.FilesystemEggStorage",
+}
+"""Options that name a class, with their defaults."""
+_JOB_STORAGES: Final = {"scrapyd.jobstorage.MemoryJobStorage", "scrapyd.jobstorage.SqliteJobStorage"}
+"""Both are accepted: ended jobs are kept in any case."""
+SERVICES: Final = {
+    "schedule.json": "scrapyd.webservice.Schedule",
+    "cancel.json": "scrapyd.webservice.Cancel",
+    "status.json": "scrapyd.webservice.Status",
+    "addversion.json": "scrapyd.webservice.AddVersion",
+    "listprojects.json": "scrapyd.webservice.ListProjects",
+    "listversions.json": "scrapyd.webservice.ListVersions",
+    "listspiders.json": "scrapyd.webservice.ListSpiders",
+    "delproject.json": "scrapyd.webservice.DeleteProject",
+    "delversion.json": "scrapyd.webservice.DeleteVersion",
+    "listjobs.json": "scrapyd.webservice.ListJobs",
+    "daemonstatus.json": "scrapyd.webservice.DaemonStatus",
+}
+"""Endpoints and the classes that serve them in Scrapyd. An empty class switches an endpoint off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrapydConfig:
+    """Configuration in force. Defaults are Scrapyd's."""
+
+    bind_address: str = "127.0.0.1"
+    http_port: int = 6800
+    unix_socket_path: str = ""
+    username: str = ""
+    password: str = ""
+    max_proc: int = 0
+    """Jobs at a time. 0: `max_proc_per_cpu` for each CPU."""
+    max_proc_per_cpu: int = 4
+    eggs_dir: str = "eggs"
+    logs_dir: str = "logs"
+    items_dir: str = ""
+    """Folder for items. Empty: items are not kept."""
+    jobs_dir: str = ""
+    """Folder for Scrapy's JOBDIR. Empty: jobs have none."""
+    jobs_to_keep: int = 5
+    """Jobs of each spider whose log and items are kept."""
+    dbs_dir: str = "dbs"
+    finished_to_keep: int = 100
+    """Ended jobs that are shown."""
+    node_name: str = ""
+    prefix_header: str = "x-forwarded-prefix"
+    debug: bool = False
+    """True: a fault of the server is answered with its traceback."""
+    stop_grace: float = 120.0
+    """Seconds that a cancelled job has to end by itself before its processes are killed. Not in Scrapyd."""
+    local_projects: Mapping[str, str]
+    """Settings modules of projects without eggs, by name: the section `[settings]`."""
+    services: frozenset[str] = frozenset(SERVICES)
+    """Endpoints that are served."""
+
+    @property
+    def slots(self) -> int:
+        """Jobs that run at a time."""
+        return self.max_proc or (os.cpu_count() or 1) * self.max_proc_per_cpu
+
+    @property
+    def has_local_items(self) -> bool:
+        """True if items are kept in a folder, which clients can see."""
+        return bool(self.items_dir)
+
+
+def scrapyd_files() -> list[str]:
+    """Return the configuration files in the order in which they are read; a later one takes precedence."""
+    return [
+        "/etc/scrapyd/scrapyd.conf",
+        *sorted(glob.glob("/etc/scrapyd/conf.d/*")),
+        "scrapyd.conf",
+        os.path.expanduser("~/.scrapyd.conf"),
+        *(str(path) for path in [_closest_scrapy_cfg(Path.cwd())] if path is not None),
+    ]
+
+
+def _closest_scrapy_cfg(folder: Path) -> Path | None:
+    return next((path for place in (folder, *folder.parents) if (path := place / "scrapy.cfg").exists()), None)
+
+
+def load(files: Sequence[str], environment: Mapping[str, str]) -> ScrapydConfig:
+    """Return the configuration of these files and variables. Raises BadInput with the option and the reason."""
+    parser = configparser.ConfigParser()
+    try:
+        parser.read(files)
+        if not parser.has_section(_SECTION):
+            parser.add_section(_SECTION)
+        return _load(parser, environment)
+    except configparser.Error as error:
+        raise BadInput(f"the configuration of Scrapyd cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> ScrapydConfig:
+    _refuse_classes(parser)
+
+    def get(option: str, read: Callable[[str], T], default: T) -> T:
+        value = environment.get(f"SCRAPYD_{option.upper()}", "") if option in _IN_ENVIRONMENT else ""
+        value = value or parser.get(_SECTION, option, fallback="")
+        if not value:
+            # An option may be set to nothing, which differs from its default only for text.
+            return read("") if read is str and parser.has_option(_SECTION, option) else default
+        try:
+            return read(value)
+        except ValueError as error:
+            raise BadInput(f"{option} of Scrapyd's configuration: {error}") from None
+
+    items_dir = get("items_dir", str, "")
+    if "://" in items_dir and not items_dir.startswith("file://"):
+        raise BadInput(f"items_dir = {items_dir}: items can be kept in a local folder only; use FEEDS in the project")
+    config = ScrapydConfig(
+        bind_address=get("bind_address", str, "127.0.0.1"),
+        http_port=get("http_port", _port, 6800),
+        unix_socket_path=get("unix_socket_path", str, ""),
+        username=get("username", str, ""),
+        password=get("password", str, ""),
+        max_proc=get("max_proc", _count, 0),
+        max_proc_per_cpu=get("max_proc_per_cpu", _count, 4),
+        eggs_dir=get("eggs_dir", str, "eggs"),
+        logs_dir=get("logs_dir", str, "logs"),
+        items_dir=items_dir.removeprefix("file://"),
+        jobs_dir=get("jobs_dir", str, ""),
+        jobs_to_keep=get("jobs_to_keep", _count, 5),
+        dbs_dir=get("dbs_dir", str, "dbs"),
+        finished_to_keep=get("finished_to_keep", _count, 100),
+        node_name=get("node_name", str, "") or socket.gethostname(),
+        prefix_header=get("prefix_header", str, "x-forwarded-prefix"),
+        debug=get("debug", _switch, False),
+        stop_grace=get("stop_grace", _seconds, 120.0),
+        local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
+        services=_services(parser),
+    )
+    if ":" in config.username:
+        raise BadInput("username of Scrapyd's configuration contains a colon, which basic authentication cannot carry")
+    return config
+
+
+_IN_ENVIRONMENT: Final = {"bind_address", "http_port", "unix_socket_path", "username", "password"}
+"""Options that an environment variable overrides: SCRAPYD_USERNAME for `username`."""
+
+
+def _refuse_classes(parser: configparser.ConfigParser) -> None:
+    for option, default in _CLASSES.items():
+        value = parser.get(_SECTION, option, fallback=default)
+        if value != default:
+            raise BadInput(f"{option} = {value}: `gossamer scrapyd` cannot load classes of Scrapyd; remove the option")
+    storage = parser.get(_SECTION, "jobstorage", fallback="")
+    if storage and storage not in _JOB_STORAGES:
+        raise BadInput(f"jobstorage = {storage}: `gossamer scrapyd` keeps ended jobs itself; remove the option")
+
+
+def _services(parser: configparser.ConfigParser) -> frozenset[str]:
+    found = dict(SERVICES)
+    if parser.has_section("services"):
+        found.update(parser.items("services"))
+    for name, path in found.items():
+        if path and SERVICES.get(name) != path:
+            raise BadInput(f"[services] {name} = {path}: `gossamer scrapyd` cannot load classes; remove the line")
+    return frozenset(name for name, path in found.items() if path)
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise ValueError(f"{text} is no port; write a number from 0 to 65535")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(f"{text} is negative")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{text} is no number of seconds")
+    return value
+
+
+def _switch(text: str) -> bool:
+    try:
+        return configparser.ConfigParser.BOOLEAN_STATES[text.lower()]
+    except KeyError:
+        raise ValueError(f"{text} is neither on nor off") from None

@@ -1,0 +1,82 @@
+"""Files of jobs under Scrapyd's names, and which of them are kept.
+
+    LOGS/PROJECT/SPIDER/JOB.log
+    ITEMS/PROJECT/SPIDER/JOB.jl
+
+Only files of jobs that the database knows and that have ended are ever deleted: files of others, and those of a job
+that runs, stay, whatever their age. Fixed: the names, which clients build themselves.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row
+
+from gossamer.platform.manager.local_link import JobPlaces
+from gossamer.platform.scrapyd.config import ScrapydConfig
+
+
+class JobFile(NamedTuple):
+    """Names that lead to a job's files."""
+
+    project: str
+    spider: str
+    name: str
+
+    @classmethod
+    def of(cls, job: Row[Any]) -> "JobFile":
+        """Return the names of a job."""
+        return cls(job.project, job.spider, job.file_name)
+
+    def below(self, folder: str, suffix: str) -> Path:
+        """Return the path of the file in this folder."""
+        return Path(folder, self.project, self.spider, f"{self.name}.{suffix}")
+
+
+class ScrapydFiles:
+    """Places of jobs' files by the configuration."""
+
+    def __init__(self, config: ScrapydConfig) -> None:
+        self._config = config
+
+    def places(self, job: Row[Any]) -> JobPlaces:
+        """Create the folders of a job that is about to start, and return the places of its files."""
+        names = JobFile.of(job)
+        config = self._config
+        log = items = ""
+        settings = {}
+        if config.logs_dir:
+            log = self._prepare(names, config.logs_dir, "log")
+            # What the process prints goes to the same file, so neither may cut off what the other has written.
+            settings |= {"LOG_FILE": log, "LOG_FILE_APPEND": "True"}
+        if config.items_dir:
+            items = self._prepare(names, config.items_dir, "jl")
+        if config.jobs_dir:
+            settings["JOBDIR"] = os.path.abspath(Path(config.jobs_dir, *names))
+        return JobPlaces(output=log, items=items, arguments={"_job": job.name}, settings=settings)
+
+    def _prepare(self, names: JobFile, folder: str, suffix: str) -> str:
+        path = names.below(folder, suffix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.path.abspath(path)
+
+    def log_url(self, job: Row[Any]) -> str | None:
+        """Return the path of the job's log on this server. None: it has none."""
+        return _url("logs", self._config.logs_dir, job, "log")
+
+    def items_url(self, job: Row[Any]) -> str | None:
+        """Return the path of the job's items on this server. None: it has none."""
+        return _url("items", self._config.items_dir, job, "jl")
+
+    def delete(self, job: Row[Any]) -> None:
+        """Delete the files of a job that has ended."""
+        for folder, suffix in ((self._config.logs_dir, "log"), (self._config.items_dir, "jl")):
+            if folder:
+                JobFile.of(job).below(folder, suffix).unlink(missing_ok=True)
+
+
+def _url(base: str, folder: str, job: Row[Any], suffix: str) -> str | None:
+    if not folder or not JobFile.of(job).below(folder, suffix).exists():
+        return None
+    return f"/{base}/{job.project}/{job.spider}/{job.file_name}.{suffix}"

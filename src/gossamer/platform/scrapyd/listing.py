@@ -1,0 +1,166 @@
+"""Serves the folders of logs and items: listings of folders, and files with byte ranges.
+
+Logs grow while they are read, so a file is sent up to the length that it had at the start. Files are sent as plain
+text, because a job may write whatever it likes into its folder. Fixed: the heading and the rows of a listing, which
+ScrapydWeb reads with regular expressions.
+"""
+
+import asyncio
+import mimetypes
+import os
+import re
+from collections.abc import AsyncIterator
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes that are read at a time. May be changed."""
+_ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
+"""Content encodings by the ending of a name. Scrapyd's: fixed."""
+_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)$")
+
+
+class _Part(NamedTuple):
+    """Bytes of a file."""
+
+    first: int
+    length: int
+
+
+def serve(root: Path, path: str, *, shown: str, byte_range: str) -> Response | None:
+    """Return the file or folder `path` below `root`. None: there is none.
+
+    `shown`: path of the request, for the heading; `byte_range`: header Range, or an empty string. Waits for the disk:
+    call it in a thread.
+    """
+    parts = [part for part in path.split("/") if part]
+    if any(part in (".", "..") or "\0" in part for part in parts):
+        return None
+    target = root.joinpath(*parts)
+    if target.is_dir():
+        # Links in a listing are relative, so its path must end with a slash.
+        return HTMLResponse(_folder(target, shown)) if shown.endswith("/") else RedirectResponse(f"{shown}/", 302)
+    if not target.is_file() or path.endswith("/"):
+        return None
+    return _file(target, byte_range)
+
+
+def _folder(folder: Path, shown: str) -> str:
+    heading = f"Directory listing for {escape(shown)}"
+    entries = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: (not entry.is_dir(), entry.name)):
+        try:
+            entries.append(_row(entry, "even" if len(entries) % 2 else "odd"))
+        except FileNotFoundError:  # deleted since
+            continue
+    return f"""<html>
+<head>
+<title>{heading}</title>
+<style>body {{ font-family: system-ui, sans-serif; }} td, th {{ padding: .2rem .8rem; text-align: left; }}</style>
+</head>
+
+<body>
+<h1>{heading}</h1>
+
+<table>
+    <thead>
+        <tr>
+            <th>Filename</th>
+            <th>Size</th>
+            <th>Last modified</th>
+            <th>Content type</th>
+            <th>Content encoding</th>
+        </tr>
+    </thead>
+    <tbody>
+{"".join(entries)}
+    </tbody>
+</table>
+
+</body>
+</html>
+"""
+
+
+def _row(entry: "os.DirEntry[str]", kind: str) -> str:
+    found = entry.stat()
+    slash = "/" if entry.is_dir() else ""
+    size = "" if slash else _size(found.st_size)
+    media, encoding = ("Directory", "") if slash else _types(entry.name)
+    modified = datetime.fromtimestamp(found.st_mtime).strftime("%Y-%m-%d %H:%M")
+    return f"""<tr class="{kind}">
+    <td><a href="{quote(entry.name)}{slash}">{escape(entry.name)}{slash}</a></td>
+    <td>{size}</td>
+    <td>{modified}</td>
+    <td>[{media}]</td>
+    <td>{f"[{encoding}]" if encoding else ""}</td>
+</tr>
+"""
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("B", 1), ("K", 1024), ("M", 1024**2)):
+        if count < factor * 1024:
+            return f"{count // factor}{unit}"
+    return f"{count // 1024**3}G"
+
+
+def _types(name: str) -> tuple[str, str]:
+    """Return media type and content encoding of a file."""
+    stem, ending = os.path.splitext(name)
+    encoding = _ENCODINGS.get(ending.lower(), "")
+    media = mimetypes.guess_type(stem if encoding else name)[0]
+    return (media if media == "application/json" else "text/plain"), encoding
+
+
+def _file(path: Path, byte_range: str) -> Response | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)  # from here on a deletion does not matter
+    except FileNotFoundError:
+        return None
+    size = os.fstat(descriptor).st_size
+    media, encoding = _types(path.name)
+    headers = {"Accept-Ranges": "bytes", "X-Content-Type-Options": "nosniff"}
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    part, status = _Part(0, size), 200
+    if byte_range:
+        asked = _part(byte_range, size)
+        if asked is None:
+            os.close(descriptor)
+            return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+        part, status = asked, 206
+        headers["Content-Range"] = f"bytes {part.first}-{part.first + part.length - 1}/{size}"
+    headers["Content-Length"] = str(part.length)
+    return StreamingResponse(_chunks(descriptor, part), status, headers, media_type=media)
+
+
+def _part(byte_range: str, size: int) -> _Part | None:
+    """Return the bytes that the header Range asks for. None: there are none."""
+    found = _RANGE.match(byte_range.strip())
+    if found is None or found[0] == "bytes=-":
+        return _Part(0, size)  # several ranges, or not in bytes: a server may send the whole file
+    first, last = found[1], found[2]
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+    return _Part(start, end - start) if start < end else None
+
+
+async def _chunks(descriptor: int, part: _Part) -> AsyncIterator[bytes]:
+    position, end = part.first, part.first + part.length
+    try:
+        while position < end:
+            chunk = await asyncio.to_thread(os.pread, descriptor, min(_CHUNK_BYTES, end - position), position)
+            if not chunk:  # the file was cut off: the connection ends before the announced length
+                break
+            position += len(chunk)
+            yield chunk
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,220 @@
+"""Statements on jobs: request, take, report, stop, list.
+
+Projects take turns: of those that have a pending job, the one whose last turn is longest ago starts one. So with P
+projects waiting each starts a job within P freed slots, whatever the others' priorities and backlogs are. Within a
+project the highest priority goes first, then the oldest job.
+
+Every function runs in a transaction of its caller (`Database.write` or `Database.read`). Fixed: the order of turns,
+which is a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, text, update
+
+from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
+from gossamer.platform.names import check_file_name
+from gossamer.platform.outcome import AttemptEnd, failure_of
+from gossamer.platform.state.changes import change_job
+from gossamer.platform.state.projects import find_version, project_id
+from gossamer.platform.state.tables import DatabaseNow, jobs, projects
+
+_DISPATCH_LOCK = 7_310_946_111
+"""Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""
+_LIVE = (JobState.PENDING, *sorted(ACTIVE))
+
+
+class NewJob(NamedTuple):
+    """A job as it is requested."""
+
+    project: str
+    spider: str
+    name: str
+    """Scrapyd's job id. Several jobs may have the same."""
+    version: str | None = None
+    """None: the default of the time when the job starts."""
+    arguments: Mapping[str, str] = {}
+    settings: Mapping[str, str] = {}
+    priority: float = 0.0
+
+
+class StopResult(NamedTuple):
+    """Job that was asked to stop."""
+
+    id: int
+    attempt: int
+    node: str
+    was_pending: bool
+    stops: int
+    """How often this job was asked to stop."""
+
+
+def add_job(connection: Connection, job: NewJob) -> int:
+    """Add a pending job and return its number."""
+    project = project_id(connection, job.project)
+    created = connection.execute(
+        insert(jobs).values(
+            project_id=project,
+            spider=job.spider,
+            name=job.name,
+            file_name=_free_file_name(connection, project, job),
+            version_name=job.version,
+            arguments=dict(job.arguments),
+            settings=dict(job.settings),
+            priority=job.priority,
+            state=JobState.PENDING.value,
+            created_at=DatabaseNow(),
+        )
+    )
+    return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
+    """Return the job's name; if an earlier job has it, with a number behind it. Raises UnsafeName."""
+    check_file_name(job.spider, f"{job.project}/{job.spider}/{job.name}.log")
+    check_file_name(job.name, f"{job.project}/{job.spider}/{job.name}.log")
+    of_spider = and_(jobs.c.project_id == project, jobs.c.spider == job.spider)
+    same = connection.scalar(select(func.count()).select_from(jobs).where(of_spider, jobs.c.name == job.name)) or 0
+    name = job.name if same == 0 else f"{job.name}~{same + 1}"
+    while connection.execute(select(jobs.c.id).where(of_spider, jobs.c.file_name == name)).first() is not None:
+        same += 1
+        name = f"{job.name}~{same + 1}"
+    return name
+
+
+def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> list[Row[Any]]:
+    """Give a node up to `free` pending jobs, which become `starting`, and return their rows, with `project`.
+
+    `call` is unique for each call of a node; the same one returns the same jobs, so that a node may repeat it when the
+    answer was lost.
+    """
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _DISPATCH_LOCK})
+    repeated = _rows(connection, jobs.c.state.in_(ACTIVE), jobs.c.node == node, jobs.c.call == call)
+    if repeated:
+        return repeated
+    taken = []
+    while len(taken) < free and (row := _next_job(connection)) is not None:
+        version = find_version(connection, row.project, row.version_name)
+        if version is None:
+            reason = f"no_version: {row.version_name or 'the project has none'}"
+            change_job(connection, row.id, JobEvent.BROKE, of_attempt=row.attempt, reason=reason)
+            continue
+        columns = {"attempt": row.attempt + 1, "node": node, "call": call, "version_id": version.id, "pid": None}
+        if change_job(connection, row.id, JobEvent.TAKEN, of_attempt=row.attempt, **columns):
+            turn = select(func.max(projects.c.turn) + 1).scalar_subquery()
+            connection.execute(update(projects).where(projects.c.id == row.project_id).values(turn=turn))
+            taken.append(row.id)
+    return _rows(connection, jobs.c.id.in_(taken)) if taken else []
+
+
+def _next_job(connection: Connection) -> Row[Any] | None:
+    waiting = select(jobs.c.project_id).where(jobs.c.state == JobState.PENDING, jobs.c.project_id == projects.c.id)
+    first = connection.execute(
+        select(projects.c.id).where(waiting.exists()).order_by(projects.c.turn, projects.c.id).limit(1)
+    ).scalar()
+    if first is None:
+        return None
+    return connection.execute(
+        select(jobs, projects.c.name.label("project"))
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .where(jobs.c.project_id == first, jobs.c.state == JobState.PENDING)
+        .order_by(jobs.c.priority.desc(), jobs.c.id)
+        .limit(1)
+    ).first()
+
+
+def _rows(connection: Connection, *conditions: Any) -> list[Row[Any]]:
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id)))
+
+
+def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int) -> JobState | None:
+    """Record that the process runs. Return the job's state; None: the attempt has ended, or is not the last one."""
+    return change_job(connection, job_id, JobEvent.STARTED, of_attempt=attempt, pid=pid, started_at=DatabaseNow())
+
+
+def record_return(connection: Connection, job_id: int, attempt: int) -> JobState | None:
+    """Put a job back whose process was never started."""
+    state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, node="", call="")
+    return state or change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt)
+
+
+def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEnd) -> JobState | None:
+    """Record the end of an attempt. Return the job's state; None: the end is known already.
+
+    A job that was asked to stop is cancelled, however its process ended.
+    """
+    traces = {
+        "ended_at": DatabaseNow() - end.ago_seconds,
+        "exit_code": end.exit_code,
+        "signal": end.signal,
+        "finish_reason": end.finish_reason,
+    }
+    failure = failure_of(end)
+    event = JobEvent.BROKE if failure else JobEvent.SUCCEEDED
+    state = change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt, **traces)
+    return state or change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
+
+
+def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StopResult]:
+    """Ask all jobs with this name to stop. A pending one is cancelled at once; the others stop on their nodes."""
+    stopped = []
+    for row in _rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(_LIVE)):
+        columns = {"stops": row.stops + 1, "stop_signal": signal}
+        state = change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, **columns)
+        if state is not None:
+            stopped.append(StopResult(row.id, row.attempt, row.node, state is JobState.CANCELLED, row.stops + 1))
+    return stopped
+
+
+def cancel_pending(connection: Connection, project: str, *, reason: str) -> int:
+    """Cancel all pending jobs of a project, and return their number."""
+    pending = _rows(connection, projects.c.name == project, jobs.c.state == JobState.PENDING)
+    return sum(
+        change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, reason=reason) is not None
+        for row in pending
+    )
+
+
+def active_jobs(connection: Connection, node: str) -> list[Row[Any]]:
+    """Return the jobs that the node has, by what the database knows."""
+    return _rows(connection, jobs.c.node == node, jobs.c.state.in_(ACTIVE))
+
+
+def list_jobs(
+    connection: Connection, states: Sequence[JobState], *, project: str | None = None, name: str | None = None
+) -> list[Row[Any]]:
+    """Return the jobs in these states, those that run next first."""
+    conditions = [jobs.c.state.in_(states)]
+    if project is not None:
+        conditions.append(projects.c.name == project)
+    if name is not None:
+        conditions.append(jobs.c.name == name)
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    order = (jobs.c.project_id, jobs.c.priority.desc(), jobs.c.id)
+    return list(connection.execute(statement.where(*conditions).order_by(*order)))
+
+
+_HAS_RUN = or_(jobs.c.state != JobState.CANCELLED, jobs.c.attempt > 0)
+"""Condition that leaves out jobs that were cancelled before they started: Scrapyd shows them nowhere."""
+
+
+def ended_jobs(connection: Connection, *, limit: int) -> list[Row[Any]]:
+    """Return the jobs that ended last, the latest first, without those that were cancelled before they started."""
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    ended = statement.where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN)
+    return list(connection.execute(ended.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).limit(limit)))
+
+
+def count_jobs(connection: Connection) -> dict[JobState, int]:
+    """Return the number of jobs in each state that is not an end, without states that have none."""
+    statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(_LIVE)).group_by(jobs.c.state)
+    return {JobState(state): count for state, count in connection.execute(statement)}
+
+
+def count_ended(connection: Connection, *, limit: int) -> int:
+    """Return the number of rows that `ended_jobs` would return."""
+    ended = select(jobs.c.id).where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN).limit(limit)
+    return connection.scalar(select(func.count()).select_from(ended.subquery())) or 0

@@ -1,0 +1,101 @@
+"""First tables: projects, versions, jobs.
+
+A migration that was released must not change: databases that ran it would differ from new ones.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "project",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("turn", sa.BigInteger(), server_default="0", nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_project"),
+        sa.UniqueConstraint("name", name="uq_project_name"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "version",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("project_id", _ID, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("file", sa.Text(), server_default="", nullable=False),
+        sa.Column("settings_module", sa.Text(), server_default="", nullable=False),
+        sa.Column("spiders", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("listing", sa.String(length=64), server_default="", nullable=False),
+        sa.Column("deployed_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_version_project_id_project"),
+        sa.PrimaryKeyConstraint("id", name="pk_version"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_version_listing", "version", ["listing"])
+    op.create_index("ix_version_project_id_state", "version", ["project_id", "state"])
+    op.create_table(
+        "job",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("project_id", _ID, nullable=False),
+        sa.Column("spider", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("file_name", sa.Text(), nullable=False),
+        sa.Column("version_name", sa.Text(), nullable=True),
+        sa.Column("version_id", _ID, nullable=True),
+        sa.Column("arguments", sa.JSON(), nullable=False),
+        sa.Column("settings", sa.JSON(), nullable=False),
+        sa.Column("priority", sa.Double(), nullable=False),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("node", sa.String(length=64), server_default="", nullable=False),
+        sa.Column("call", sa.String(length=80), server_default="", nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=True),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("signal", sa.Integer(), nullable=True),
+        sa.Column("finish_reason", sa.Text(), nullable=True),
+        sa.Column("stops", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("stop_signal", sa.Integer(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_job_project_id_project"),
+        sa.ForeignKeyConstraint(["version_id"], ["version.id"], name="fk_job_version_id_version"),
+        sa.PrimaryKeyConstraint("id", name="pk_job"),
+        sa.UniqueConstraint("project_id", "spider", "file_name", name="uq_job_project_id_spider_file_name"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(
+        "ix_job_active",
+        "job",
+        ["state", "node"],
+        sqlite_where=sa.text("state IN ('starting', 'running', 'stopping')"),
+        postgresql_where=sa.text("state IN ('starting', 'running', 'stopping')"),
+    )
+    op.create_index(
+        "ix_job_ended",
+        "job",
+        ["ended_at", "id"],
+        sqlite_where=sa.text("ended_at IS NOT NULL"),
+        postgresql_where=sa.text("ended_at IS NOT NULL"),
+    )
+    op.create_index("ix_job_name", "job", ["name"])
+    op.create_index(
+        "ix_job_pending",
+        "job",
+        ["project_id", sa.text("priority DESC"), "id"],
+        sqlite_where=sa.text("state = 'pending'"),
+        postgresql_where=sa.text("state = 'pending'"),
+    )

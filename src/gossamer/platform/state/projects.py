@@ -1,0 +1,200 @@
+"""Statements on projects and versions: deploy, find, list, remove.
+
+A project exists for clients while it has a ready version. Fixed: that a version becomes ready in the same transaction
+in which it replaces an earlier one of its name, so that a broken deployment changes nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+
+from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
+from gossamer.platform.names import in_order, same_version
+from gossamer.platform.state.changes import change_version
+from gossamer.platform.state.tables import DatabaseNow, jobs, projects, versions
+
+WANTED: Final = "wanted"
+"""Mark of a version whose spiders a node is to list. Stored: fixed."""
+
+
+class ReadyVersion(NamedTuple):
+    """A version that jobs can run."""
+
+    id: int
+    name: str
+    """Empty: the project has no artefact; its code is on the node's Python path."""
+    digest: str
+    spiders: list[str] | None
+    """None: not listed yet."""
+    file: str
+    settings_module: str
+
+
+def project_id(connection: Connection, name: str) -> int:
+    """Return the number of the project, and create it if there is none of this name."""
+    found = connection.scalar(select(projects.c.id).where(projects.c.name == name))
+    if found is not None:
+        return int(found)
+    # The newcomer waits behind those that wait now, and before those that have just had their turn.
+    turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
+    created = connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
+    return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def project_names(connection: Connection) -> list[str]:
+    """Return the names of the projects that have a ready version, in the order of their creation."""
+    ready = select(versions.c.project_id).where(versions.c.state == VersionState.READY)
+    statement = select(projects.c.name).where(projects.c.id.in_(ready)).order_by(projects.c.id)
+    return list(connection.scalars(statement))
+
+
+def ready_versions(connection: Connection, project: str) -> list[ReadyVersion]:
+    """Return the versions of the project that jobs can run, the latest last. Empty: the project does not exist."""
+    statement = (
+        select(versions)
+        .join(projects, projects.c.id == versions.c.project_id)
+        .where(projects.c.name == project, versions.c.state == VersionState.READY)
+        .order_by(versions.c.id)
+    )
+    # A version without an artefact is older than any other: an egg of the same name takes precedence over it.
+    rows = {row.name: row for row in sorted(connection.execute(statement), key=lambda row: bool(row.digest))}
+    names = in_order((row.name, row.deployed_at) for row in rows.values() if row.digest)
+    return [_ready(rows[name]) for name in ([""] if "" in rows else []) + names]
+
+
+def _ready(row: Row[Any]) -> ReadyVersion:
+    return ReadyVersion(row.id, row.name, row.digest, row.spiders, row.file, row.settings_module)
+
+
+def find_version(connection: Connection, project: str, name: str | None) -> ReadyVersion | None:
+    """Return a version that jobs can run. `name` may be written as given at the deployment, or as Scrapyd's file has
+    it. None: the project's default, which is the latest."""
+    known = ready_versions(connection, project)
+    if name is None:
+        return known[-1] if known else None
+    exact = [version for version in known if version.name == name]
+    return next(iter(exact or [version for version in reversed(known) if same_version(version.name, name)]), None)
+
+
+def add_version(connection: Connection, project: str, name: str, *, digest: str, file: str) -> int:
+    """Add a version that is to be built, and return its number."""
+    return _insert(
+        connection, project, name=name, state=VersionState.BUILDING.value, digest=digest, file=file, listing=WANTED
+    )
+
+
+def add_found_version(
+    connection: Connection, project: str, name: str, *, digest: str, file: str, deployed_at: float
+) -> int | None:
+    """Add a version that Scrapyd has deployed, which jobs can run at once. None: its file is known already."""
+    known = select(versions.c.id).where(
+        versions.c.project_id == project_id(connection, project),
+        versions.c.file == file,
+        versions.c.state == VersionState.READY,
+    )
+    if connection.execute(known).first() is not None:
+        return None
+    columns = {"name": name, "state": VersionState.READY.value, "digest": digest, "file": file}
+    return _insert(connection, project, **columns, deployed_at=deployed_at)
+
+
+def set_local_projects(connection: Connection, modules: Mapping[str, str]) -> None:
+    """Let these projects, by name, run from the Python path with this settings module, and no others.
+
+    Their spiders are listed anew, because their code may have changed.
+    """
+    local = select(versions.c.id).where(versions.c.digest == "", versions.c.state == VersionState.READY)
+    for version_id in connection.scalars(local).all():
+        change_version(connection, version_id, VersionEvent.REMOVED)
+    for project, module in modules.items():
+        _insert(connection, project, name="", state=VersionState.READY.value, settings_module=module)
+
+
+def _insert(connection: Connection, project: str, **columns: Any) -> int:
+    defaults = {"digest": "", "file": "", "deployed_at": DatabaseNow(), "project_id": project_id(connection, project)}
+    created = connection.execute(insert(versions).values(**{**defaults, **columns}))
+    return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def want_listing(connection: Connection, version_id: int) -> None:
+    """Have the spiders of a ready version listed, unless that is under way."""
+    nothing = and_(versions.c.id == version_id, versions.c.listing == "")
+    connection.execute(update(versions).where(nothing).values(listing=WANTED))
+
+
+def repeat_listings(connection: Connection) -> None:
+    """Let the listings be done anew that were under way. Call this only while no node is at work."""
+    connection.execute(update(versions).where(versions.c.listing != "").values(listing=WANTED))
+
+
+def has_wanted_listing(connection: Connection) -> bool:
+    """Return whether `take_listing` would find a version."""
+    return connection.execute(select(versions.c.id).where(versions.c.listing == WANTED).limit(1)).first() is not None
+
+
+def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
+    """Assign one version whose spiders are to be listed to a node, and return its row, with `project`. None: there is
+    none."""
+    statement = (
+        select(versions, projects.c.name.label("project"))
+        .join(projects, projects.c.id == versions.c.project_id)
+        .where(versions.c.listing == WANTED)
+        .order_by(versions.c.id)
+        .limit(1)
+    )
+    row = connection.execute(statement).first()
+    if row is None:
+        return None
+    still_wanted = and_(versions.c.id == row.id, versions.c.listing == WANTED)
+    taken = connection.execute(update(versions).where(still_wanted).values(listing=incarnation))
+    return row if taken.rowcount else None
+
+
+def record_listing(
+    connection: Connection, version_id: int, *, incarnation: str, spiders: list[str], fault: str
+) -> Row[Any] | None:
+    """Record the spiders of a version, or why they could not be listed. Return the version's row; None: it was removed,
+    or another node lists them.
+
+    A version that is being built becomes ready, and replaces the earlier one of its name, or broken.
+    """
+    mine = versions.c.listing == incarnation
+    if fault:
+        change_version(connection, version_id, VersionEvent.BUILD_FAILED, mine, reason=fault)
+    elif change_version(connection, version_id, VersionEvent.BUILT, mine, reason=""):
+        _remove_replaced(connection, version_id)
+    columns = {"listing": ""} if fault else {"listing": "", "spiders": spiders}
+    if not connection.execute(update(versions).where(versions.c.id == version_id, mine).values(**columns)).rowcount:
+        return None
+    return connection.execute(select(versions).where(versions.c.id == version_id)).one()
+
+
+def _remove_replaced(connection: Connection, version_id: int) -> None:
+    this = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    earlier = select(versions.c.id).where(
+        versions.c.project_id == this.project_id,
+        versions.c.state == VersionState.READY,
+        versions.c.id != version_id,
+        versions.c.file == this.file,
+    )
+    for number in connection.scalars(earlier).all():
+        change_version(connection, number, VersionEvent.REMOVED)
+
+
+def remove_version(connection: Connection, version_id: int) -> bool:
+    """Remove a version. Return False if it was removed already."""
+    return change_version(connection, version_id, VersionEvent.REMOVED) is not None
+
+
+def ready_files(connection: Connection) -> list[Row[Any]]:
+    """Return id, digest and file of every version that has an artefact and that jobs can run."""
+    ready = and_(versions.c.state == VersionState.READY, versions.c.digest != "")
+    return list(connection.execute(select(versions.c.id, versions.c.digest, versions.c.file).where(ready)))
+
+
+def wanted_digests(connection: Connection) -> set[str]:
+    """Return the digests of the artefacts that may still be needed: of versions to build, to run, or that run."""
+    current = versions.c.state.in_((VersionState.BUILDING, VersionState.READY))
+    running = versions.c.id.in_(select(jobs.c.version_id).where(jobs.c.state.in_(ACTIVE)))
+    return set(connection.scalars(select(versions.c.digest).where(or_(current, running))))

@@ -1,0 +1,135 @@
+"""Tables of the platform's state, and the database's own clock.
+
+The statements of this package run on SQLite and on PostgreSQL. Times are seconds since 1970 by the database's clock;
+ids are integers that only grow. A change of a table needs a migration in `migrations/versions`; a test compares them.
+Fixed: names of tables, columns and constraints that a migration has created.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+METADATA: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+"""Every constraint has a name from the first migration on, because a later one can change only what has a name."""
+
+_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
+"""SQLite gives a row its number only if the column's type is INTEGER."""
+
+
+class DatabaseNow(FunctionElement[float]):
+    """Time of the database in seconds since 1970. In PostgreSQL it goes on within a transaction."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(DatabaseNow, "sqlite")
+def _now_in_sqlite(element: DatabaseNow, compiler: Any, **_: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"  # 2440587.5: the Julian day of 1970-01-01
+
+
+@compiles(DatabaseNow, "postgresql")
+def _now_in_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
+    return "extract(epoch from clock_timestamp())::double precision"
+
+
+projects = Table(
+    "project",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("created_at", Double, nullable=False),
+    # Number of the project's last turn: of the projects that wait, the one with the lowest number starts a job next.
+    Column("turn", BigInteger, nullable=False, server_default="0"),
+    UniqueConstraint("name"),
+    sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
+)
+
+versions = Table(
+    "version",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("name", Text, nullable=False),  # as it was given; empty: the code is on the node's own Python path
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),  # why it is broken
+    Column("digest", String(64), nullable=False),  # SHA-256 of the artefact; empty: there is none
+    Column("file", Text, nullable=False, server_default=""),  # the artefact's file, below the folder of artefacts
+    Column("settings_module", Text, nullable=False, server_default=""),
+    Column("spiders", JSON(none_as_null=True)),  # their names; null: not listed yet
+    # `wanted`: a node is to list the spiders; else the incarnation of the node that does so; empty: nothing to do
+    Column("listing", String(64), nullable=False, server_default=""),
+    Column("deployed_at", Double, nullable=False),
+    Index(None, "project_id", "state"),
+    Index(None, "listing"),
+    sqlite_autoincrement=True,
+)
+
+jobs = Table(
+    "job",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("spider", Text, nullable=False),
+    Column("name", Text, nullable=False),  # Scrapyd's job id, chosen by the client; not unique
+    Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
+    Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
+    Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
+    Column("arguments", JSON, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("priority", Double, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),  # why it failed
+    Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt
+    Column("node", String(64), nullable=False, server_default=""),  # name of the node that has the last attempt
+    Column("call", String(80), nullable=False, server_default=""),  # the node's call that took the last attempt
+    Column("pid", Integer),
+    Column("exit_code", Integer),
+    Column("signal", Integer),
+    Column("finish_reason", Text),
+    Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
+    Column("stop_signal", Integer),  # signal of the last stop
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    UniqueConstraint("project_id", "spider", "file_name"),
+    # One partial index for each question that is asked while there are thousands of jobs.
+    Index(
+        "ix_job_pending", "project_id", text("priority DESC"), "id",
+        sqlite_where=text("state = 'pending'"), postgresql_where=text("state = 'pending'"),
+    ),
+    Index(
+        "ix_job_active", "state", "node",
+        sqlite_where=text("state IN ('starting', 'running', 'stopping')"),
+        postgresql_where=text("state IN ('starting', 'running', 'stopping')"),
+    ),
+    Index(
+        "ix_job_ended", "ended_at", "id",
+        sqlite_where=text("ended_at IS NOT NULL"), postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+    Index(None, "name"),
+    sqlite_autoincrement=True,
+)  # fmt: skip
