@@ -69,7 +69,7 @@ class Manager:
                 if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
                     await self.database.write(partial(projects.remove_version, version_id=row.id))
         for found in await asyncio.to_thread(lambda: list(self.artefacts.found())):
-            columns = {
+            columns: dict[str, Any] = {
                 "project": found.project,
                 "name": found.version,
                 "digest": await asyncio.to_thread(self.artefacts.digest, found.file),
@@ -211,9 +211,9 @@ def new_job_name() -> str:
     return uuid.uuid1().hex
 
 
-def parse_priority(text: str) -> float:
+def parse_priority(text: str | bytes) -> float:
     """Return the priority. Raises BadInput for what is no finite number."""
     value = float(text)
     if value != value or value in (float("inf"), float("-inf")):
-        raise BadInput(f"priority is invalid: {text} is not a finite number")
+        raise BadInput(f"priority is invalid: {value} is not a finite number")
     return value

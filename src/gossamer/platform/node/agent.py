@@ -30,6 +30,8 @@ _IDLE_SECONDS: Final = 5.0
 """Longest pause between looks for jobs when no wake-up came. May be changed."""
 _CLAIM_SECONDS: Final = 5.0
 """Time for a shim of an earlier agent to write its start. May be changed."""
+_LOOK_SECONDS: Final = 0.02
+"""Pause between two looks for that start. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
 _HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", MARK})
@@ -92,11 +94,10 @@ class NodeAgent:
         call = f"{self.incarnation}-{uuid.uuid4().hex}"
         for assignment in await self._link.take(call, free):
             if assignment.id not in self._running:
-                await self._start_job(assignment)
+                attempt = self._running[assignment.id] = self._attempt(assignment.id)
+                self._watch(self._run_job(assignment, attempt))
 
-    async def _start_job(self, assignment: Assignment) -> None:
-        attempt = self._attempt(assignment.id)
-        self._running[assignment.id] = attempt
+    async def _run_job(self, assignment: Assignment, attempt: Attempt) -> None:
         try:
             artefact = await asyncio.to_thread(self._cache, assignment.artefact)
             job = {
@@ -110,13 +111,10 @@ class NodeAgent:
             command = Command("crawl", job, _environment(assignment.artefact), os.getcwd(), assignment.output)
             started = await asyncio.to_thread(_launch, attempt, command)
         except OSError as error:  # no memory, no space, too many processes or files
-            del self._running[assignment.id]
             log.error("job %d could not be started: %s", assignment.id.job, error)
-            if not attempt.folder.exists() or await asyncio.to_thread(attempt.revoke):
-                await _insist(self._link.ended, assignment.id, AttemptEnd(fault=f"start_failed: {error}"))
-                await asyncio.to_thread(attempt.remove)
+            await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
             return
-        self._watch(self._see_through(assignment.id, attempt, started))
+        await self._see_through(assignment.id, attempt, started)
 
     async def _take_listings(self) -> None:
         while (listing := await self._link.take_listing()) is not None:
@@ -139,10 +137,19 @@ class NodeAgent:
         if started is not None:
             await _readable(started)
             os.close(started)
-        if (pid := attempt.pid()) is not None:
-            await _insist(self._link.started, number, pid)
-        await self._wait_for_end(attempt)
-        end = await asyncio.to_thread(attempt.end)
+        while True:
+            try:
+                if (pid := attempt.pid()) is not None:
+                    await _insist(self._link.started, number, pid)
+                await self._wait_for_end(attempt)
+                end = await asyncio.to_thread(attempt.end)
+                break
+            except OSError:  # no file descriptors left, say; the attempt keeps its slot until its end is known
+                log.exception("attempt %d of job %d cannot be followed at present", number.number, number.job)
+            await asyncio.sleep(_RETRY_SECONDS)
+        await self._report_end(number, attempt, end)
+
+    async def _report_end(self, number: AttemptId, attempt: Attempt, end: AttemptEnd) -> None:
         await _insist(self._link.ended, number, end)
         self._running.pop(number, None)
         await asyncio.to_thread(attempt.remove)
@@ -237,8 +244,8 @@ class NodeAgent:
         # A shim that has just claimed the attempt has not written its start yet.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLAIM_SECONDS):
-                while attempt.state() is AttemptState.RUNNING and attempt.pid() is None:
-                    await asyncio.sleep(0.02)
+                while attempt.state() is AttemptState.RUNNING and attempt.pid() is None:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
         await self._see_through(number, attempt, None)
 
     def _kill(self, attempt: Attempt) -> None:
@@ -313,9 +320,9 @@ def _environment(artefact: Artefact) -> Mapping[str, str]:
 async def _readable(descriptor: int) -> None:
     """Wait until a file descriptor is readable or at its end."""
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
-    loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
     try:
-        await done
+        await ready.wait()
     finally:
         loop.remove_reader(descriptor)

@@ -41,6 +41,8 @@ class Command(NamedTuple):
     """File for what the process prints. Empty: a file in the attempt's folder."""
     time_limit: float = 0.0
     """Seconds; 0: none."""
+    program: tuple[str, ...] = ()
+    """Command line to run instead of the runner."""
 
 
 class AttemptState(Enum):
@@ -73,7 +75,7 @@ class Attempt:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700, parents=True)
         attempt = {
-            "command": [sys.executable, runner.__file__, command.mode, str(self.folder)],
+            "command": command.program or (sys.executable, runner.__file__, command.mode, str(self.folder)),
             "environment": {**command.environment, MARK: str(self.folder)},
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),

@@ -65,25 +65,28 @@ def write_json(path: str, content: object) -> None:
 class Reporter:
     """Reports on one crawl: its items, its counters, its end."""
 
-    def __init__(self, crawler, folder, items_path):  # type: ignore[no-untyped-def]
+    def __init__(self, crawler: Any, folder: str, items_path: str) -> None:
         from scrapy import signals
 
         self._crawler = crawler
         self._folder = folder
         self._items_path = items_path
-        self._exporter = self._file = self._ticker = None
-        crawler.signals.connect(self._opened, signal=signals.spider_opened)
-        crawler.signals.connect(self._item, signal=signals.item_scraped)
-        crawler.signals.connect(self._closed, signal=signals.spider_closed)
+        self._exporter: Any = None
+        self._file: Any = None
+        self._ticker: Any = None
+        # weak=False: nothing else keeps this object.
+        crawler.signals.connect(self._opened, signal=signals.spider_opened, weak=False)
+        crawler.signals.connect(self._item, signal=signals.item_scraped, weak=False)
+        crawler.signals.connect(self._closed, signal=signals.spider_closed, weak=False)
 
-    def _opened(self, spider):  # type: ignore[no-untyped-def]
+    def _opened(self, spider: Any) -> None:
         from twisted.internet.task import LoopingCall
 
         if self._items_path:
             from scrapy.exporters import JsonLinesItemExporter
 
             settings = self._crawler.settings
-            self._file = open(self._items_path, "ab")
+            self._file = open(self._items_path, "ab")  # noqa: SIM115 (closed at the end of the crawl)
             self._exporter = JsonLinesItemExporter(
                 self._file,
                 encoding=settings["FEED_EXPORT_ENCODING"],
@@ -93,18 +96,18 @@ class Reporter:
         self._ticker = LoopingCall(self._progress)
         self._ticker.start(_PROGRESS_SECONDS)
 
-    def _item(self, item, spider):  # type: ignore[no-untyped-def]
+    def _item(self, item: Any, spider: Any) -> None:
         if self._exporter is not None:
             self._exporter.export_item(item)
             self._file.flush()
 
-    def _progress(self):  # type: ignore[no-untyped-def]
+    def _progress(self) -> None:
         write_json(os.path.join(self._folder, "progress.json"), self._stats())
 
-    def _stats(self):  # type: ignore[no-untyped-def]
-        return {key: value for key, value in self._crawler.stats.get_stats().items()}
+    def _stats(self) -> dict[str, Any]:
+        return dict(self._crawler.stats.get_stats())
 
-    def _closed(self, spider, reason):  # type: ignore[no-untyped-def]
+    def _closed(self, spider: Any, reason: str) -> None:
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
         if self._file is not None:
@@ -124,19 +127,19 @@ def crawl(folder: str) -> None:
 
     make_crawler = scrapy.crawler.Crawler.__init__
 
-    def make_reported_crawler(self, *arguments, **named):  # type: ignore[no-untyped-def]
+    def make_reported_crawler(self: Any, *arguments: Any, **named: Any) -> None:
         make_crawler(self, *arguments, **named)
         Reporter(self, folder, job["items"])
 
     # Not an extension: a spider's custom_settings would replace the setting.
     scrapy.crawler.Crawler.__init__ = make_reported_crawler  # type: ignore[method-assign]
-    command = ["scrapy", "crawl"]
+    command = ["scrapy", "crawl", job["spider"]]
     for key, value in job["settings"].items():
         command += ["-s", f"{key}={value}"]
     for key, value in job["arguments"].items():
         command += ["-a", f"{key}={value}"]
     sys.argv = command
-    execute([*command, "--", job["spider"]])
+    execute(command)
 
 
 def list_spiders(folder: str) -> None:

@@ -17,6 +17,7 @@ Safe to change: the times. Fixed: the order of these files, on which it depends 
 exit.json is written only when no process of the tree is left.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -36,14 +37,18 @@ _WATCHED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signa
 """Signals for which the shim waits. It ignores the last three: only a stop in the file ends the attempt."""
 
 
-def write_json(folder: str, name: str, content: dict[str, object]) -> None:
-    """Write a file that is there completely or not at all, even after a power cut."""
+def write_json(folder: str, name: str, content: dict[str, object], *, durable: bool = False) -> None:
+    """Write a file that is there completely or not at all. `durable`: even after a power cut."""
     with open(os.path.join(folder, f".{name}"), "w") as file:
         json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     os.rename(os.path.join(folder, f".{name}"), os.path.join(folder, name))
-    _sync(folder)
+    if durable:
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def claim(folder: str, content: dict[str, object]) -> bool:
@@ -51,22 +56,13 @@ def claim(folder: str, content: dict[str, object]) -> bool:
     path = os.path.join(folder, f".shim.{os.getpid()}")
     with open(path, "w") as file:
         json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
     try:
         os.link(path, os.path.join(folder, "shim.json"))
     except FileExistsError:
         return False
     finally:
         os.unlink(path)
-    _sync(folder)
     return True
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def start_time(pid: int) -> str:
@@ -115,7 +111,7 @@ class Shim:
             return
         error = self._start(libc)
         if error:
-            write_json(self._folder, "exit.json", {"fault": f"start_failed: {error}", "at": now(), "boot": boot_id()})
+            self._write_end({"fault": f"start_failed: {error}"})
             return
         write_json(
             self._folder,
@@ -147,7 +143,7 @@ class Shim:
                 os.dup2(output, 1)
                 os.dup2(output, 2)
                 command = self._attempt["command"]
-                os.execve(command[0], command, self._attempt["environment"])
+                os.execve(command[0], command, self._attempt["environment"])  # noqa: S606 (no shell is wanted)
             except BaseException as error:
                 os.write(write, str(error).encode())
             finally:
@@ -236,29 +232,29 @@ class Shim:
             os.kill(self._main, number)
 
     def _signal_group(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self._group, number)
-        except (ProcessLookupError, PermissionError):
-            pass  # the group is empty
 
     def _kill_children(self) -> None:
         """Kill all children. Their children become the shim's, and are killed in the next round."""
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children") as file:
                 for pid in file.read().split():
-                    try:
+                    with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
 
     def _record(self) -> None:
         status = self._status
-        end: dict[str, object] = {"fault": self._fault, "at": now(), "boot": boot_id(), "stops": self._stop_count}
+        end: dict[str, object] = {"fault": self._fault}
         if status is not None and os.WIFSIGNALED(status):
             end["signal"] = os.WTERMSIG(status)
         elif status is not None:
             end["exit_code"] = os.WEXITSTATUS(status)
-        write_json(self._folder, "exit.json", end)
+        self._write_end(end)
+
+    def _write_end(self, end: dict[str, object]) -> None:
+        common = {"at": now(), "boot": boot_id(), "stops": self._stop_count}
+        write_json(self._folder, "exit.json", {**end, **common}, durable=True)
 
 
 def now() -> float:

@@ -125,9 +125,8 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
     def get(option: str, read: Callable[[str], T], default: T) -> T:
         value = environment.get(f"SCRAPYD_{option.upper()}", "") if option in _IN_ENVIRONMENT else ""
         value = value or parser.get(_SECTION, option, fallback="")
-        if not value:
-            # An option may be set to nothing, which differs from its default only for text.
-            return read("") if read is str and parser.has_option(_SECTION, option) else default
+        if not value and not (read is str and parser.has_option(_SECTION, option)):
+            return default  # only for text an option that is set to nothing differs from its default
         try:
             return read(value)
         except ValueError as error:

@@ -196,6 +196,9 @@ class Endpoints:
                     "start_time": local_time(row.ended_at if row.started_at is None else row.started_at),
                     "end_time": local_time(row.ended_at),
                     **self._urls(row),
+                    # Not in Scrapyd, which calls every job finished.
+                    "state": row.state,
+                    "reason": row.reason,
                 }
                 for row in ended
                 if project in (None, row.project)

@@ -45,7 +45,7 @@ class ScrapydFiles:
         names = JobFile.of(job)
         config = self._config
         log = items = ""
-        settings = {}
+        settings: dict[str, str] = {}
         if config.logs_dir:
             log = self._prepare(names, config.logs_dir, "log")
             # What the process prints goes to the same file, so neither may cut off what the other has written.

@@ -52,7 +52,7 @@ def serve(root: Path, path: str, *, shown: str, byte_range: str) -> Response | N
 
 def _folder(folder: Path, shown: str) -> str:
     heading = f"Directory listing for {escape(shown)}"
-    entries = []
+    entries: list[str] = []
     for entry in sorted(os.scandir(folder), key=lambda entry: (not entry.is_dir(), entry.name)):
         try:
             entries.append(_row(entry, "even" if len(entries) % 2 else "odd"))

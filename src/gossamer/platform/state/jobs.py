@@ -94,7 +94,7 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
     repeated = _rows(connection, jobs.c.state.in_(ACTIVE), jobs.c.node == node, jobs.c.call == call)
     if repeated:
         return repeated
-    taken = []
+    taken: list[int] = []
     while len(taken) < free and (row := _next_job(connection)) is not None:
         version = find_version(connection, row.project, row.version_name)
         if version is None:
@@ -187,7 +187,7 @@ def list_jobs(
     connection: Connection, states: Sequence[JobState], *, project: str | None = None, name: str | None = None
 ) -> list[Row[Any]]:
     """Return the jobs in these states, those that run next first."""
-    conditions = [jobs.c.state.in_(states)]
+    conditions: list[Any] = [jobs.c.state.in_(states)]
     if project is not None:
         conditions.append(projects.c.name == project)
     if name is not None:

@@ -167,11 +167,11 @@ def record_listing(
     columns = {"listing": ""} if fault else {"listing": "", "spiders": spiders}
     if not connection.execute(update(versions).where(versions.c.id == version_id, mine).values(**columns)).rowcount:
         return None
-    return connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    return version_row(connection, version_id)
 
 
 def _remove_replaced(connection: Connection, version_id: int) -> None:
-    this = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    this = version_row(connection, version_id)
     earlier = select(versions.c.id).where(
         versions.c.project_id == this.project_id,
         versions.c.state == VersionState.READY,
@@ -180,6 +180,11 @@ def _remove_replaced(connection: Connection, version_id: int) -> None:
     )
     for number in connection.scalars(earlier).all():
         change_version(connection, number, VersionEvent.REMOVED)
+
+
+def version_row(connection: Connection, version_id: int) -> Row[Any]:
+    """Return all columns of a version, in whatever state."""
+    return connection.execute(select(versions).where(versions.c.id == version_id)).one()
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:
