@@ -36,7 +36,12 @@ _SPIDERS = "".join(
             body="    @classmethod\n    def from_crawler(cls, crawler, **named):\n        raise RuntimeError('broken')",
         ),
         spider("pipeline", body="    custom_settings = {'ITEM_PIPELINES': {'shop.spiders.Broken': 1}}"),
-        spider("limited", body="    custom_settings = {'CLOSESPIDER_ITEMCOUNT': 1}"),
+        spider(
+            "limited",
+            _REQUEST,
+            "    custom_settings = {'CLOSESPIDER_ITEMCOUNT': 1}\n"
+            "    def parse(self, response):\n        yield {'a': 1}",
+        ),
         """
 class Broken:
     def open_spider(self, spider=None):

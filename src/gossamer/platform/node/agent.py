@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from gossamer.platform.link import Artefact, Assignment, AttemptId, Listing, ManagerLink, ManagerUnavailable
 from gossamer.platform.node.attempt import MARK, Attempt, AttemptState, Command
+from gossamer.platform.node.processes import CHILDREN
 from gossamer.platform.outcome import AttemptEnd
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class NodeAgent:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Take and run jobs until `stopping` is set. Jobs that run then go on; the next agent adopts them."""
+        CHILDREN.inherit()
         await self._adopt_all()
         stopped = asyncio.create_task(stopping.wait())
         try:
@@ -167,7 +169,7 @@ class NodeAgent:
             finally:
                 os.close(descriptor)
         if attempt.process is not None:
-            attempt.process.wait()  # returns at once: the process has ended
+            CHILDREN.reap(attempt.process)  # returns at once: the process has ended
 
     async def _list(self, listing: Listing) -> None:
         attempt = Attempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")

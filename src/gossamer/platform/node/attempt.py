@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gossamer.platform.node import runner, shim
-from gossamer.platform.node.processes import is_alive, kill_strays
+from gossamer.platform.node.processes import CHILDREN, is_alive, kill_strays
 from gossamer.platform.outcome import AttemptEnd
 
 MARK: Final = "GOSSAMER_ATTEMPT"
@@ -90,14 +90,8 @@ class Attempt:
         """Start the shim. Return a file descriptor that ends when the job's process runs, or the shim has ended."""
         read, write = os.pipe()
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", shim.__file__, str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C and the end of a terminal do not reach it
-                env={"PATH": os.environ.get("PATH", os.defpath)},
-            )
+            command = [sys.executable, "-I", "-S", shim.__file__, str(self.folder)]
+            self.process = CHILDREN.start(command, stdout=write)
         finally:
             os.close(write)
         return read
@@ -167,7 +161,9 @@ class Attempt:
         report = self.read("report.json") or {}
         if found is None:
             same_boot = started is None or started["boot"] == shim.boot_id()
+            CHILDREN.kill_orphans()
             kill_strays(self.mark, started["pid"] if started and same_boot else None)
+            CHILDREN.kill_orphans()
             return AttemptEnd(
                 finish_reason=report.get("finish_reason"),
                 fault="shim_lost" if same_boot else "machine_restarted",

@@ -4,14 +4,17 @@ Linux only. A pid alone names no process, because the system uses numbers again:
 """
 
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.node.shim import boot_id, start_time
+from gossamer.platform.node.shim import PR_SET_CHILD_SUBREAPER, boot_id, start_time
 
 _ROUND_SECONDS: Final = 0.05
 """Pause between two rounds of killing. May be changed."""
@@ -52,3 +55,68 @@ def _strays(mark: bytes, group: int | None) -> Iterator[int]:
                 continue
             if (group and int(fields[2]) == group) or mark in Path(f"/proc/{entry}/environ").read_bytes():
                 yield int(entry)
+
+
+class Children:
+    """Shims that this process has started, and orphans that it inherits.
+
+    A process that has left its group and its environment is found by nothing but its parent. Its shim is that parent;
+    after the shim's death it is this process, if `inherit` was called. So every child that is no shim is an orphan of a
+    shim that is dead.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Held while a child may exist that is not in the set yet."""
+        self._shims: set[int] = set()
+        self._inherits = False
+
+    def inherit(self) -> None:
+        """Become the parent of orphans from now on. The process must have no other children than shims."""
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._inherits = True
+
+    def start(self, command: list[str], *, stdout: int) -> "subprocess.Popen[bytes]":
+        """Start a shim."""
+        with self._lock:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C and the end of a terminal do not reach it
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+            )
+            self._shims.add(process.pid)
+            return process
+
+    def reap(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait for the end of a shim."""
+        process.wait()
+        self._shims.discard(process.pid)
+
+    def kill_orphans(self) -> int:
+        """Kill and reap the orphans, and theirs, until none is left. Return the number of those killed."""
+        count = 0
+        with self._lock:
+            while self._inherits and (orphans := _children() - self._shims):
+                for pid in orphans:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                for pid in orphans:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, 0)
+                        count += 1
+        return count
+
+
+CHILDREN: Final = Children()
+"""Those of this process."""
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found.update(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+    return found

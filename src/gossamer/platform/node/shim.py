@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
 _POLL_SECONDS = 1.0
 """Pause between looks at `valid_until`, and at `stops` in case a signal was lost. May be changed."""
 _GROUP_SECONDS = 5.0
@@ -106,7 +106,7 @@ class Shim:
         """Run the attempt to its end."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # children that leave the tree become children of the shim
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # children that leave the tree become children of the shim
         if not claim(self._folder, {"pid": os.getpid(), "start": start_time(os.getpid()), "boot": boot_id()}):
             return
         error = self._start(libc)
@@ -133,7 +133,7 @@ class Shim:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != shim:
                     os._exit(126)
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
