@@ -45,7 +45,7 @@ def scrapyd(
     folder continues with them.
     """
     settings = options.load_settings(given)
-    level = settings.log_level if "log_level" in settings.model_fields_set else options.SERVICE_LOG_LEVEL
+    level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
     logs.set_up(level, style=settings.log_format)
     files = [path.absolute() for path in scrapyd_conf or []]
     for path in files:

@@ -51,15 +51,28 @@ class JobFiles(Protocol):
     """Decides where the files of jobs are."""
 
     def places(self, job: Row[Any]) -> JobPlaces:
-        """Make room for the files of a job that is about to start, and return their places."""
+        """Make folders for the files of a job that is about to start, and return their places."""
+
+    def delete(self, job: Row[Any]) -> None:
+        """Delete the files of a job that has ended."""
+
+
+class Retention(NamedTuple):
+    """Numbers of ended jobs of which something is kept."""
+
+    files: int
+    """Jobs of each spider whose files are kept when another one starts. 0: all (Scrapyd's rule)."""
+    jobs: int
+    """Jobs that are kept although their files are deleted."""
 
 
 class LocalLink:
     """Implements ManagerLink by calls of the database."""
 
-    def __init__(self, manager: Manager, files: JobFiles) -> None:
+    def __init__(self, manager: Manager, files: JobFiles, retention: Retention) -> None:
         self._manager = manager
         self._files = files
+        self._retention = retention
         self._incarnation = ""
 
     async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
@@ -77,7 +90,22 @@ class LocalLink:
         if not (await self._read(jobs.count_jobs)).get(JobState.PENDING):
             return []
         taken = await self._write(take)
+        for project, spider in {(job.project, job.spider) for job, _ in taken} if self._retention.files else ():
+            await self._delete_outdated(project, spider)
         return [await asyncio.to_thread(self._assignment, job, version) for job, version in taken]
+
+    async def _delete_outdated(self, project: str, spider: str) -> None:
+        keep = self._retention.files
+        rows = await self._read(lambda connection: jobs.outdated_files(connection, project, spider, keep=keep))
+        if not rows:
+            return
+        for row in rows:
+            try:
+                await asyncio.to_thread(self._files.delete, row)
+            except OSError as error:
+                log.warning("the files of job %d cannot be deleted: %s", row.id, error)
+        deleted = [row.id for row in rows]
+        await self._write(lambda connection: jobs.forget_files(connection, deleted, keep_ended=self._retention.jobs))
 
     def _assignment(self, job: Row[Any], version: Row[Any]) -> Assignment:
         places = self._files.places(job)

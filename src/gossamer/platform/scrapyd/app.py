@@ -47,7 +47,7 @@ _NOT_FOUND: Final = """<html>
   </body>
 </html>
 """
-_METHODS: Final = {"GET": ("GET", "HEAD", "OPTIONS"), "POST": ("HEAD", "OPTIONS", "POST")}
+_METHODS: Final = {"GET": ("HEAD", "OPTIONS", "GET"), "POST": ("HEAD", "OPTIONS", "POST")}
 """Methods that an endpoint names in an error, by its own method. Scrapyd's order: fixed."""
 
 
@@ -155,7 +155,7 @@ class ScrapydApp:
         if path == "/jobs":
             return HTMLResponse(await asyncio.to_thread(self._jobs_page, prefix, *await self._manager.read(self._rows)))
         root, _, rest = path[1:].partition("/")
-        folder = {"logs": config.logs_dir, "items": config.items_dir if config.has_local_items else ""}.get(root)
+        folder = {"logs": config.logs_dir, "items": config.items_folder}.get(root)
         if not folder:
             return None
         slash = "/" if request.scope["raw_path"].endswith(b"/") else ""

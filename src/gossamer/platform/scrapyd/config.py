@@ -62,7 +62,7 @@ class ScrapydConfig:
     eggs_dir: str = "eggs"
     logs_dir: str = "logs"
     items_dir: str = ""
-    """Folder for items. Empty: items are not kept."""
+    """Folder or address for items. Empty: items are not kept."""
     jobs_dir: str = ""
     """Folder for Scrapy's JOBDIR. Empty: jobs have none."""
     jobs_to_keep: int = 5
@@ -89,7 +89,13 @@ class ScrapydConfig:
     @property
     def has_local_items(self) -> bool:
         """True if items are kept in a folder, which clients can see."""
-        return bool(self.items_dir)
+        return bool(self.items_folder)
+
+    @property
+    def items_folder(self) -> str:
+        """Folder for items. Empty: they are not kept, or at an address such as s3://bucket/items."""
+        path = self.items_dir.removeprefix("file://")
+        return "" if "://" in path else path
 
 
 def scrapyd_files() -> list[str]:
@@ -132,9 +138,6 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         except ValueError as error:
             raise BadInput(f"{option} of Scrapyd's configuration: {error}") from None
 
-    items_dir = get("items_dir", str, "")
-    if "://" in items_dir and not items_dir.startswith("file://"):
-        raise BadInput(f"items_dir = {items_dir}: items can be kept in a local folder only; use FEEDS in the project")
     config = ScrapydConfig(
         bind_address=get("bind_address", str, "127.0.0.1"),
         http_port=get("http_port", _port, 6800),
@@ -145,7 +148,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         max_proc_per_cpu=get("max_proc_per_cpu", _count, 4),
         eggs_dir=get("eggs_dir", str, "eggs"),
         logs_dir=get("logs_dir", str, "logs"),
-        items_dir=items_dir.removeprefix("file://"),
+        items_dir=get("items_dir", str, ""),
         jobs_dir=get("jobs_dir", str, ""),
         jobs_to_keep=get("jobs_to_keep", _count, 5),
         dbs_dir=get("dbs_dir", str, "dbs"),

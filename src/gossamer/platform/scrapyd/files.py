@@ -7,6 +7,7 @@ Only files of jobs that the database knows and that have ended are ever deleted:
 that runs, stay, whatever their age. Fixed: the names, which clients build themselves.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +51,11 @@ class ScrapydFiles:
             log = self._prepare(names, config.logs_dir, "log")
             # What the process prints goes to the same file, so neither may cut off what the other has written.
             settings |= {"LOG_FILE": log, "LOG_FILE_APPEND": "True"}
-        if config.items_dir:
-            items = self._prepare(names, config.items_dir, "jl")
+        if config.has_local_items:
+            items = self._prepare(names, config.items_folder, "jl")
+        elif config.items_dir:  # an address: Scrapy's own exporter writes there, in place of the project's feeds
+            address = f"{config.items_dir.rstrip('/')}/{names.project}/{names.spider}/{names.name}.jl"
+            settings["FEEDS"] = json.dumps({address: {"format": "jsonlines"}})
         if config.jobs_dir:
             settings["JOBDIR"] = os.path.abspath(Path(config.jobs_dir, *names))
         return JobPlaces(output=log, items=items, arguments={"_job": job.name}, settings=settings)
@@ -67,11 +71,11 @@ class ScrapydFiles:
 
     def items_url(self, job: Row[Any]) -> str | None:
         """Return the path of the job's items on this server. None: it has none."""
-        return _url("items", self._config.items_dir, job, "jl")
+        return _url("items", self._config.items_folder, job, "jl")
 
     def delete(self, job: Row[Any]) -> None:
         """Delete the files of a job that has ended."""
-        for folder, suffix in ((self._config.logs_dir, "log"), (self._config.items_dir, "jl")):
+        for folder, suffix in ((self._config.logs_dir, "log"), (self._config.items_folder, "jl")):
             if folder:
                 JobFile.of(job).below(folder, suffix).unlink(missing_ok=True)
 

@@ -24,13 +24,14 @@ import uvicorn
 
 from gossamer.errors import BadInput
 from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.local_link import LocalLink
+from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.node.agent import NodeAgent
 from gossamer.platform.scrapyd.access import is_loopback
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.importer import import_queues
 from gossamer.platform.state.database import Database
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -67,9 +68,11 @@ async def run_scrapyd(
         closing.push_async_callback(database.close)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"))
         await manager.open(config.local_projects)
+        if config.dbs_dir != ":memory:":
+            await import_queues(manager, Path(config.dbs_dir))
         files = ScrapydFiles(config)
         agent = NodeAgent(
-            LocalLink(manager, files),
+            LocalLink(manager, files, Retention(config.jobs_to_keep, config.finished_to_keep)),
             state / "node",
             slots=config.slots,
             grace_seconds=config.stop_grace,
@@ -116,7 +119,7 @@ def _state_folder(config: ScrapydConfig) -> Iterator[Path]:
             dbs = Path(config.dbs_dir)
         state = (dbs / "gossamer").absolute()
         folders = [state, Path(config.eggs_dir), config.logs_dir and Path(config.logs_dir)]
-        for folder in (*folders, config.has_local_items and Path(config.items_dir)):
+        for folder in (*folders, config.has_local_items and Path(config.items_folder)):
             try:
                 if folder:
                     folder.mkdir(parents=True, exist_ok=True)

@@ -11,14 +11,14 @@ which is a promise; and that a call number gives the same jobs again, or a lost 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, text, update
 
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer.platform.names import check_file_name
 from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state.changes import change_job
 from gossamer.platform.state.projects import find_version, project_id
-from gossamer.platform.state.tables import DatabaseNow, jobs, projects
+from gossamer.platform.state.tables import DatabaseNow, imports, jobs, projects
 
 _DISPATCH_LOCK = 7_310_946_111
 """Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""
@@ -68,6 +68,36 @@ def add_job(connection: Connection, job: NewJob) -> int:
         )
     )
     return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, ended_at: float) -> None:
+    """Add a job that another program has run, and of whose end it knows nothing but the time."""
+    project = project_id(connection, job.project)
+    connection.execute(
+        insert(jobs).values(
+            project_id=project,
+            spider=job.spider,
+            name=job.name,
+            file_name=_free_file_name(connection, project, job),
+            arguments={},
+            settings={},
+            priority=0.0,
+            state=JobState.FINISHED.value,
+            reason="imported",
+            attempt=1,
+            created_at=started_at,
+            started_at=started_at,
+            ended_at=ended_at,
+        )
+    )
+
+
+def was_imported(connection: Connection, source: str) -> bool:
+    """Return whether something was taken over from another program's database, and remember that it is now."""
+    if connection.execute(select(imports).where(imports.c.source == source)).first() is not None:
+        return True
+    connection.execute(insert(imports).values(source=source))
+    return False
 
 
 def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
@@ -218,3 +248,21 @@ def count_ended(connection: Connection, *, limit: int) -> int:
     """Return the number of rows that `ended_jobs` would return."""
     ended = select(jobs.c.id).where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN).limit(limit)
     return connection.scalar(select(func.count()).select_from(ended.subquery())) or 0
+
+
+def outdated_files(connection: Connection, project: str, spider: str, *, keep: int) -> list[Row[Any]]:
+    """Return the ended jobs of a spider whose files may be deleted: all that have any, but the `keep` latest."""
+    ended = (projects.c.name == project, jobs.c.spider == spider, jobs.c.has_files, jobs.c.ended_at.is_not(None))
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    latest_first = statement.where(*ended).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
+    return list(connection.execute(latest_first.offset(keep)))
+
+
+def forget_files(connection: Connection, job_ids: Sequence[int], *, keep_ended: int) -> None:
+    """Record that the files of these jobs are deleted. Delete ended jobs that have none, but the `keep_ended` latest."""
+    connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(has_files=False))
+    latest = select(jobs.c.id).where(jobs.c.ended_at.is_not(None)).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
+    shown = latest.limit(keep_ended).scalar_subquery()
+    connection.execute(
+        delete(jobs).where(jobs.c.has_files.is_(False), jobs.c.ended_at.is_not(None), jobs.c.id.not_in(shown))
+    )

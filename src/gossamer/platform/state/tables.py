@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     text,
+    true,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -112,6 +114,7 @@ jobs = Table(
     Column("finish_reason", Text),
     Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
     Column("stop_signal", Integer),  # signal of the last stop
+    Column("has_files", Boolean, nullable=False, server_default=true()),  # False: its log and items were deleted
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
@@ -130,6 +133,18 @@ jobs = Table(
         "ix_job_ended", "ended_at", "id",
         sqlite_where=text("ended_at IS NOT NULL"), postgresql_where=text("ended_at IS NOT NULL"),
     ),
+    # The jobs of a spider whose files may be deleted.
+    Index(
+        "ix_job_files", "project_id", "spider", "ended_at",
+        sqlite_where=text("has_files AND ended_at IS NOT NULL"),
+        postgresql_where=text("has_files AND ended_at IS NOT NULL"),
+    ),
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip
+
+imports = Table(
+    "import",
+    METADATA,
+    Column("source", String(200), primary_key=True),  # what was taken over from another program's database
+)

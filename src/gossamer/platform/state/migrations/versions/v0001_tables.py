@@ -17,6 +17,11 @@ _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     """Create the tables."""
     op.create_table(
+        "import",
+        sa.Column("source", sa.String(length=200), nullable=False),
+        sa.PrimaryKeyConstraint("source", name="pk_import"),
+    )
+    op.create_table(
         "project",
         sa.Column("id", _ID, nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
@@ -68,6 +73,7 @@ def upgrade() -> None:
         sa.Column("finish_reason", sa.Text(), nullable=True),
         sa.Column("stops", sa.Integer(), server_default="0", nullable=False),
         sa.Column("stop_signal", sa.Integer(), nullable=True),
+        sa.Column("has_files", sa.Boolean(), server_default=sa.text("1"), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),
@@ -90,6 +96,13 @@ def upgrade() -> None:
         ["ended_at", "id"],
         sqlite_where=sa.text("ended_at IS NOT NULL"),
         postgresql_where=sa.text("ended_at IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_job_files",
+        "job",
+        ["project_id", "spider", "ended_at"],
+        sqlite_where=sa.text("has_files AND ended_at IS NOT NULL"),
+        postgresql_where=sa.text("has_files AND ended_at IS NOT NULL"),
     )
     op.create_index("ix_job_name", "job", ["name"])
     op.create_index(

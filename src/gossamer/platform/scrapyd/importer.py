@@ -1,0 +1,107 @@
+"""Takes over what Scrapyd has in its databases: waiting jobs, and jobs that have ended.
+
+    DBS/PROJECT.db    table spider_queue(id, priority, message): waiting jobs, each a JSON object
+    DBS/jobs.db       table finished_jobs(id, project, spider, job, start_time, end_time)
+
+A waiting job is removed from Scrapyd's database only after it was added to ours, and each row is added once, also if
+the process is killed in between. Fixed: names and columns, which are Scrapyd's.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from gossamer.platform.manager.operations import Manager
+from gossamer.platform.names import UnsafeName
+from gossamer.platform.state import jobs
+from gossamer.platform.state.jobs import NewJob
+
+log = logging.getLogger("gossamer.platform.scrapyd")
+
+_FINISHED: Final = "jobs.db"
+_TIMES: Final = "%Y-%m-%d %H:%M:%S.%f"
+_RESERVED: Final = frozenset({"name", "_job", "_version", "settings"})
+"""Keys of a message that are no arguments of the spider."""
+
+
+async def import_queues(manager: Manager, folder: Path) -> None:
+    """Take over the databases in the folder. Projects without a version stay in theirs, until there is one."""
+    known = set(await manager.project_names())
+    for path in sorted(folder.glob("*.db")) if folder.is_dir() else ():
+        try:
+            if path.name == _FINISHED:
+                for row in await asyncio.to_thread(_rows, path, "finished_jobs"):
+                    await manager.database.write(_finished(path.name, row))
+            elif path.stem in known:
+                for row in await asyncio.to_thread(_rows, path, "spider_queue"):
+                    await manager.database.write(_waiting(path, row))
+                    await asyncio.to_thread(_remove, path, row["id"])
+        except (sqlite3.Error, ValueError, KeyError, TypeError, UnsafeName) as error:
+            log.error("%s cannot be taken over from Scrapyd: %s", path, error)
+
+
+def _waiting(path: Path, row: dict[str, Any]) -> Callable[[Connection], None]:
+    message = json.loads(row["message"])
+    arguments = {str(name): str(value) for name, value in message.items() if name not in _RESERVED}
+    job = NewJob(
+        project=path.stem,
+        spider=message["name"],
+        name=message["_job"],
+        version=message.get("_version"),
+        arguments=arguments,
+        settings=message.get("settings", {}),
+        priority=float(row["priority"] or 0.0),
+    )
+
+    def add(connection: Connection) -> None:
+        if not jobs.was_imported(connection, _source(path.name, row)):
+            jobs.add_job(connection, job)
+
+    return add
+
+
+def _finished(name: str, row: dict[str, Any]) -> Callable[[Connection], None]:
+    job = NewJob(row["project"], row["spider"], row["job"])
+    started, ended = (datetime.strptime(row[key], _TIMES).timestamp() for key in ("start_time", "end_time"))
+
+    def add(connection: Connection) -> None:
+        if not jobs.was_imported(connection, _source(name, row)):
+            jobs.add_ended_job(connection, job, started_at=started, ended_at=ended)
+
+    return add
+
+
+def _source(name: str, row: dict[str, Any]) -> str:
+    """Return a key of the row. Its number is not enough: Scrapyd uses the numbers of removed rows again."""
+    content = repr(sorted(row.items())).encode()
+    return f"{name[:100]}:{row['id']}:{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        with connection:
+            yield connection
+
+
+def _rows(path: Path, table: str) -> list[dict[str, Any]]:
+    with _open(path) as connection:
+        exists = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+        if exists.fetchone() is None:
+            return []
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY id")]  # noqa: S608 (constant)
+
+
+def _remove(path: Path, number: int) -> None:
+    with _open(path) as connection:
+        connection.execute("DELETE FROM spider_queue WHERE id = ?", (number,))
