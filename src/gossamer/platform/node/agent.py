@@ -191,6 +191,8 @@ class NodeAgent:
             if end.fault == "timed_out":
                 fault = f"listing the spiders took more than {self._listing_seconds:g} seconds\n{fault}".strip()
             fault = fault or f"the program that lists the spiders ended with {end.fault or end.exit_code or end.signal}"
+        elif not spiders and listing.artefact.path is not None:
+            fault = "the egg has no spiders in the modules that SPIDER_MODULES of its settings names"
         await _insist(self._link.listed, listing.version_id, spiders or [], fault)
         await asyncio.to_thread(attempt.remove)
 

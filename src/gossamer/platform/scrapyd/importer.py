@@ -36,7 +36,7 @@ _RESERVED: Final = frozenset({"name", "_job", "_version", "settings"})
 async def import_queues(manager: Manager, folder: Path) -> None:
     """Take over the databases in the folder. Projects without a version stay in theirs, until there is one."""
     known = set(await manager.project_names())
-    for path in sorted(folder.glob("*.db")) if folder.is_dir() else ():
+    for path in await asyncio.to_thread(lambda: sorted(folder.glob("*.db"))):
         try:
             if path.name == _FINISHED:
                 for row in await asyncio.to_thread(_rows, path, "finished_jobs"):

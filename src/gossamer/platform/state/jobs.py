@@ -259,7 +259,8 @@ def outdated_files(connection: Connection, project: str, spider: str, *, keep: i
 
 
 def forget_files(connection: Connection, job_ids: Sequence[int], *, keep_ended: int) -> None:
-    """Record that the files of these jobs are deleted. Delete ended jobs that have none, but the `keep_ended` latest."""
+    """Record that the files of these jobs are deleted. Delete all ended jobs that have none, but the
+    `keep_ended` latest."""
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(has_files=False))
     latest = select(jobs.c.id).where(jobs.c.ended_at.is_not(None)).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
     shown = latest.limit(keep_ended).scalar_subquery()

@@ -73,7 +73,7 @@ def upgrade() -> None:
         sa.Column("finish_reason", sa.Text(), nullable=True),
         sa.Column("stops", sa.Integer(), server_default="0", nullable=False),
         sa.Column("stop_signal", sa.Integer(), nullable=True),
-        sa.Column("has_files", sa.Boolean(), server_default=sa.text("1"), nullable=False),
+        sa.Column("has_files", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),

@@ -1,0 +1,195 @@
+"""The real clients of Scrapyd work unchanged: scrapyd-deploy, scrapyd-client, python-scrapyd-api, and those that read
+the pages with regular expressions."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+import pytest
+
+from tests.servers.pip_programs import program
+from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider
+
+_SPIDERS = spider("good") + spider("sleepy", "await asyncio.sleep(600)")
+# What ScrapydWeb 1.6 expects of a row of /jobs: cells without attributes, of which the later ones may be missing.
+_CELLS = "".join(rf"(?:<td>(?P<{name}>.*?)</td>\s*)?" for name in ("PID", "Start", "Runtime", "Finish", "Log", "Items"))
+_JOB_ROW = re.compile(
+    rf"<tr>\s*<td>(?P<Project>.*?)</td>\s*<td>(?P<Spider>.*?)</td>\s*<td>(?P<Job>.*?)</td>\s*{_CELLS}[\w\W]*?</tr>"
+)
+_FILE_ROW = re.compile(
+    r'<tr\sclass="(?:odd|even)">\n\s+<td>(?P<name>.*?)</td>\n\s+<td>(?P<size>.*?)</td>\n\s+<td>(?P<modified>.*?)</td>\n'
+    r"\s+<td>(?P<type>.*?)</td>\n\s+<td>(?P<encoding>.*?)</td>\n"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
+    with scrapyd(tmp_path_factory.mktemp("scrapyd"), conf="username = crawler\npassword = pa:ss\n") as running:
+        running.client.auth = ("crawler", "pa:ss")
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path: Path, server: Scrapyd) -> Path:
+    """A Scrapy project with two targets: one address ends with a slash, the other does not."""
+    address = f"http://127.0.0.1:{server.port}"
+    login = "username = crawler\npassword = pa:ss\n"
+    (tmp_path / "scrapy.cfg").write_text(
+        f"[settings]\ndefault = shop.settings\n[deploy:one]\nurl = {address}/\nproject = shop\n{login}"
+        f"[deploy:two]\nurl = {address}\nproject = shop2\n{login}"
+    )
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/__init__.py").touch()
+    (tmp_path / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+    (tmp_path / "shop/spiders.py").write_text(f"import asyncio\nimport scrapy\n{_SPIDERS}")
+    return tmp_path
+
+
+def _run(project: Path, command: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [program("clients", command), *arguments], cwd=project, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout + done.stderr
+
+
+def test_scrapyd_deploy(project: Path, server: Scrapyd) -> None:
+    assert '"spiders": 2' in _run(project, "scrapyd-deploy", "one", "--version", "1.9")
+    assert '"spiders": 2' in _run(project, "scrapyd-deploy", "one", "--version", "1.10", "--include-dependencies")
+    assert server.get("listversions", project="shop")["versions"][-2:] == ["1.9", "1.10"]
+
+
+def test_scrapyd_deploy_of_a_ready_egg_to_all_targets(project: Path, server: Scrapyd) -> None:
+    _run(project, "scrapyd-deploy", "--build-egg", "ready.egg")
+    said = _run(project, "scrapyd-deploy", "-a", "-p", "all", "--egg", "ready.egg", "--version", "2")
+    assert said.count('"spiders": 2') == 2
+    assert server.get("listspiders", project="all")["spiders"] == ["good", "sleepy"]
+
+
+def test_scrapyd_deploy_lists_targets_and_projects(project: Path, server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="listed")
+    assert "one" in _run(project, "scrapyd-deploy", "-l")
+    for target in ("one", "two"):
+        assert "listed" in _run(project, "scrapyd-deploy", "-L", target)
+
+
+def test_scrapyd_deploy_names_the_version_by_git(project: Path, server: Scrapyd) -> None:
+    for command in ("git init -q", "git add shop", "git -c user.name=a -c user.email=a@b commit -qm first"):
+        subprocess.run(command.split(), cwd=project, check=True)
+    _run(project, "scrapyd-deploy", "one", "-p", "git", "--version", "GIT")
+    [version] = server.get("listversions", project="git")["versions"]
+    assert re.fullmatch(r"r1-\w+|[0-9a-f]{7,}(-\w+)?", version)
+
+
+def test_scrapyd_client(project: Path, server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="client")
+    assert "client" in _run(project, "scrapyd-client", "projects", "-t", "two")
+    assert "sleepy" in _run(project, "scrapyd-client", "spiders", "-t", "two", "-p", "client")
+    arguments = ("--arg", "a=1", "--arg", "setting=LOG_LEVEL=INFO", "--arg", "setting=JOB_NUMBER=7")
+    said = _run(project, "scrapyd-client", "schedule", "-t", "one", "-p", "client", "good", *arguments)
+    [name] = re.findall(r"[0-9a-f]{32}", said)
+    assert server.ended(name)["state"] == "finished"
+
+
+def test_python_scrapyd_api(project: Path, server: Scrapyd) -> None:
+    """All its calls."""
+    (project / "packed.egg").write_bytes(egg(_SPIDERS))
+    script = f"""
+import json, time
+from scrapyd_api import ScrapydAPI
+api = ScrapydAPI('http://127.0.0.1:{server.port}', auth=('crawler', 'pa:ss'))
+said = {{}}
+said['add'] = api.add_version('api', '1.0', open('packed.egg', 'rb'))
+said['versions'], said['spiders'] = api.list_versions('api'), api.list_spiders('api')
+said['projects'] = api.list_projects()
+job = api.schedule('api', 'sleepy', settings={{'LOG_LEVEL': 'INFO'}}, argument='x')
+while api.job_status('api', job) != 'running':
+    time.sleep(0.1)
+said['cancelled'] = api.cancel('api', job)
+while api.job_status('api', job) != 'finished':
+    time.sleep(0.1)
+said['jobs'] = {{kind: len(rows) for kind, rows in api.list_jobs('api').items()}}
+said['deleted'] = [api.delete_version('api', '1.0'), api.delete_version('api', '1.0') if False else None]
+print(json.dumps(said))
+"""
+    said = json.loads(_run(project, "python", "-c", script))
+    assert said["add"] == 2
+    assert said["versions"] == ["1.0"]
+    assert said["spiders"] == ["good", "sleepy"]
+    assert "api" in said["projects"]
+    assert said["cancelled"] == "running"
+    assert {kind: said["jobs"][kind] for kind in ("pending", "running", "finished")} == {
+        "pending": 0,
+        "running": 0,
+        "finished": 1,
+    }
+    assert said["deleted"][0] is True
+
+
+def test_a_percent_encoded_egg_of_many_megabytes(server: Scrapyd, tmp_path: Path) -> None:
+    """ScrapydWeb deploys in this way."""
+    noise = bytes(range(256)) * 4096 * 20
+    content = egg(_SPIDERS)
+    large = noise + content  # a zip may have anything before it
+    body = f"project=web&version=1&egg={quote_from_bytes(large)}"
+    assert len(body) > 50_000_000
+    answer = server.client.post(
+        "/addversion.json", content=body, headers={"Content-Type": "application/x-www-form-urlencoded"}
+    ).json()
+    assert answer["spiders"] == 2, answer
+    assert (server.folder / "eggs/web/1.egg").read_bytes() == large
+
+
+def _rows(server: Scrapyd) -> dict[str, dict[str, Any]]:
+    page = re.sub(r"<thead>.*?</thead>", "", server.client.get("/jobs").text, flags=re.DOTALL)
+    assert "<h1>Jobs</h1>" in page
+    return {found["Job"]: found.groupdict() for found in _JOB_ROW.finditer(page)}
+
+
+def test_the_pages_as_scrapydweb_reads_them(server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="pages")
+    server.post("schedule", project="pages", spider="sleepy", jobid="page-running")
+    server.post("schedule", project="pages", spider="good", jobid="page-ended")
+    server.ended("page-ended")
+    pid = server.running("page-running")["pid"]
+    rows = _rows(server)
+    running, ended = rows["page-running"], rows["page-ended"]
+    assert (running["Project"], running["Spider"], running["PID"]) == ("pages", "sleepy", str(pid))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", running["Start"])
+    assert running["Finish"] == ""
+    assert not ended["PID"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", ended["Finish"])
+    assert re.search(r'href="(.*?)"', ended["Log"])[1] == "/logs/pages/good/page-ended.log"  # type: ignore[index]
+    assert re.search(r'href="(.*?)"', ended["Items"])[1] == "/items/pages/good/page-ended.jl"  # type: ignore[index]
+    server.post("cancel", project="pages", job="page-running", signal="KILL")
+
+
+def test_the_listings_as_scrapydweb_reads_them(server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="files")
+    server.post("schedule", project="files", spider="good", jobid="file-ended")
+    server.ended("file-ended")
+    for path in ("/logs/", "/logs/files/", "/logs/files/good/"):
+        page = server.client.get(path).text
+        assert f"Directory listing for {path}" in page
+        assert _FILE_ROW.search(page)
+    [row] = _FILE_ROW.finditer(page)
+    assert row["name"] == '<a href="file-ended.log">file-ended.log</a>'
+    assert re.fullmatch(r"\d+[BKMG]", row["size"])
+    assert server.client.get("/logs").status_code == 302
+    assert server.client.get("/logs/files").headers["location"] == "/logs/files/"
+
+
+def test_a_part_of_a_log(server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="parts")
+    server.post("schedule", project="parts", spider="good", jobid="parts")
+    url = server.ended("parts")["log_url"]
+    whole = server.client.get(url).content
+    for asked, expected in (("bytes=5-9", whole[5:10]), ("bytes=-7", whole[-7:]), ("bytes=10-", whole[10:])):
+        part = server.client.get(url, headers={"Range": asked})
+        assert (part.status_code, part.content) == (206, expected)
+    assert server.client.get(url, headers={"Range": f"bytes={len(whole)}-"}).status_code == 416
+    assert server.client.head(url).headers["content-length"] == str(len(whole))
