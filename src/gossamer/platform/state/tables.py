@@ -119,26 +119,11 @@ jobs = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     UniqueConstraint("project_id", "spider", "file_name"),
-    # One partial index for each question that is asked while there are thousands of jobs.
-    Index(
-        "ix_job_pending", "project_id", text("priority DESC"), "id",
-        sqlite_where=text("state = 'pending'"), postgresql_where=text("state = 'pending'"),
-    ),
-    Index(
-        "ix_job_active", "state", "node",
-        sqlite_where=text("state IN ('starting', 'running', 'stopping')"),
-        postgresql_where=text("state IN ('starting', 'running', 'stopping')"),
-    ),
-    Index(
-        "ix_job_ended", "ended_at", "id",
-        sqlite_where=text("ended_at IS NOT NULL"), postgresql_where=text("ended_at IS NOT NULL"),
-    ),
-    # The jobs of a spider whose files may be deleted.
-    Index(
-        "ix_job_files", "project_id", "spider", "ended_at",
-        sqlite_where=text("has_files AND ended_at IS NOT NULL"),
-        postgresql_where=text("has_files AND ended_at IS NOT NULL"),
-    ),
+    # Not partial indexes: neither database uses those for a state that is a parameter of the statement.
+    Index("ix_job_queue", "state", "project_id", text("priority DESC"), "id"),
+    Index(None, "state", "node"),
+    Index(None, "project_id", "spider", "ended_at"),
+    Index(None, "ended_at", "id"),
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip

@@ -83,32 +83,8 @@ def upgrade() -> None:
         sa.UniqueConstraint("project_id", "spider", "file_name", name="uq_job_project_id_spider_file_name"),
         sqlite_autoincrement=True,
     )
-    op.create_index(
-        "ix_job_active",
-        "job",
-        ["state", "node"],
-        sqlite_where=sa.text("state IN ('starting', 'running', 'stopping')"),
-        postgresql_where=sa.text("state IN ('starting', 'running', 'stopping')"),
-    )
-    op.create_index(
-        "ix_job_ended",
-        "job",
-        ["ended_at", "id"],
-        sqlite_where=sa.text("ended_at IS NOT NULL"),
-        postgresql_where=sa.text("ended_at IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_job_files",
-        "job",
-        ["project_id", "spider", "ended_at"],
-        sqlite_where=sa.text("has_files AND ended_at IS NOT NULL"),
-        postgresql_where=sa.text("has_files AND ended_at IS NOT NULL"),
-    )
+    op.create_index("ix_job_ended_at_id", "job", ["ended_at", "id"])
     op.create_index("ix_job_name", "job", ["name"])
-    op.create_index(
-        "ix_job_pending",
-        "job",
-        ["project_id", sa.text("priority DESC"), "id"],
-        sqlite_where=sa.text("state = 'pending'"),
-        postgresql_where=sa.text("state = 'pending'"),
-    )
+    op.create_index("ix_job_project_id_spider_ended_at", "job", ["project_id", "spider", "ended_at"])
+    op.create_index("ix_job_state_node", "job", ["state", "node"])
+    op.create_index("ix_job_queue", "job", ["state", "project_id", sa.text("priority DESC"), "id"])

@@ -1,0 +1,88 @@
+"""Names of projects and versions, and the parameters of requests."""
+
+import pytest
+
+from gossamer.platform.names import UnsafeName, check_file_name, in_order, same_version, sanitized
+from gossamer.platform.scrapyd.access import has_password, refusal
+from gossamer.platform.scrapyd.forms import parse_body, parse_query
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "ä" * 101])
+def test_a_name_that_is_no_name_of_a_file(name: str) -> None:
+    with pytest.raises(UnsafeName, match="shown"):
+        check_file_name(name, "shown")
+
+
+@pytest.mark.parametrize("name", ["a", "...", "a b", "ä", "-x", ".hidden", "a\\b"])
+def test_a_name_of_a_file(name: str) -> None:
+    check_file_name(name, "shown")
+
+
+def test_versions_in_order() -> None:
+    assert in_order([("1.10", 1), ("1.9", 2), ("1.9rc1", 3)]) == ["1.9rc1", "1.9", "1.10"]
+    assert in_order([("1.10", 1), ("branch", 3), ("1.9", 2)]) == ["1.10", "1.9", "branch"]
+    assert in_order([]) == []
+
+
+def test_names_that_scrapyd_stores_as_one() -> None:
+    assert sanitized("1.0+é") == "1_0__"
+    assert same_version("1.0", "1_0")
+    assert not same_version("1.0", "10")
+
+
+def test_a_query_is_bytes() -> None:
+    assert parse_query(b"a=1;b=%C3%A4+x&a=2&none&e=") == {b"a": [b"1", b"2"], b"b": ["ä x".encode()], b"e": [b""]}
+    assert parse_query(b"egg=" + b"".join(b"%%%02x" % byte for byte in range(256)))[b"egg"] == [bytes(range(256))]
+
+
+def test_a_form_with_files() -> None:
+    body = (
+        b"--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b\r\ncontent-disposition: form-data; "
+        b'filename="x"; name=egg\r\nContent-Type: application/zip\r\n\r\n\r\n--\r\n\x00\xff\r\n--b--\r\n'
+    )  # fmt: skip
+    assert parse_body("multipart/form-data; boundary=b", body) == {b"a": [b"1"], b"egg": [b"\r\n--\r\n\x00\xff"]}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", b"--b--"),
+        ("multipart/form-data; boundary=b", b"nothing"),
+        ("multipart/form-data; boundary=b", b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\ncut off"),
+        ("multipart/form-data; boundary=b", b"--b\r\nno end of head\r\n--b--"),
+    ],
+)
+def test_a_broken_form_with_files_is_refused(content_type: str, body: bytes) -> None:
+    with pytest.raises(ValueError, match="multipart"):
+        parse_body(content_type, body)
+
+
+def test_other_bodies_have_no_parameters() -> None:
+    assert parse_body("application/json", b'{"a": 1}') == {}
+    assert parse_body("", b"a=1") == {}
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic %", "Bearer abc", "Basic YTpi", "basic dTpwOg=="])
+def test_a_wrong_password(header: str) -> None:
+    assert not has_password(header, "u", "p:w")
+
+
+def test_a_right_password() -> None:
+    assert has_password("basic dTpwOnc=", "u", "p:w")
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_allowed"),
+    [
+        ({"host": "localhost:6800"}, True),
+        ({"host": "127.0.0.2"}, True),
+        ({"host": "[::1]:6800"}, True),
+        ({"host": "localhost:6800", "origin": "http://localhost:6800"}, True),
+        ({"host": "localhost:6800", "origin": "http://localhost"}, False),
+        ({"host": "localhost.example"}, False),
+        ({"host": "10.0.0.1:6800"}, False),
+        ({}, False),
+    ],
+)
+def test_requests_without_a_password(headers: dict[str, str], is_allowed: bool) -> None:
+    assert (refusal(headers, over_unix_socket=False) == "") == is_allowed
