@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -54,8 +55,12 @@ class {name.title()}(scrapy.Spider):
 class Scrapyd:
     """One running command, in a folder of its own."""
 
-    def __init__(self, folder: Path, *, conf: str = "", environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, conf: str = "", environment: Mapping[str, str] | None = None, quick: bool = False
+    ) -> None:
+        """`quick`: jobs are not run by Scrapy, but by tests/servers/quick_runner.py."""
         self.folder = folder
+        self._quick = quick
         self._environment = {**os.environ, **(environment or {})}
         [self.port] = free_ports(1)
         self._log = folder / "scrapyd.log"
@@ -67,7 +72,7 @@ class Scrapyd:
         """Return when it serves."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                crawling.command("scrapyd", "--log-level", "info"),
+                self._command("scrapyd", "--log-level", "info"),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -76,6 +81,13 @@ class Scrapyd:
                 start_new_session=True,
             )
         until(self._serves, seconds=_START_SECONDS, what=self.said)
+
+    def _command(self, *arguments: str) -> list[str]:
+        if self._quick:
+            # The folder of the tests is on the path of this process only.
+            self._environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+            return [sys.executable, "-m", "tests.servers.quick_runner", *arguments]
+        return crawling.command(*arguments)
 
     def _serves(self) -> bool:
         assert self.process is not None
@@ -158,9 +170,11 @@ def until(condition: Any, *, seconds: float = WAIT_SECONDS, what: Any = lambda: 
 
 
 @contextlib.contextmanager
-def scrapyd(folder: Path, *, conf: str = "", environment: Mapping[str, str] | None = None) -> Iterator[Scrapyd]:
+def scrapyd(
+    folder: Path, *, conf: str = "", environment: Mapping[str, str] | None = None, quick: bool = False
+) -> Iterator[Scrapyd]:
     """A server that runs until the end of the block."""
-    server = Scrapyd(folder, conf=conf, environment=environment)
+    server = Scrapyd(folder, conf=conf, environment=environment, quick=quick)
     try:
         server.start()
         yield server

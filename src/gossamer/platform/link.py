@@ -35,7 +35,7 @@ class Artefact(NamedTuple):
     settings_module: str
 
 
-class Assignment(NamedTuple):
+class JobAssignment(NamedTuple):
     """An attempt that the node is to run."""
 
     id: AttemptId
@@ -62,7 +62,7 @@ class StopOrder(NamedTuple):
     id: AttemptId
     signal: int
     stops: int
-    """How often a stop was asked for so far; the node catches up when it missed some."""
+    """Number of stops that were asked for so far; the node catches up when it missed some."""
 
 
 class ManagerLink(Protocol):
@@ -72,7 +72,7 @@ class ManagerLink(Protocol):
         """Announce a node that has just started. Return the attempts that it has by what the manager knows; True: the
         process was started."""
 
-    async def take(self, call: str, free: int) -> Sequence[Assignment]:
+    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
         """Take up to `free` jobs. The same `call` returns the same jobs again."""
 
     async def take_listing(self) -> Listing | None:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event, select, update
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.state import jobs, projects
-from gossamer.platform.state.database import Database
+from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.tables import METADATA
 from gossamer.platform.state.tables import jobs as job_table
@@ -22,8 +22,8 @@ _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(f"sqlite:///{tmp_path}/state.db")
+async def database(tmp_path: Path) -> AsyncIterator[StateDatabase]:
+    opened = StateDatabase(f"sqlite:///{tmp_path}/state.db")
     await opened.migrate()
     yield opened
     await opened.close()
@@ -39,13 +39,13 @@ def _add(connection: Connection, project: str, name: str, priority: float = 0.0)
     return jobs.add_job(connection, NewJob(project, "a", name, priority=priority))
 
 
-async def _state(database: Database, job: int) -> tuple[str, int]:
+async def _state(database: StateDatabase, job: int) -> tuple[str, int]:
     columns = select(job_table.c.state, job_table.c.attempt).where(job_table.c.id == job)
     row = await database.read(lambda c: c.execute(columns).one())
     return row.state, row.attempt
 
 
-async def test_migrations_make_the_tables(database: Database) -> None:
+async def test_migrations_make_the_tables(database: StateDatabase) -> None:
     def compare(connection: Connection) -> list[object]:
         # An index on an expression cannot be read back from SQLite.
         options = {"include_name": lambda name, kind, _: name != "ix_job_queue"}
@@ -56,14 +56,14 @@ async def test_migrations_make_the_tables(database: Database) -> None:
 
 
 async def test_processes_that_start_at_once_migrate_once(tmp_path: Path) -> None:
-    databases = [Database(f"sqlite:///{tmp_path}/new.db") for _ in range(4)]
+    databases = [StateDatabase(f"sqlite:///{tmp_path}/new.db") for _ in range(4)]
     await asyncio.gather(*(each.migrate() for each in databases))
     assert await databases[0].read(projects.project_names) == []
     for each in databases:
         await each.close()
 
 
-async def test_a_job_is_given_once(database: Database) -> None:
+async def test_a_job_is_given_once(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     for number in range(40):
         await database.write(lambda c, number=number: _add(c, "shop", str(number)))  # type: ignore[misc]
@@ -75,7 +75,7 @@ async def test_a_job_is_given_once(database: Database) -> None:
     assert len(taken) == len(set(taken)) == 40
 
 
-async def test_a_repeated_call_gets_the_same_jobs(database: Database) -> None:
+async def test_a_repeated_call_gets_the_same_jobs(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     for name in "abc":
         await database.write(lambda c, name=name: _add(c, "shop", name))  # type: ignore[misc]
@@ -84,7 +84,7 @@ async def test_a_repeated_call_gets_the_same_jobs(database: Database) -> None:
     assert [(row.id, row.attempt) for row in first] == [(row.id, row.attempt) for row in again]
 
 
-async def test_a_report_of_an_earlier_attempt_changes_nothing(database: Database) -> None:
+async def test_a_report_of_an_earlier_attempt_changes_nothing(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     job = await database.write(lambda c: _add(c, "shop", "x"))
     await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1))
@@ -95,7 +95,7 @@ async def test_a_report_of_an_earlier_attempt_changes_nothing(database: Database
     assert await _state(database, job) == ("starting", 2)
 
 
-async def test_the_first_end_counts(database: Database) -> None:
+async def test_the_first_end_counts(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     job = await database.write(lambda c: _add(c, "shop", "x"))
     await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1))
@@ -106,7 +106,7 @@ async def test_the_first_end_counts(database: Database) -> None:
     assert await _state(database, job) == ("finished", 1)
 
 
-async def test_a_stopped_job_is_cancelled_however_it_ended(database: Database) -> None:
+async def test_a_stopped_job_is_cancelled_however_it_ended(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     for end in (_GOOD, AttemptEnd(signal=9), AttemptEnd(fault="shim_lost")):
         job = await database.write(lambda c: _add(c, "shop", "x"))
@@ -116,7 +116,7 @@ async def test_a_stopped_job_is_cancelled_however_it_ended(database: Database) -
         assert state is JobState.CANCELLED
 
 
-async def test_each_waiting_project_gets_a_job_within_as_many_slots_as_projects_wait(database: Database) -> None:
+async def test_each_waiting_project_gets_a_job_within_as_many_slots_as_projects_wait(database: StateDatabase) -> None:
     """Whatever the others' priorities and backlogs are."""
     names = [f"p{number}" for number in range(7)]
     for name in names:
@@ -134,7 +134,7 @@ async def test_each_waiting_project_gets_a_job_within_as_many_slots_as_projects_
         assert set(order[begin : begin + len(names)]) == set(names)
 
 
-async def test_within_a_project_priority_counts_then_age(database: Database) -> None:
+async def test_within_a_project_priority_counts_then_age(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     for name, priority in (("old", 0.0), ("new", 0.0), ("urgent", 1.5), ("late", -1.0)):
         await database.write(lambda c, n=name, p=priority: _add(c, "shop", n, p))  # type: ignore[misc]
@@ -145,7 +145,7 @@ async def test_within_a_project_priority_counts_then_age(database: Database) -> 
     assert rows == ["urgent", "old", "new", "late"]
 
 
-async def test_a_pending_job_whose_version_is_gone_has_failed(database: Database) -> None:
+async def test_a_pending_job_whose_version_is_gone_has_failed(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     await database.write(lambda c: jobs.add_job(c, NewJob("shop", "a", "x", version="1")))
     found = await database.read(lambda c: projects.find_version(c, "shop", "1"))
@@ -156,7 +156,7 @@ async def test_a_pending_job_whose_version_is_gone_has_failed(database: Database
     assert (row.state, row.reason) == ("failed", "no_version: 1")
 
 
-async def test_a_database_with_ten_thousand_jobs_answers_by_its_indexes(database: Database) -> None:
+async def test_a_database_with_ten_thousand_jobs_answers_by_its_indexes(database: StateDatabase) -> None:
     def plans(connection: Connection) -> list[str]:
         seen: list[str] = []
 
@@ -179,7 +179,7 @@ async def test_a_database_with_ten_thousand_jobs_answers_by_its_indexes(database
     assert not scans
 
 
-async def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
+async def test_a_failed_transaction_leaves_nothing(database: StateDatabase) -> None:
     def break_off(connection: Connection) -> None:
         _add_project(connection, "shop")
         connection.execute(update(project_table).values(turn=5))

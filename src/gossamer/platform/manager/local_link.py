@@ -16,8 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.link import (
     Artefact,
-    Assignment,
     AttemptId,
+    JobAssignment,
     Listing,
     ManagerUnavailable,
     StopOrder,
@@ -81,7 +81,7 @@ class LocalLink:
         rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
         return {AttemptId(row.id, row.attempt): row.pid is not None for row in rows}
 
-    async def take(self, call: str, free: int) -> Sequence[Assignment]:
+    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
         def take(connection: Connection) -> list[tuple[Row[Any], Row[Any]]]:
             rows = jobs.take_jobs(connection, node=LOCAL_NODE, call=call, free=free)
             return [(row, projects.version_row(connection, row.version_id)) for row in rows]
@@ -107,9 +107,9 @@ class LocalLink:
         deleted = [row.id for row in rows]
         await self._write(lambda connection: jobs.forget_files(connection, deleted, keep_ended=self._retention.jobs))
 
-    def _assignment(self, job: Row[Any], version: Row[Any]) -> Assignment:
+    def _assignment(self, job: Row[Any], version: Row[Any]) -> JobAssignment:
         places = self._files.places(job)
-        return Assignment(
+        return JobAssignment(
             id=AttemptId(job.id, job.attempt),
             spider=job.spider,
             artefact=self._artefact(job.project, version),

@@ -19,7 +19,7 @@ from gossamer.platform.lifecycle import JobState, VersionState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.state import jobs, projects
-from gossamer.platform.state.database import Database
+from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
 
@@ -44,7 +44,7 @@ class BrokenVersion(GossamerError):
 class Manager:
     """All operations on one platform."""
 
-    def __init__(self, database: Database, artefacts: ArtefactStore) -> None:
+    def __init__(self, database: StateDatabase, artefacts: ArtefactStore) -> None:
         self.database = database
         self.artefacts = artefacts
         self.wake_nodes: Callable[[], None] = lambda: None

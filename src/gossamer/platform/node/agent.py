@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gossamer.platform.link import Artefact, Assignment, AttemptId, Listing, ManagerLink, ManagerUnavailable
-from gossamer.platform.node.attempt import MARK, Attempt, AttemptState, Command
+from gossamer.platform.link import Artefact, AttemptId, JobAssignment, Listing, ManagerLink, ManagerUnavailable
+from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt
 from gossamer.platform.node.processes import CHILDREN
 from gossamer.platform.outcome import AttemptEnd
 
@@ -54,7 +54,7 @@ class NodeAgent:
         self._slots = slots
         self._grace_seconds = grace_seconds
         self._listing_seconds = listing_seconds
-        self._running: dict[AttemptId, Attempt] = {}
+        self._running: dict[AttemptId, JobAttempt] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
@@ -99,7 +99,7 @@ class NodeAgent:
                 attempt = self._running[assignment.id] = self._attempt(assignment.id)
                 self._watch(self._run_job(assignment, attempt))
 
-    async def _run_job(self, assignment: Assignment, attempt: Attempt) -> None:
+    async def _run_job(self, assignment: JobAssignment, attempt: JobAttempt) -> None:
         try:
             artefact = await asyncio.to_thread(self._cache, assignment.artefact)
             job = {
@@ -134,8 +134,8 @@ class NodeAgent:
 
     # --- following ----------------------------------------------------------------------------------------------------
 
-    async def _see_through(self, number: AttemptId, attempt: Attempt, started: int | None) -> None:
-        """Report the start and the end of an attempt. `started`: descriptor from Attempt.start, or None."""
+    async def _see_through(self, number: AttemptId, attempt: JobAttempt, started: int | None) -> None:
+        """Report the start and the end of an attempt. `started`: descriptor from JobAttempt.start, or None."""
         if started is not None:
             await _readable(started)
             os.close(started)
@@ -151,13 +151,13 @@ class NodeAgent:
             await asyncio.sleep(_RETRY_SECONDS)
         await self._report_end(number, attempt, end)
 
-    async def _report_end(self, number: AttemptId, attempt: Attempt, end: AttemptEnd) -> None:
+    async def _report_end(self, number: AttemptId, attempt: JobAttempt, end: AttemptEnd) -> None:
         await _insist(self._link.ended, number, end)
         self._running.pop(number, None)
         await asyncio.to_thread(attempt.remove)
         self.wake()
 
-    async def _wait_for_end(self, attempt: Attempt) -> None:
+    async def _wait_for_end(self, attempt: JobAttempt) -> None:
         """Wait until the shim is gone."""
         if attempt.process is not None:  # not yet claimed, maybe; but this process is its parent
             descriptor: int | None = os.pidfd_open(attempt.process.pid)
@@ -172,7 +172,7 @@ class NodeAgent:
             CHILDREN.reap(attempt.process)  # returns at once: the process has ended
 
     async def _list(self, listing: Listing) -> None:
-        attempt = Attempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")
+        attempt = JobAttempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")
         try:
             artefact = await asyncio.to_thread(self._cache, listing.artefact)
             job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
@@ -221,7 +221,7 @@ class NodeAgent:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folders = {entry.name for entry in self._folder.iterdir()}
         for name in folders:
-            attempt = Attempt(self._folder / name)
+            attempt = JobAttempt(self._folder / name)
             if name.startswith("."):  # half made, or half removed
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, True)
             elif (number := _number(name)) is None or number not in known:
@@ -235,7 +235,7 @@ class NodeAgent:
                 else:
                     await _insist(self._link.returned, number)
 
-    async def _adopt(self, number: AttemptId, attempt: Attempt) -> None:
+    async def _adopt(self, number: AttemptId, attempt: JobAttempt) -> None:
         if attempt.state() is AttemptState.UNCLAIMED and await asyncio.to_thread(attempt.revoke):
             await _insist(self._link.returned, number)
             await asyncio.to_thread(attempt.remove)
@@ -244,7 +244,7 @@ class NodeAgent:
         self._running[number] = attempt
         self._watch(self._follow_adopted(number, attempt))
 
-    async def _follow_adopted(self, number: AttemptId, attempt: Attempt) -> None:
+    async def _follow_adopted(self, number: AttemptId, attempt: JobAttempt) -> None:
         # A shim that has just claimed the attempt has not written its start yet.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLAIM_SECONDS):
@@ -252,7 +252,7 @@ class NodeAgent:
                     await asyncio.sleep(_LOOK_SECONDS)
         await self._see_through(number, attempt, None)
 
-    def _kill(self, attempt: Attempt) -> None:
+    def _kill(self, attempt: JobAttempt) -> None:
         """End an attempt that is none of the manager's, such as one whose end is known."""
         if not attempt.revoke():
             attempt.stop(signal.SIGKILL, grace_seconds=0)
@@ -288,8 +288,8 @@ class NodeAgent:
                 if file.stem not in wanted:
                     file.unlink(missing_ok=True)
 
-    def _attempt(self, number: AttemptId) -> Attempt:
-        return Attempt(self._folder / f"{number.job}-{number.number}")
+    def _attempt(self, number: AttemptId) -> JobAttempt:
+        return JobAttempt(self._folder / f"{number.job}-{number.number}")
 
 
 async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
@@ -302,7 +302,7 @@ async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _launch(attempt: Attempt, command: Command) -> int:
+def _launch(attempt: JobAttempt, command: Command) -> int:
     attempt.prepare(command)
     return attempt.start()
 

@@ -56,7 +56,7 @@ class AttemptState(Enum):
     """The shim is gone and has left no end: it was killed, or the machine was restarted."""
 
 
-class Attempt:
+class JobAttempt:
     """One attempt, in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Decides who may send requests: by password, or without one by the names of hosts in the request.
 
-Whoever may deploy runs code. Scrapyd sends headers that let every web page call it, so without a password a page in a
+A deployment runs code. Scrapyd sends headers that let every web page call it, so without a password a page in a
 browser on this machine could deploy. Therefore, without a password, the request must be addressed to a loopback name
 (a page cannot forge `Host`, even if its own name leads to this machine), and must not come from a page of another
 origin. Fixed: these two rules, and the answers to a wrong password, which are Scrapyd's.

@@ -25,7 +25,7 @@ from gossamer.platform.manager.operations import BrokenVersion, Manager
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.scrapyd import access, listing, pages
 from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoint, Endpoints, Form
+from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoints, Form, ScrapydEndpoint
 from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
 from gossamer.platform.state import jobs
@@ -102,7 +102,7 @@ class ScrapydApp:
 
     # --- endpoints ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, request: Request, endpoint: Endpoint) -> Response:
+    async def _call(self, request: Request, endpoint: ScrapydEndpoint) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": _allowed(endpoint)})
         if request.method not in (endpoint.method, "HEAD"):
@@ -138,7 +138,7 @@ class ScrapydApp:
         content = json.dumps({**fields, "node_name": self._config.node_name}).encode() + b"\n"
         return Response(content, status, media_type="application/json")
 
-    def _with_cors(self, response: Response, endpoint: Endpoint | None) -> Response:
+    def _with_cors(self, response: Response, endpoint: ScrapydEndpoint | None) -> Response:
         if endpoint is not None:
             response.headers["Access-Control-Allow-Origin"] = "*"
             response.headers["Access-Control-Allow-Methods"] = _allowed(endpoint)
@@ -175,7 +175,7 @@ class ScrapydApp:
         return pages.JobsPage(self._config, self._files, prefix).render(live, ended, time.time())
 
 
-def _allowed(endpoint: Endpoint) -> str:
+def _allowed(endpoint: ScrapydEndpoint) -> str:
     return f"OPTIONS, HEAD, {endpoint.method}"
 
 

@@ -85,7 +85,7 @@ def _decoded(name: str, value: bytes) -> str:
         raise BadParameter(f"{name} is invalid: {error}") from None
 
 
-class Endpoint(NamedTuple):
+class ScrapydEndpoint(NamedTuple):
     """An endpoint: its method, and the function that answers."""
 
     method: str
@@ -99,18 +99,18 @@ class Endpoints:
         self._manager = manager
         self._config = config
         self._files = files
-        self.by_name: Mapping[str, Endpoint] = {
-            "daemonstatus.json": Endpoint("GET", self._daemon_status),
-            "addversion.json": Endpoint("POST", self._add_version),
-            "schedule.json": Endpoint("POST", self._schedule),
-            "cancel.json": Endpoint("POST", self._cancel),
-            "status.json": Endpoint("GET", self._status),
-            "listprojects.json": Endpoint("GET", self._list_projects),
-            "listversions.json": Endpoint("GET", self._list_versions),
-            "listspiders.json": Endpoint("GET", self._list_spiders),
-            "listjobs.json": Endpoint("GET", self._list_jobs),
-            "delversion.json": Endpoint("POST", self._delete_version),
-            "delproject.json": Endpoint("POST", self._delete_project),
+        self.by_name: Mapping[str, ScrapydEndpoint] = {
+            "daemonstatus.json": ScrapydEndpoint("GET", self._daemon_status),
+            "addversion.json": ScrapydEndpoint("POST", self._add_version),
+            "schedule.json": ScrapydEndpoint("POST", self._schedule),
+            "cancel.json": ScrapydEndpoint("POST", self._cancel),
+            "status.json": ScrapydEndpoint("GET", self._status),
+            "listprojects.json": ScrapydEndpoint("GET", self._list_projects),
+            "listversions.json": ScrapydEndpoint("GET", self._list_versions),
+            "listspiders.json": ScrapydEndpoint("GET", self._list_spiders),
+            "listjobs.json": ScrapydEndpoint("GET", self._list_jobs),
+            "delversion.json": ScrapydEndpoint("POST", self._delete_version),
+            "delproject.json": ScrapydEndpoint("POST", self._delete_project),
         }
 
     async def _daemon_status(self, form: Form) -> Fields:

@@ -25,7 +25,7 @@ _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)$")
 
 
-class _Part(NamedTuple):
+class _ByteRange(NamedTuple):
     """Bytes of a file."""
 
     first: int
@@ -128,7 +128,7 @@ def _file(path: Path, byte_range: str) -> Response | None:
     headers = {"Accept-Ranges": "bytes", "X-Content-Type-Options": "nosniff"}
     if encoding:
         headers["Content-Encoding"] = encoding
-    part, status = _Part(0, size), 200
+    part, status = _ByteRange(0, size), 200
     if byte_range:
         asked = _part(byte_range, size)
         if asked is None:
@@ -140,20 +140,20 @@ def _file(path: Path, byte_range: str) -> Response | None:
     return StreamingResponse(_chunks(descriptor, part), status, headers, media_type=media)
 
 
-def _part(byte_range: str, size: int) -> _Part | None:
+def _part(byte_range: str, size: int) -> _ByteRange | None:
     """Return the bytes that the header Range asks for. None: there are none."""
     found = _RANGE.match(byte_range.strip())
     if found is None or found[0] == "bytes=-":
-        return _Part(0, size)  # several ranges, or not in bytes: a server may send the whole file
+        return _ByteRange(0, size)  # several ranges, or not in bytes: a server may send the whole file
     first, last = found[1], found[2]
     if not first:
         start, end = max(0, size - int(last)), size
     else:
         start, end = int(first), min(size, int(last) + 1) if last else size
-    return _Part(start, end - start) if start < end else None
+    return _ByteRange(start, end - start) if start < end else None
 
 
-async def _chunks(descriptor: int, part: _Part) -> AsyncIterator[bytes]:
+async def _chunks(descriptor: int, part: _ByteRange) -> AsyncIterator[bytes]:
     position, end = part.first, part.first + part.length
     try:
         while position < end:

@@ -32,7 +32,7 @@ from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.importer import import_queues
-from gossamer.platform.state.database import Database
+from gossamer.platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.scrapyd")
 
@@ -64,7 +64,7 @@ async def run_scrapyd(
         await _lock(closing, state)
         sockets = closing.enter_context(_listen(config))
         _warn(config, say)
-        database = Database(f"sqlite:///{state / 'state.db'}")
+        database = StateDatabase(f"sqlite:///{state / 'state.db'}")
         closing.push_async_callback(database.close)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"))
         await manager.open(config.local_projects)

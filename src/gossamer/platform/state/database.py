@@ -29,7 +29,7 @@ _MIGRATION_LOCK: Final = 7_310_946_110
 """Number of the lock under which PostgreSQL migrates. Any number; must be the same in all versions of Gossamer."""
 
 
-class Database:
+class StateDatabase:
     """Connections to the database at a SQLAlchemy URL (`sqlite:////folder/file`, `postgresql+psycopg://…`)."""
 
     def __init__(self, url: str) -> None:

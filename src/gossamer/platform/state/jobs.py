@@ -4,8 +4,8 @@ Projects take turns: of those that have a pending job, the one whose last turn i
 projects waiting each starts a job within P freed slots, whatever the others' priorities and backlogs are. Within a
 project the highest priority goes first, then the oldest job.
 
-Every function runs in a transaction of its caller (`Database.write` or `Database.read`). Fixed: the order of turns,
-which is a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
+Every function runs in a transaction of its caller (`StateDatabase.write` or `read`). Fixed: the order of turns, which is
+a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class NewJob(NamedTuple):
     priority: float = 0.0
 
 
-class StopResult(NamedTuple):
+class StoppedJob(NamedTuple):
     """Job that was asked to stop."""
 
     id: int
@@ -47,7 +47,7 @@ class StopResult(NamedTuple):
     node: str
     was_pending: bool
     stops: int
-    """How often this job was asked to stop."""
+    """Number of stops that were asked for, this one included."""
 
 
 def add_job(connection: Connection, job: NewJob) -> int:
@@ -188,14 +188,14 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     return state or change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
 
 
-def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StopResult]:
+def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StoppedJob]:
     """Ask all jobs with this name to stop. A pending one is cancelled at once; the others stop on their nodes."""
     stopped = []
     for row in _rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(_LIVE)):
         columns = {"stops": row.stops + 1, "stop_signal": signal}
         state = change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, **columns)
         if state is not None:
-            stopped.append(StopResult(row.id, row.attempt, row.node, state is JobState.CANCELLED, row.stops + 1))
+            stopped.append(StoppedJob(row.id, row.attempt, row.node, state is JobState.CANCELLED, row.stops + 1))
     return stopped
 
 

@@ -16,6 +16,11 @@ _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def upgrade() -> None:
     """Create the tables."""
+    _create_projects()
+    _create_jobs()
+
+
+def _create_projects() -> None:
     op.create_table(
         "import",
         sa.Column("source", sa.String(length=200), nullable=False),
@@ -50,6 +55,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_version_listing", "version", ["listing"])
     op.create_index("ix_version_project_id_state", "version", ["project_id", "state"])
+
+
+def _create_jobs() -> None:
     op.create_table(
         "job",
         sa.Column("id", _ID, nullable=False),
