@@ -173,11 +173,13 @@ class Manager:
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
+    async def require_spider(self, project: str, version: str | None, spider: str) -> None:
+        """Raise NotFound unless the version, None: the project's latest, has the spider."""
+        if spider not in await self.spiders(project, version):
+            raise NotFound(f"spider '{spider}' not found")  # Scrapyd's message
+
     async def schedule(self, job: NewJob) -> None:
-        """Add a job. Raises NotFound, BrokenVersion or UnsafeName."""
-        await self.require_project(job.project)
-        if job.spider not in await self.spiders(job.project, job.version):
-            raise NotFound(f"spider '{job.spider}' not found")  # Scrapyd's message
+        """Add a job, whose spider the caller has looked up. Raises UnsafeName."""
         await self.database.write(lambda connection: jobs.add_job(connection, job))
         self.wake_nodes()
 

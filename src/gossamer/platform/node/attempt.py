@@ -162,7 +162,7 @@ class JobAttempt:
         if found is None:
             same_boot = started is None or started["boot"] == shim.boot_id()
             CHILDREN.kill_orphans()
-            kill_strays(self.mark, started["pid"] if started and same_boot else None)
+            kill_strays(self.mark)
             CHILDREN.kill_orphans()
             return AttemptEnd(
                 finish_reason=report.get("finish_reason"),

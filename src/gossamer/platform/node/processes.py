@@ -30,13 +30,14 @@ def is_alive(pid: int, start: str, boot: str) -> bool:
         return False
 
 
-def kill_strays(mark: str, group: int | None) -> int:
-    """Kill all processes that have `mark` in their environment or belong to the process group, until none is left.
+def kill_strays(mark: str) -> int:
+    """Kill all processes that have `mark` in their environment, until none is left. Return the number of those killed.
 
-    Return the number of those killed. Used when the shim that would have killed them is gone.
+    Used when the shim that would have killed them is gone. Not by their process group: after the end of a group, the
+    system gives its number to another.
     """
     killed: set[int] = set()
-    while found := set(_strays(mark.encode(), group)):
+    while found := set(_strays(mark.encode())):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -45,15 +46,13 @@ def kill_strays(mark: str, group: int | None) -> int:
     return len(killed)
 
 
-def _strays(mark: bytes, group: int | None) -> Iterator[int]:
+def _strays(mark: bytes) -> Iterator[int]:
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            if fields[0] in "ZX":
-                continue
-            if (group and int(fields[2]) == group) or mark in Path(f"/proc/{entry}/environ").read_bytes():
+            is_dead = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+            if not is_dead and mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
                 yield int(entry)
 
 

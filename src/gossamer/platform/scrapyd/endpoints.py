@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row
 
 from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import JobState
-from gossamer.platform.manager.operations import Manager, NotFound, new_job_name, parse_priority
+from gossamer.platform.manager.operations import Manager, new_job_name, parse_priority
 from gossamer.platform.names import check_file_name
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
@@ -138,8 +138,7 @@ class Endpoints:
         priority = form.number("priority", 0.0)
         given_settings = form.all("setting")
         # Scrapyd's order: what does not exist is reported before a setting that cannot be read.
-        if spider not in await self._manager.spiders(project, version):
-            raise NotFound(f"spider '{spider}' not found")
+        await self._manager.require_spider(project, version, spider)
         settings = dict(_settings(given_settings))
         job = NewJob(project, spider, name, version, form.rest(), settings, priority)
         await self._manager.schedule(job)

@@ -4,8 +4,8 @@ Projects take turns: of those that have a pending job, the one whose last turn i
 projects waiting each starts a job within P freed slots, whatever the others' priorities and backlogs are. Within a
 project the highest priority goes first, then the oldest job.
 
-Every function runs in a transaction of its caller (`StateDatabase.write` or `read`). Fixed: the order of turns, which is
-a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
+Every function runs in a transaction of its caller (`write` or `read` of `StateDatabase`). Fixed: the order of turns,
+which is a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
 """
 
 from collections.abc import Mapping, Sequence

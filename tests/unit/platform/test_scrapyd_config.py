@@ -1,0 +1,73 @@
+"""Scrapyd's configuration files and variables."""
+
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.platform.scrapyd.config import SERVICES, load
+
+
+def _load(tmp_path: Path, *texts: str, **environment: str) -> object:
+    files = []
+    for number, text in enumerate(texts):
+        files.append(tmp_path / f"{number}.conf")
+        files[-1].write_text(text)
+    return load([str(file) for file in files], environment)
+
+
+def test_the_defaults_are_those_of_scrapyd() -> None:
+    config = load([], {})
+    assert (config.bind_address, config.http_port, config.eggs_dir) == ("127.0.0.1", 6800, "eggs")
+    assert (config.logs_dir, config.items_dir, config.dbs_dir) == ("logs", "", "dbs")
+    assert (config.jobs_to_keep, config.finished_to_keep, config.slots % 4) == (5, 100, 0)
+    assert config.services == frozenset(SERVICES)
+    assert config.node_name
+
+
+def test_a_later_file_takes_precedence_and_a_variable_over_all(tmp_path: Path) -> None:
+    first = "[scrapyd]\nhttp_port = 1\nmax_proc = 3\nusername = a\n"
+    second = "[scrapyd]\nhttp_port = 2\nlogs_dir =\n"
+    config = load_two(tmp_path, first, second)
+    assert (config.http_port, config.slots, config.username, config.logs_dir) == (2, 3, "a", "")
+    config = load_two(tmp_path, first, second, SCRAPYD_HTTP_PORT="3", SCRAPYD_USERNAME="b", SCRAPYD_MAX_PROC="9")
+    assert (config.http_port, config.username, config.slots) == (3, "b", 3)  # the last has no variable in Scrapyd
+
+
+def load_two(tmp_path: Path, first: str, second: str, **environment: str):  # type: ignore[no-untyped-def]
+    """The configuration of two files."""
+    return _load(tmp_path, first, second, **environment)
+
+
+def test_scrapyds_own_defaults_are_accepted(tmp_path: Path) -> None:
+    text = "[scrapyd]\nrunner = scrapyd.runner\njobstorage = scrapyd.jobstorage.SqliteJobStorage\npoll_interval = 1\n"
+    services = "".join(f"{name} = {path}\n" for name, path in SERVICES.items())
+    assert load_two(tmp_path, text, f"[services]\n{services}").services == frozenset(SERVICES)
+
+
+def test_an_endpoint_is_switched_off(tmp_path: Path) -> None:
+    assert "cancel.json" not in load_two(tmp_path, "[services]\ncancel.json =\n", "").services
+
+
+def test_items_at_an_address_are_not_local(tmp_path: Path) -> None:
+    config = load_two(tmp_path, "[scrapyd]\nitems_dir = s3://bucket/items\n", "")
+    assert not config.has_local_items
+    assert load_two(tmp_path, "[scrapyd]\nitems_dir = file:///srv/items\n", "").items_folder == "/srv/items"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[scrapyd]\neggstorage = my.Storage", "eggstorage = my.Storage"),
+        ("[scrapyd]\njobstorage = my.Storage", "jobstorage = my.Storage"),
+        ("[scrapyd]\nhttp_port = 70000", "http_port"),
+        ("[scrapyd]\nmax_proc = many", "max_proc"),
+        ("[scrapyd]\nstop_grace = inf", "stop_grace"),
+        ("[scrapyd]\ndebug = perhaps", "debug"),
+        ("[services]\nschedule.json = my.Schedule", r"schedule.json = my.Schedule"),
+        ("nonsense", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        load_two(tmp_path, text, "")
