@@ -6,6 +6,7 @@ name, since there is one node; another way must compare incarnations.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -74,6 +75,8 @@ class LocalLink:
         self._files = files
         self._retention = retention
         self._incarnation = ""
+        self._unanswered = ""
+        """Number of the last call that has not returned its jobs."""
 
     async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
         self._incarnation = incarnation
@@ -86,13 +89,22 @@ class LocalLink:
             rows = jobs.take_jobs(connection, node=LOCAL_NODE, call=call, free=free)
             return [(row, projects.version_row(connection, row.version_id)) for row in rows]
 
-        # Asked first without the lock of a writer: most calls find nothing.
-        if not (await self._read(jobs.count_jobs)).get(JobState.PENDING):
+        # Asked first without the lock of a writer: most calls find nothing. Not for a call that is repeated.
+        if call != self._unanswered and not (await self._read(jobs.count_jobs)).get(JobState.PENDING):
             return []
+        self._unanswered = call
         taken = await self._write(take)
+        assignments = []
+        for job, version in taken:
+            try:
+                assignments.append(await asyncio.to_thread(self._assignment, job, version))
+            except OSError as error:
+                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
+        self._unanswered = ""
         for project, spider in {(job.project, job.spider) for job, _ in taken} if self._retention.files else ():
-            await self._delete_outdated(project, spider)
-        return [await asyncio.to_thread(self._assignment, job, version) for job, version in taken]
+            with contextlib.suppress(ManagerUnavailable):  # the next job of this spider tries again
+                await self._delete_outdated(project, spider)
+        return assignments
 
     async def _delete_outdated(self, project: str, spider: str) -> None:
         keep = self._retention.files

@@ -22,6 +22,7 @@ from gossamer.platform.link import Artefact, AttemptId, JobAssignment, Listing, 
 from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt
 from gossamer.platform.node.processes import CHILDREN
 from gossamer.platform.outcome import AttemptEnd
+from gossamer.telemetry import logs
 
 T = TypeVar("T")
 
@@ -58,7 +59,8 @@ class NodeAgent:
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
-        self._adopted = False
+        self._call = ""
+        """Number of a call for jobs that was not answered."""
 
     def wake(self) -> None:
         """Look for work now. Call this in the agent's event loop."""
@@ -78,6 +80,8 @@ class NodeAgent:
                     await self._take_listings()
                 except ManagerUnavailable as error:
                     log.warning("%s", error)
+                except Exception:
+                    log.exception("%s node", logs.SERVICE_BROKE)
                 woken = asyncio.create_task(self._work.wait())
                 await asyncio.wait({woken, stopped}, timeout=_IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 woken.cancel()
@@ -93,8 +97,11 @@ class NodeAgent:
         free = self._slots - len(self._running)
         if free <= 0:
             return
-        call = f"{self.incarnation}-{uuid.uuid4().hex}"
-        for assignment in await self._link.take(call, free):
+        # After a call that failed the same one is repeated: the manager may have given jobs that did not arrive.
+        self._call = self._call or f"{self.incarnation}-{uuid.uuid4().hex}"
+        assignments = await self._link.take(self._call, free)
+        self._call = ""
+        for assignment in assignments:
             if assignment.id not in self._running:
                 attempt = self._running[assignment.id] = self._attempt(assignment.id)
                 self._watch(self._run_job(assignment, attempt))

@@ -113,11 +113,11 @@ class Shim:
         if error:
             self._write_end({"fault": f"start_failed: {error}"})
             return
-        write_json(
-            self._folder,
-            "started.json",
-            {"pid": self._group, "start": start_time(self._group), "boot": boot_id(), "at": now()},
-        )
+        started: dict[str, object] = {"pid": self._group, "start": start_time(self._group), "boot": boot_id()}
+        try:
+            write_json(self._folder, "started.json", started)
+        except OSError as problem:  # the disk is full, say
+            self._fault, self._step = f"start_failed: {problem}", 3
         _announce()
         while self._reap():
             self._obey()
@@ -254,7 +254,12 @@ class Shim:
 
     def _write_end(self, end: dict[str, object]) -> None:
         common = {"at": now(), "boot": boot_id(), "stops": self._stop_count}
-        write_json(self._folder, "exit.json", {**end, **common}, durable=True)
+        while True:
+            try:
+                write_json(self._folder, "exit.json", {**end, **common}, durable=True)
+                return
+            except OSError:  # the disk is full, say; without the file a job that did well would count as lost
+                time.sleep(_POLL_SECONDS)
 
 
 def now() -> float:

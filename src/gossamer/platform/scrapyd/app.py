@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from sqlalchemy.exc import DBAPIError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -185,6 +186,8 @@ def _message(error: Exception) -> str:
         return f"DirectoryTraversalError: {error}"
     if isinstance(error, BrokenVersion):
         return f"RunnerError: {error}"
+    if isinstance(error, DBAPIError):  # its own text contains the statement
+        return f"{type(error.orig).__name__}: {error.orig}"
     return str(error) if isinstance(error, GossamerError) else f"{type(error).__name__}: {error}"
 
 
