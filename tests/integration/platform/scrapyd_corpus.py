@@ -15,7 +15,7 @@ class Sent(NamedTuple):
     content_type: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     after: str = ""
-    """What has to be true before: `running JOB` or `ended JOB`."""
+    """What has to be true before: `running JOB`, `ended JOB`, or `running JOB logged`: its log exists, too."""
 
 
 _FORM = "application/x-www-form-urlencoded"
@@ -113,7 +113,7 @@ def _lists() -> Iterator[Sent]:
 def _jobs() -> Iterator[Sent]:
     """One job occupies the only slot; the others wait."""
     yield _post("schedule", "project=shop&spider=sleepy&jobid=blocker")
-    yield _get("listjobs", after="running blocker")
+    yield _get("listjobs", after="running blocker logged")
     yield _post("schedule", "project=shop&spider=good&jobid=a&x=1&y=%C3%A4+b&setting=A%3D1&setting=B%3Dc%3Dd")
     yield _post("schedule", "project=shop&spider=good&jobid=b&priority=5&_version=1")
     yield _post("schedule", "project=shop&spider=good&jobid=c&priority=-1.5&x=1&x=2&empty=")

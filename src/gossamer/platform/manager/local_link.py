@@ -24,7 +24,7 @@ from gossamer.platform.link import (
     StopOrder,
 )
 from gossamer.platform.manager.operations import Manager
-from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state import jobs, projects
 
 T = TypeVar("T")
@@ -155,7 +155,8 @@ class LocalLink:
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
         state = await self._write(lambda connection: jobs.record_end(connection, *attempt, end))
-        log.info("attempt %d of job %d ended: %s %s", attempt.number, attempt.job, state, end)
+        if state is not None:
+            log.info("job %d ended: %s %s", attempt.job, state, failure_of(end))
 
     async def listed(self, version_id: int, spiders: list[str], fault: str) -> None:
         row = await self._write(

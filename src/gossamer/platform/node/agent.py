@@ -30,6 +30,8 @@ log = logging.getLogger("gossamer.platform.node")
 
 _IDLE_SECONDS: Final = 5.0
 """Longest pause between looks for jobs when no wake-up came. May be changed."""
+_LISTINGS: Final = 4
+"""Versions whose spiders are listed at a time. May be changed; each takes a process that imports the project."""
 _CLAIM_SECONDS: Final = 5.0
 """Time for a shim of an earlier agent to write its start. May be changed."""
 _LOOK_SECONDS: Final = 0.02
@@ -59,6 +61,7 @@ class NodeAgent:
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
+        self._listing_slots = asyncio.Semaphore(_LISTINGS)
         self._call = ""
         """Number of a call for jobs that was not answered."""
 
@@ -127,7 +130,11 @@ class NodeAgent:
 
     async def _take_listings(self) -> None:
         while (listing := await self._link.take_listing()) is not None:
-            self._watch(self._list(listing))
+            self._watch(self._list_in_turn(listing))
+
+    async def _list_in_turn(self, listing: Listing) -> None:
+        async with self._listing_slots:
+            await self._list(listing)
 
     def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
