@@ -4,6 +4,7 @@ import io
 import os
 import sqlite3
 import subprocess
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,22 @@ def test_the_folders_of_scrapyd_are_taken_over(tmp_path: Path) -> None:
         server.start()
         assert sorted(job["id"] for job in server.jobs()["finished"]) == ["old", "waiting"]
         assert server.get("listspiders", project="shop")["spiders"] == ["good"]
+
+
+def test_eggs_that_a_person_changes_are_noticed_at_the_start(tmp_path: Path) -> None:
+    with scrapyd(tmp_path) as server:
+        for version in ("1", "2", "3"):
+            server.deploy(egg(spider(f"of{version}")), version=version)
+        server.stop()
+        (tmp_path / "eggs/shop/1.egg").unlink()
+        (tmp_path / "eggs/shop/2.egg").write_bytes(egg(spider("replaced")))
+        later = time.time() + 60
+        os.utime(tmp_path / "eggs/shop/2.egg", (later, later))
+        (tmp_path / "eggs/shop/4.egg").write_bytes(egg(spider("added")))
+        server.start()
+        assert server.get("listversions", project="shop")["versions"] == ["2", "3", "4"]
+        for version, name in (("2", "replaced"), ("3", "of3"), ("4", "added")):
+            assert server.get("listspiders", project="shop", _version=version)["spiders"] == [name]
 
 
 def test_a_project_on_the_python_path(tmp_path: Path) -> None:

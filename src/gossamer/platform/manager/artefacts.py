@@ -104,6 +104,13 @@ class ArtefactStore:
                     file = f"{folder.name}/{path.name}"
                     yield FoundArtefact(folder.name, path.stem, file, path.stat().st_mtime)
 
+    def modified_at(self, file: str) -> float | None:
+        """Return when an artefact among the eggs was last written. None: there is no such file."""
+        try:
+            return (self._eggs / file).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def digest(self, file: str) -> str:
         """Return the digest of an artefact among the eggs. Empty: there is no such file."""
         if not (self._eggs / file).exists():

@@ -23,6 +23,9 @@ from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
 
+_CLOCK_SECONDS: Final = 2.0
+"""Allowed difference between the time of a file and that of the database. May be changed; a longer one overlooks an egg
+that a person has replaced within that time."""
 STOPPING_SIGNALS: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT}
 )
@@ -64,11 +67,17 @@ class Manager:
         await self.database.write(lambda connection: projects.set_local_projects(connection, local_projects))
         known = await self.database.read(projects.ready_files)
         for row in known:
+            modified_at = await asyncio.to_thread(self.artefacts.modified_at, row.file)
+            if modified_at is not None and modified_at <= row.deployed_at + _CLOCK_SECONDS:
+                continue  # not replaced since; to hash all eggs at each start would take minutes
             if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
                 await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)  # a kill came before it
                 if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
                     await self.database.write(partial(projects.remove_version, version_id=row.id))
+        known_files = {row.file for row in await self.database.read(projects.ready_files)}
         for found in await asyncio.to_thread(lambda: list(self.artefacts.found())):
+            if found.file in known_files:
+                continue
             columns: dict[str, Any] = {
                 "project": found.project,
                 "name": found.version,
@@ -77,6 +86,12 @@ class Manager:
                 "deployed_at": found.modified_at,
             }
             await self.database.write(partial(projects.add_found_version, **columns))
+
+    async def clean(self) -> set[str]:
+        """Delete uploads that no version needs. Return the digests of the artefacts that nodes may still need."""
+        building = await self.database.read(projects.building_digests)
+        await asyncio.to_thread(self.artefacts.clean, building)
+        return await self.database.read(projects.wanted_digests)
 
     # --- versions -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import signal
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
+_COPY_SECONDS: Final = 3600.0
+"""Age from which a copy of an artefact that is not needed is deleted. May be changed."""
 _HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", MARK})
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
 
@@ -296,10 +299,11 @@ class NodeAgent:
         return str(kept)
 
     def forget_artefacts(self, wanted: set[str]) -> None:
-        """Delete the copies of artefacts with other digests than these."""
+        """Delete old copies of artefacts with other digests than these. Waits for the disk: call it in a thread."""
         if self._artefacts.exists():
             for file in self._artefacts.iterdir():
-                if file.stem not in wanted:
+                # A new one may belong to a version that was deployed after `wanted` was asked for.
+                if file.stem not in wanted and time.time() - file.stat().st_mtime > _COPY_SECONDS:
                     file.unlink(missing_ok=True)
 
     def _attempt(self, number: AttemptId) -> JobAttempt:

@@ -82,24 +82,29 @@ class Reporter:
     def _opened(self, spider: Any) -> None:
         from twisted.internet.task import LoopingCall
 
-        if self._items_path:
-            from scrapy.exporters import JsonLinesItemExporter
-
-            settings = self._crawler.settings
-            self._file = open(self._items_path, "ab")  # noqa: SIM115 (closed at the end of the crawl)
-            self._exporter = JsonLinesItemExporter(
-                self._file,
-                encoding=settings["FEED_EXPORT_ENCODING"],
-                fields_to_export=settings["FEED_EXPORT_FIELDS"] or None,
-            )
-            self._exporter.start_exporting()
         self._ticker = LoopingCall(self._progress)
         self._ticker.start(_PROGRESS_SECONDS)
 
     def _item(self, item: Any, spider: Any) -> None:
-        if self._exporter is not None:
+        if self._items_path:
+            self._open_items()
             self._exporter.export_item(item)
             self._file.flush()
+
+    def _open_items(self) -> None:
+        """Create the items file. As with Scrapy's feeds, it is not there before the first item or the end."""
+        if self._file is not None:
+            return
+        from scrapy.exporters import JsonLinesItemExporter
+
+        settings = self._crawler.settings
+        self._file = open(self._items_path, "ab")  # noqa: SIM115 (closed at the end of the crawl)
+        self._exporter = JsonLinesItemExporter(
+            self._file,
+            encoding=settings["FEED_EXPORT_ENCODING"],
+            fields_to_export=settings["FEED_EXPORT_FIELDS"] or None,
+        )
+        self._exporter.start_exporting()
 
     def _progress(self) -> None:
         write_json(os.path.join(self._folder, "progress.json"), self._stats())
@@ -110,10 +115,11 @@ class Reporter:
     def _closed(self, spider: Any, reason: str) -> None:
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
+        if self._items_path and self._crawler.settings.getbool("FEED_STORE_EMPTY"):
+            self._open_items()
         if self._file is not None:
             self._exporter.finish_exporting()
             self._file.close()
-            self._exporter = None
         write_json(os.path.join(self._folder, "report.json"), {"finish_reason": reason, "stats": self._stats()})
 
 

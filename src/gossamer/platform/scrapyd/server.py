@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.platform.manager.artefacts import ArtefactStore
@@ -42,6 +43,8 @@ _BACKLOG: Final = 128
 """Connections that wait until they are accepted. May be changed."""
 _LISTING_SECONDS: Final = 120.0
 """Time limit for listing the spiders of a version. May be changed."""
+_CLEAN_SECONDS: Final = 3600.0
+"""Pause between two deletions of what is not needed any more. May be changed."""
 _DRAIN_SECONDS: Final = 5
 """Time that running requests have at the end. Whole seconds, for uvicorn. May be changed."""
 
@@ -82,7 +85,21 @@ async def run_scrapyd(
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             group.create_task(_serve(ScrapydApp(manager, config, files), sockets, stopping))
+            group.create_task(_clean(manager, agent, stopping))
             ready(_address(config, sockets))
+
+
+async def _clean(manager: Manager, agent: NodeAgent, stopping: asyncio.Event) -> None:
+    """Delete artefacts that are not needed any more, now and then."""
+    while not stopping.is_set():
+        try:
+            wanted = await manager.clean()
+            await asyncio.to_thread(agent.forget_artefacts, wanted)
+        except (OSError, SQLAlchemyError) as error:
+            log.warning("artefacts that are not needed cannot be deleted: %s", error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLEAN_SECONDS):
+                await stopping.wait()
 
 
 async def _serve(app: ScrapydApp, sockets: list[socket.socket], stopping: asyncio.Event) -> None:

@@ -193,9 +193,15 @@ def remove_version(connection: Connection, version_id: int) -> bool:
 
 
 def ready_files(connection: Connection) -> list[Row[Any]]:
-    """Return id, digest and file of every version that has an artefact and that jobs can run."""
+    """Return id, digest, file and time of deployment of every version that has an artefact and that jobs can run."""
     ready = and_(versions.c.state == VersionState.READY, versions.c.digest != "")
-    return list(connection.execute(select(versions.c.id, versions.c.digest, versions.c.file).where(ready)))
+    columns = (versions.c.id, versions.c.digest, versions.c.file, versions.c.deployed_at)
+    return list(connection.execute(select(*columns).where(ready)))
+
+
+def building_digests(connection: Connection) -> set[str]:
+    """Return the digests of the artefacts of versions that are being built."""
+    return set(connection.scalars(select(versions.c.digest).where(versions.c.state == VersionState.BUILDING)))
 
 
 def wanted_digests(connection: Connection) -> set[str]:
