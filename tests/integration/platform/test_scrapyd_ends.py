@@ -30,6 +30,7 @@ _SPIDERS = "".join(
         spider("early", body="    def __init__(self, **named):\n        os.kill(os.getpid(), signal.SIGTERM)"),
         spider("killed", "os.kill(os.getpid(), signal.SIGKILL)"),
         spider("exits", "os._exit(7)"),
+        spider("unwritable", "yield {'a': object()}"),
         spider("aborts", "os.abort()"),
         spider(
             "construction",
@@ -64,6 +65,7 @@ _ENDS = {
     "early": ("failed", ("no_reason", "signal: 15", "finish_reason: shutdown")),
     "killed": ("failed", "signal: 9"),
     "exits": ("failed", "exit_code: 7"),
+    "unwritable": ("failed", "item_lost: TypeError: Object of type object is not JSON serializable"),
     "aborts": ("failed", "signal: 6"),
     "construction": ("failed", "exit_code: 1"),
     "pipeline": ("failed", "exit_code: 1"),

@@ -174,7 +174,7 @@ class JobAttempt:
             exit_code=found.get("exit_code"),
             signal=found.get("signal"),
             finish_reason=report.get("finish_reason"),
-            fault=found["fault"],
+            fault=found["fault"] or report.get("fault", ""),
             ago_seconds=max(0.0, ago),
             stopped=found.get("stops", 0) > 0,
         )

@@ -8,7 +8,7 @@ user only, because arguments may be secrets; nothing of it is passed on the comm
 
 - `spiders.json`: the list. A module that cannot be imported, and settings that raise, end the program with code 1 and a
   traceback, as with `scrapy list`; the project's SPIDER_LOADER_WARN_ONLY is obeyed.
-- `report.json`: Scrapy's finish_reason and counters, when the spider is closed. Without it no job counts as finished:
+- `report.json`: Scrapy's finish_reason and counters, and whether an item could not be written, when the spider is closed. Without it no job counts as finished:
   Scrapy exits with 0 even when the spider never started.
 - `progress.json`: counters, every few seconds.
 - the items file of the job, if it has one: one JSON object a line, flushed for each item, so that a reader sees what is
@@ -74,6 +74,8 @@ class Reporter:
         self._exporter: Any = None
         self._file: Any = None
         self._ticker: Any = None
+        self._fault = ""
+        """Reason why an item is missing from the items file. Empty: none is."""
         # weak=False: nothing else keeps this object.
         crawler.signals.connect(self._opened, signal=signals.spider_opened, weak=False)
         crawler.signals.connect(self._item, signal=signals.item_scraped, weak=False)
@@ -86,10 +88,15 @@ class Reporter:
         self._ticker.start(_PROGRESS_SECONDS)
 
     def _item(self, item: Any, spider: Any) -> None:
-        if self._items_path:
+        if not self._items_path:
+            return
+        try:
             self._open_items()
             self._exporter.export_item(item)
             self._file.flush()
+        except Exception as error:  # the disk is full, say, or the item is no JSON
+            self._fault = self._fault or f"item_lost: {type(error).__name__}: {error}"
+            raise  # Scrapy logs it
 
     def _open_items(self) -> None:
         """Create the items file. As with Scrapy's feeds, it is not there before the first item or the end."""
@@ -120,7 +127,8 @@ class Reporter:
         if self._file is not None:
             self._exporter.finish_exporting()
             self._file.close()
-        write_json(os.path.join(self._folder, "report.json"), {"finish_reason": reason, "stats": self._stats()})
+        report = {"finish_reason": reason, "fault": self._fault, "stats": self._stats()}
+        write_json(os.path.join(self._folder, "report.json"), report)
 
 
 def crawl(folder: str) -> None:
