@@ -8,8 +8,8 @@ user only, because arguments may be secrets; nothing of it is passed on the comm
 
 - `spiders.json`: the list. A module that cannot be imported, and settings that raise, end the program with code 1 and a
   traceback, as with `scrapy list`; the project's SPIDER_LOADER_WARN_ONLY is obeyed.
-- `report.json`: Scrapy's finish_reason and counters, and whether an item could not be written, when the spider is closed. Without it no job counts as finished:
-  Scrapy exits with 0 even when the spider never started.
+- `report.json`, when the spider is closed: Scrapy's finish_reason and counters, and whether an item could not be
+  written. Without it no job counts as finished: Scrapy exits with 0 even when the spider never started.
 - `progress.json`: counters, every few seconds.
 - the items file of the job, if it has one: one JSON object a line, flushed for each item, so that a reader sees what is
   there and a killed job loses none. The project's own feeds and extensions stay as they are.
