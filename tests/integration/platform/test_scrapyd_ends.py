@@ -49,7 +49,7 @@ class Broken:
         raise RuntimeError('broken')
     def process_item(self, item, spider=None):
         return item
-if os.environ.get('SCRAPYD_EGG_VERSION') == 'importing' and 'crawl' in sys.argv:
+if os.environ.get('SCRAPYD_EGG_VERSION') == 'importing' and 'list' not in sys.argv:
     os.kill(os.getpid(), signal.SIGTERM)
 """,
     ]
