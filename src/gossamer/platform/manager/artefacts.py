@@ -1,7 +1,7 @@
 """Store of artefacts in a folder, under Scrapyd's names, so that Scrapyd can take the folder over again.
 
     EGGS/PROJECT/VERSION.egg      ready versions
-    UPLOADS/DIGEST.egg            versions that are being built
+    UPLOADS/DIGEST-PLACE.egg      versions that are being built; PLACE is a hash of the name below EGGS
 
 Fixed: the names below EGGS, which are Scrapyd's; and that a file appears there only when its version is ready, so that
 a broken deployment replaces nothing.
@@ -55,35 +55,38 @@ class ArtefactStore:
         check_file_name(version and sanitized(version), f"{project}/{version}")
         return f"{project}/{sanitized(version)}.egg"
 
-    def upload(self, content: bytes) -> str:
-        """Keep an artefact that is to be built, and return its digest. Raises NotAnArtefact."""
+    def upload(self, content: bytes, file: str) -> str:
+        """Keep an artefact that is to be built for this place, and return its digest. Raises NotAnArtefact."""
         # zipfile and Scrapyd accept a zip with anything before it, and so does this.
         if not zipfile.is_zipfile(BytesIO(content)):
             raise NotAnArtefact("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
         digest = hashlib.sha256(content).hexdigest()
         self._uploads.mkdir(parents=True, exist_ok=True)
-        _write(self._uploads / f"{digest}.egg", content)
+        _write(self._upload(digest, file), content)
         return digest
 
     def path(self, digest: str, file: str) -> Path:
         """Return where the artefact is: among the uploads, or among the eggs."""
-        uploaded = self._uploads / f"{digest}.egg"
+        uploaded = self._upload(digest, file)
         return uploaded if uploaded.exists() else self._eggs / file
 
     def publish(self, digest: str, file: str) -> None:
-        """Put an upload into its place among the eggs. May be repeated. The upload stays for other versions with the
-        same content, until `clean` deletes it."""
-        uploaded = self._uploads / f"{digest}.egg"
+        """Move an upload to its place among the eggs. May be repeated: then nothing happens."""
+        uploaded = self._upload(digest, file)
         if not uploaded.exists():
             return
         target = self._eggs / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        new = target.with_name(f".{uuid.uuid4().hex}")
         try:
-            os.link(uploaded, new)
-        except OSError:  # another file system, or one without hard links
+            os.replace(uploaded, target)
+        except OSError:  # another file system
+            new = target.with_name(f".{uuid.uuid4().hex}")
             shutil.copyfile(uploaded, new)
-        os.replace(new, target)
+            os.replace(new, target)
+            uploaded.unlink()
+
+    def _upload(self, digest: str, file: str) -> Path:
+        return self._uploads / f"{digest}-{hashlib.sha256(file.encode()).hexdigest()[:16]}.egg"
 
     def delete(self, file: str) -> None:
         """Delete an artefact, and the folder of its project if that is empty now."""
@@ -122,7 +125,7 @@ class ArtefactStore:
         """Delete old uploads with other digests than these."""
         if self._uploads.is_dir():
             for path in self._uploads.iterdir():
-                if path.stem not in wanted and time.time() - path.stat().st_mtime > _UPLOAD_SECONDS:
+                if path.stem.partition("-")[0] not in wanted and time.time() - path.stat().st_mtime > _UPLOAD_SECONDS:
                     path.unlink(missing_ok=True)
 
 

@@ -67,13 +67,12 @@ class Manager:
         await self.database.write(lambda connection: projects.set_local_projects(connection, local_projects))
         known = await self.database.read(projects.ready_files)
         for row in known:
+            await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)  # if a kill came before it
             modified_at = await asyncio.to_thread(self.artefacts.modified_at, row.file)
             if modified_at is not None and modified_at <= row.deployed_at + _CLOCK_SECONDS:
                 continue  # not replaced since; to hash all eggs at each start would take minutes
             if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
-                await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)  # a kill came before it
-                if row.digest != await asyncio.to_thread(self.artefacts.digest, row.file):
-                    await self.database.write(partial(projects.remove_version, version_id=row.id))
+                await self.database.write(partial(projects.remove_version, version_id=row.id))
         known_files = {row.file for row in await self.database.read(projects.ready_files)}
         for found in await asyncio.to_thread(lambda: list(self.artefacts.found())):
             if found.file in known_files:
@@ -101,7 +100,7 @@ class Manager:
         Raises NotAnArtefact, UnsafeName, or BrokenVersion with the reason; then the project is as it was before.
         """
         file = self.artefacts.file_of(project, version)
-        digest = await asyncio.to_thread(self.artefacts.upload, content)
+        digest = await asyncio.to_thread(self.artefacts.upload, content, file)
         number = await self.database.write(
             lambda connection: projects.add_version(connection, project, version, digest=digest, file=file)
         )
