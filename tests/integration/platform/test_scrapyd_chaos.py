@@ -1,5 +1,6 @@
 """Servers and shims are killed while jobs run: none is lost, none runs twice at a time, every end is true."""
 
+import contextlib
 import json
 import random
 import time
@@ -33,7 +34,8 @@ def _kill_a_shim(server: Scrapyd, chance: random.Random) -> None:
         if (line := process.info["cmdline"] or [])[-1:] and line[-1].startswith(mark) and "shim.py" in " ".join(line)
     ]
     if shims:
-        chance.choice(shims).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # its job has just ended
+            chance.choice(shims).kill()
 
 
 def _times(judge: Path) -> dict[str, dict[int, tuple[float, float]]]:
