@@ -1,13 +1,15 @@
-"""The reference pages of commands, settings, metrics and messages, and the OpenAPI description of the REST API."""
+"""The reference pages of commands, settings, metrics and messages, and the OpenAPI descriptions of both APIs."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+from fastapi import FastAPI
 
 from gossamer.api.app import routes
 from gossamer.cli.app import load
+from gossamer.platform.v1 import app as platform_api
 from gossamer.settings import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from tools.reference.messages import messages_page
@@ -24,8 +26,13 @@ def all_pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "messages.md": f"{MADE}\n\n{messages_page()}",
         "scrapy.md": f"{MADE}\n\n{scrapy_page()}",
-        "openapi.json": json.dumps(routes().openapi(), indent=1, ensure_ascii=False) + "\n",
+        "openapi.json": _description(routes()),
+        "platform-openapi.json": _description(platform_api.routes()),
     }
+
+
+def _description(app: FastAPI) -> str:
+    return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def cli_page() -> str:

@@ -5,7 +5,7 @@ version is one deployed artefact (an egg) of a project. `state/changes.py` reads
 that writes a state; a test compares both.
 
 Steps may be added. Fixed: the words of states and events, which are stored in the database and shown to clients; and
-that no step leads out of an end state except a retry, because a client may have read that the job has ended.
+that no step leads out of an end state, because a client may have read that the job has ended.
 """
 
 from enum import StrEnum
@@ -44,7 +44,7 @@ class JobEvent(StrEnum):
     GONE = "gone"
     """The process tree of a job that was asked to stop is gone, however it ended."""
     RETRIED = "retried"
-    """The retry policy makes another attempt."""
+    """The attempt ended badly, and the job's retry policy makes another one."""
 
 
 ACTIVE: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
@@ -59,14 +59,15 @@ JOB_STEPS: Final[dict[tuple[JobState, JobEvent], JobState]] = {
     (JobState.STARTING, JobEvent.STARTED): JobState.RUNNING,
     (JobState.STARTING, JobEvent.SUCCEEDED): JobState.FINISHED,
     (JobState.STARTING, JobEvent.BROKE): JobState.FAILED,
+    (JobState.STARTING, JobEvent.RETRIED): JobState.PENDING,
     (JobState.STARTING, JobEvent.STOP_REQUESTED): JobState.STOPPING,
     (JobState.RUNNING, JobEvent.SUCCEEDED): JobState.FINISHED,
     (JobState.RUNNING, JobEvent.BROKE): JobState.FAILED,
+    (JobState.RUNNING, JobEvent.RETRIED): JobState.PENDING,
     (JobState.RUNNING, JobEvent.STOP_REQUESTED): JobState.STOPPING,
     (JobState.STOPPING, JobEvent.STARTED): JobState.STOPPING,
     (JobState.STOPPING, JobEvent.STOP_REQUESTED): JobState.STOPPING,
     (JobState.STOPPING, JobEvent.GONE): JobState.CANCELLED,
-    (JobState.FAILED, JobEvent.RETRIED): JobState.PENDING,
 }
 """State after an event. An event that has no row for a state does not apply: the caller learns it and changes nothing.
 

@@ -47,6 +47,10 @@ class JobAssignment(NamedTuple):
     """File for the log. Empty: one in the attempt's folder."""
     items: str
     """File for the items. Empty: items are not kept."""
+    time_limit: float = 0.0
+    """Seconds after which the attempt is ended. 0: none."""
+    memory_limit: int = 0
+    """Bytes of memory of the process tree at which the attempt is killed. 0: none."""
 
 
 class Listing(NamedTuple):

@@ -21,8 +21,12 @@ def test_every_state_is_reached_and_every_job_can_end() -> None:
     assert all(any(state == source for source, _ in JOB_STEPS) for state in {JobState.PENDING, *ACTIVE})
 
 
-def test_an_end_is_left_only_by_a_retry() -> None:
-    assert {event for (state, event) in JOB_STEPS if state in ENDED} == {JobEvent.RETRIED}
+def test_an_end_is_final() -> None:
+    assert not {event for (state, event) in JOB_STEPS if state in ENDED}
+
+
+def test_a_job_that_was_asked_to_stop_is_not_tried_again() -> None:
+    assert (JobState.STOPPING, JobEvent.RETRIED) not in JOB_STEPS
 
 
 def test_only_one_module_writes_states() -> None:

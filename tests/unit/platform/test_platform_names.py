@@ -3,8 +3,9 @@
 import pytest
 
 from gossamer.platform.names import UnsafeName, check_file_name, in_order, same_version, sanitized
-from gossamer.platform.scrapyd.access import has_password, refusal
 from gossamer.platform.scrapyd.forms import parse_body, parse_query
+from gossamer.platform.state.tokens import Principal, TokenScope
+from gossamer.platform.v1.access import AccessControl, Login, Unauthorized, refusal
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "ä" * 101])
@@ -63,12 +64,27 @@ def test_other_bodies_have_no_parameters() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Basic", "Basic %", "Bearer abc", "Basic YTpi", "basic dTpwOg=="])
-def test_a_wrong_password(header: str) -> None:
-    assert not has_password(header, "u", "p:w")
+async def test_a_wrong_password(header: str) -> None:
+    with pytest.raises(Unauthorized):
+        await _principal(header)
 
 
-def test_a_right_password() -> None:
-    assert has_password("basic dTpwOnc=", "u", "p:w")
+async def test_a_right_password() -> None:
+    assert (await _principal("basic dTpwOnc=")).name == "u"
+
+
+async def test_a_token_is_accepted_as_bearer_and_as_the_password_of_any_name() -> None:
+    for header in ("Bearer secret", "bearer  secret ", "Basic eDpzZWNyZXQ=", "Basic OnNlY3JldA=="):
+        assert (await _principal(header)).name == "program"
+
+
+async def _principal(header: str) -> Principal:
+    """The sender of a request with this Authorization header; the server's login is `u` and `p:w`."""
+
+    async def find(secret: str) -> Principal | None:
+        return Principal("program", TokenScope.READ) if secret == "secret" else None
+
+    return await AccessControl(Login("u", "p:w"), find).principal({"authorization": header}, over_unix_socket=False)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, Row
@@ -48,14 +49,30 @@ class JobPlaces(NamedTuple):
     """Settings that precede those of the client."""
 
 
+class FileKind(StrEnum):
+    """File of a job. Part of addresses: fixed."""
+
+    LOG = "log"
+    ITEMS = "items"
+
+
 class JobFiles(Protocol):
     """Decides where the files of jobs are."""
 
     def places(self, job: Row[Any]) -> JobPlaces:
-        """Make folders for the files of a job that is about to start, and return their places."""
+        """Make folders for the files of a job that is about to start, move those of its earlier attempts out of the
+        way, and return the places. May be repeated."""
 
     def delete(self, job: Row[Any]) -> None:
-        """Delete the files of a job that has ended."""
+        """Delete the files of a job that has ended, with those of its earlier attempts."""
+
+    def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
+        """Return the length of a file of a job. `attempt`: number of an earlier attempt, from 1; 0: the last one. None:
+        there is no such file."""
+
+    def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
+        """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such
+        file."""
 
 
 class Retention(NamedTuple):
@@ -111,13 +128,19 @@ class LocalLink:
         rows = await self._read(lambda connection: jobs.outdated_files(connection, project, spider, keep=keep))
         if not rows:
             return
+        deleted = []
         for row in rows:
             try:
                 await asyncio.to_thread(self._files.delete, row)
+                deleted.append(row.id)
             except OSError as error:
                 log.warning("the files of job %d cannot be deleted: %s", row.id, error)
-        deleted = [row.id for row in rows]
-        await self._write(lambda connection: jobs.forget_files(connection, deleted, keep_ended=self._retention.jobs))
+
+        def forget(connection: Connection) -> None:
+            jobs.forget_files(connection, deleted)
+            jobs.forget_jobs(connection, keep=self._retention.jobs)
+
+        await self._write(forget)
 
     def _assignment(self, job: Row[Any], version: Row[Any]) -> JobAssignment:
         places = self._files.places(job)
@@ -129,6 +152,8 @@ class LocalLink:
             settings={**job.settings, **places.settings},
             output=places.output,
             items=places.items,
+            time_limit=job.time_limit,
+            memory_limit=job.memory_limit,
         )
 
     def _artefact(self, project: str, version: Row[Any]) -> Artefact:

@@ -18,7 +18,7 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.lifecycle import JobState, VersionState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.state import jobs, projects
+from gossamer.platform.state import jobs, projects, tokens
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -40,6 +40,12 @@ class NotFound(GossamerError):
 
 class BrokenVersion(GossamerError):
     """The version cannot be run."""
+
+    only_detail = True
+
+
+class JobConflict(GossamerError):
+    """The job cannot be created beside another one."""
 
     only_detail = True
 
@@ -86,8 +92,16 @@ class Manager:
             }
             await self.database.write(partial(projects.add_found_version, **columns))
 
-    async def clean(self) -> set[str]:
-        """Delete uploads that no version needs. Return the digests of the artefacts that nodes may still need."""
+    async def clean(self, *, ended_jobs: int) -> set[str]:
+        """Delete what has no use any more: uploads, versions, and ended jobs without files but the latest
+        `ended_jobs`. Return the digests of the artefacts that nodes may still need."""
+
+        def forget(connection: Connection) -> None:
+            jobs.forget_jobs(connection, keep=ended_jobs)
+            projects.forget_versions(connection)
+            tokens.forget_audit(connection)
+
+        await self.database.write(forget)
         building = await self.database.read(projects.building_digests)
         await asyncio.to_thread(self.artefacts.clean, building)
         return await self.database.read(projects.wanted_digests)
@@ -197,6 +211,45 @@ class Manager:
         await self.database.write(lambda connection: jobs.add_job(connection, job))
         self.wake_nodes()
 
+    async def create_job(self, job: NewJob) -> tuple[Row[Any], bool]:
+        """Add a job with a name of its own. Return its row, and True if it is new: a request whose key was used before
+        for the same job returns that one.
+
+        Raises NotFound for the project, version or spider, UnsafeName, and JobConflict for a name that the project has
+        had, or a key that was used for another job.
+        """
+        await self.require_spider(job.project, job.version, job.spider)
+
+        def add(connection: Connection) -> tuple[Row[Any], bool]:
+            taken = jobs.has_job(connection, job.project, job.name)
+            known = job.request_key and jobs.find_request(connection, job.project, job.request_key)
+            if known:
+                if _content(known) != _content(job):
+                    raise JobConflict(f"the key {job.request_key} was used for another job, number {known.id}")
+                return known, False
+            if taken:
+                raise JobConflict(f"project '{job.project}' has a job {job.name} already")
+            row = jobs.find_job(connection, jobs.add_job(connection, job))
+            assert row is not None
+            return row, True
+
+        created = await self.database.write(add)
+        self.wake_nodes()
+        return created
+
+    async def job(self, number: int) -> Row[Any]:
+        """Return a job's row. Raises NotFound."""
+        row = await self.database.read(lambda connection: jobs.find_job(connection, number))
+        if row is None:
+            raise NotFound(f"job {number} not found")
+        return row
+
+    async def cancel_job(self, number: int, *, signal_number: int) -> Row[Any]:
+        """Ask a job to stop, and return its row as it is then. A job that has ended stays as it is. Raises NotFound."""
+        await self.database.write(lambda connection: jobs.stop_job(connection, number, signal=signal_number))
+        self.wake_nodes()
+        return await self.job(number)
+
     async def cancel(self, project: str, name: str, number: int) -> JobState | None:
         """Stop all jobs with this name, and return the state that one of them had: `pending` or `running`. None: there
         is no such job. Raises NotFound for the project.
@@ -220,6 +273,12 @@ class Manager:
     async def read(self, question: Callable[[Connection], Any]) -> Any:
         """Return what a question returns of one consistent state of the database."""
         return await self.database.read(question)
+
+
+def _content(job: Any) -> tuple[Any, ...]:
+    """Return what the client asked for, of a NewJob or a row."""
+    version = job.version if isinstance(job, NewJob) else job.version_name
+    return job.spider, version, dict(job.arguments), dict(job.settings), job.priority
 
 
 def new_job_name() -> str:

@@ -41,7 +41,7 @@ _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
 _COPY_SECONDS: Final = 3600.0
 """Age from which a copy of an artefact that is not needed is deleted. May be changed."""
-_HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", MARK})
+_HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL", MARK})
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
 
 
@@ -123,7 +123,15 @@ class NodeAgent:
                 "settings": dict(assignment.settings),
                 "items": assignment.items,
             }
-            command = Command("crawl", job, _environment(assignment.artefact), os.getcwd(), assignment.output)
+            command = Command(
+                "crawl",
+                job,
+                _environment(assignment.artefact),
+                os.getcwd(),
+                assignment.output,
+                assignment.time_limit,
+                assignment.memory_limit,
+            )
             started = await asyncio.to_thread(_launch, attempt, command)
         except OSError as error:  # no memory, no space, too many processes or files
             log.error("job %d could not be started: %s", assignment.id.job, error)

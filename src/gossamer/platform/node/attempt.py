@@ -41,6 +41,8 @@ class Command(NamedTuple):
     """File for what the process prints. Empty: a file in the attempt's folder."""
     time_limit: float = 0.0
     """Seconds; 0: none."""
+    memory_limit: int = 0
+    """Bytes; 0: none."""
     program: tuple[str, ...] = ()
     """Command line to run instead of the runner."""
 
@@ -80,6 +82,7 @@ class JobAttempt:
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),
             "time_limit": command.time_limit,
+            "memory_limit": command.memory_limit,
             "valid_until": "",
         }
         shim.write_json(str(new), "job.json", dict(command.job))

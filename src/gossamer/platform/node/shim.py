@@ -6,7 +6,7 @@ The shim outlives the node that started it, and is found again by the files in F
 and reads the same files). It uses the standard library only, because the node starts one for each attempt.
 
 - `attempt.json` (from the node): `command`, `environment`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
-  `valid_until` (a file, or "").
+  `memory_limit` (bytes of the whole tree, or 0 for none), `valid_until` (a file, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
   exactly one succeeds. Nothing runs before the shim owns it.
 - `started.json`: the process runs.
@@ -27,7 +27,7 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
 _POLL_SECONDS = 1.0
-"""Pause between looks at `valid_until`, and at `stops` in case a signal was lost. May be changed."""
+"""Pause between looks at `valid_until`, at the memory, and at `stops` in case a signal was lost. May be changed."""
 _GROUP_SECONDS = 5.0
 """Time between SIGTERM to the process group and SIGKILL to the tree. May be changed."""
 _LINGER_SECONDS = 2.0
@@ -100,6 +100,7 @@ class Shim:
         """1: the main process got its signal; 2: its group got SIGTERM; 3: the tree is being killed."""
         self._next_step_at = float("inf")
         self._fault = ""
+        self._next_weighing_at = 0.0
         self._deadline = now() + (self._attempt["time_limit"] or float("inf"))
 
     def run(self) -> None:
@@ -179,6 +180,9 @@ class Shim:
             self._stop(stop)
         if self._step < 3 and self._is_expired():
             self._fault, self._step = "fenced", 3
+        if self._step < 3 and self._is_too_large():
+            # What the main process leaves behind does not spoil its end.
+            self._fault, self._step = "out_of_memory" if self._main else self._fault, 3
         if self._step == 0 and now() >= self._deadline:
             self._fault = "timed_out"
             self._stop({"signal": signal.SIGTERM, "grace": _GROUP_SECONDS})
@@ -226,6 +230,14 @@ class Shim:
         except (OSError, ValueError):
             return False  # the file is being written for the first time
 
+    def _is_too_large(self) -> bool:
+        """Return whether the tree uses more memory than it may. Looks once in a while only."""
+        limit: int = self._attempt["memory_limit"]
+        if not limit or now() < self._next_weighing_at:
+            return False
+        self._next_weighing_at = now() + _POLL_SECONDS
+        return tree_memory() > limit
+
     def _signal_main(self, number: int) -> None:
         # The pid cannot belong to another process: the main process stays a zombie until _reap sets the pid to 0.
         if self._main:
@@ -237,11 +249,9 @@ class Shim:
 
     def _kill_children(self) -> None:
         """Kill all children. Their children become the shim's, and are killed in the next round."""
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children") as file:
-                for pid in file.read().split():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
+        for pid in _children(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _record(self) -> None:
         status = self._status
@@ -265,6 +275,26 @@ class Shim:
 def now() -> float:
     """Return the time in seconds of the clock that goes on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def tree_memory() -> int:
+    """Return the memory in bytes of all processes below this one. A page that several of them share counts once."""
+    total, waiting = 0, _children(os.getpid())
+    while waiting:
+        pid = waiting.pop()
+        waiting += _children(pid)
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:  # it may have ended
+            total += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    return total
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
 
 
 def _announce() -> None:

@@ -1,4 +1,5 @@
-"""ASGI application with Scrapyd's interface: paths, methods, access, and the form of answers and errors.
+"""ASGI application with Scrapyd's interface: paths, methods, access, and the form of answers and errors. It passes on
+what is addressed to the platform's own API, /v1.
 
 Fixed: errors of endpoints have the status 200 and a JSON object with `status` and `message`, as Scrapyd's clients
 expect; a path may have repeated slashes, because clients join addresses in two ways; and nothing of a request's body is
@@ -24,12 +25,16 @@ from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.manager.operations import BrokenVersion, Manager
 from gossamer.platform.names import UnsafeName
-from gossamer.platform.scrapyd import access, listing, pages
+from gossamer.platform.scrapyd import listing, pages
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoints, Form, ScrapydEndpoint
 from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
-from gossamer.platform.state import jobs
+from gossamer.platform.state import jobs, tokens
+from gossamer.platform.state.tokens import Principal, TokenScope
+from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized
+from gossamer.platform.v1.app import create_app
+from gossamer.platform.v1.context import PlatformContext
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -62,9 +67,17 @@ class ScrapydApp:
         endpoints = Endpoints(manager, config, files).by_name
         self._endpoints = {name: endpoint for name, endpoint in endpoints.items() if name in config.services}
         self._large_bodies = asyncio.Semaphore(_LARGE_BODIES)
+        self._access = AccessControl(
+            Login(config.username, config.password),
+            lambda secret: manager.database.read(lambda connection: tokens.find_principal(connection, secret)),
+        )
+        self._v1 = create_app(PlatformContext(manager, files, self._principal))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        if scope["path"].startswith("/v1/"):
+            await self._v1(scope, receive, send)
             return
         request = Request(scope, receive)
         try:
@@ -79,7 +92,7 @@ class ScrapydApp:
     async def _respond(self, request: Request) -> Response:
         path = "/" + "/".join(part for part in request.scope["raw_path"].decode("latin-1").split("/") if part)
         name = path[1:]
-        refused = self._refusal(request)
+        refused = await self._refusal(request, self._endpoints.get(name))
         if refused is not None:
             return self._with_cors(refused, self._endpoints.get(name))
         if (endpoint := self._endpoints.get(name)) is not None:
@@ -90,16 +103,25 @@ class ScrapydApp:
 
     # --- access -------------------------------------------------------------------------------------------------------
 
-    def _refusal(self, request: Request) -> Response | None:
-        config = self._config
-        if config.username and config.password:
-            header = request.headers.get("authorization", "")
-            if access.has_password(header, config.username, config.password):
-                return None
-            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": access.CHALLENGE})
-        over_unix_socket = request.client is None
-        reason = access.refusal(request.headers, over_unix_socket=over_unix_socket)
-        return self._json({"status": "error", "message": reason}, 403) if reason else None
+    async def _principal(self, request: Request) -> Principal:
+        return await self._access.principal(request.headers, over_unix_socket=request.client is None)
+
+    async def _refusal(self, request: Request, endpoint: ScrapydEndpoint | None) -> Response | None:
+        """Return the answer to a request that is not permitted. None: it is."""
+        try:
+            principal = await self._principal(request)
+        except Unauthorized:
+            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": CHALLENGE})
+        except NotPermitted as error:
+            return self._json({"status": "error", "message": str(error)}, 403)
+        needed = TokenScope.READ if endpoint is None else endpoint.scope
+        if principal.project:
+            reason = f"the token of {principal.name} is for one project; Scrapyd's interface shows all, so use /v1"
+        elif not principal.scope.includes(needed):
+            reason = f"this needs a token with the scope {needed}; {principal.name} has {principal.scope}"
+        else:
+            return None
+        return self._json({"status": "error", "message": reason}, 403)
 
     # --- endpoints ----------------------------------------------------------------------------------------------------
 

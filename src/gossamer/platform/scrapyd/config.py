@@ -76,6 +76,8 @@ class ScrapydConfig:
     """True: a fault of the server is answered with its traceback."""
     stop_grace: float = 120.0
     """Seconds that a cancelled job has to end by itself before its processes are killed. Not in Scrapyd."""
+    database_url: str = ""
+    """PostgreSQL database for the state. Empty: SQLite in `dbs_dir`. Not in Scrapyd."""
     local_projects: Mapping[str, str]
     """Settings modules of projects without eggs, by name: the section `[settings]`."""
     services: frozenset[str] = frozenset(SERVICES)
@@ -157,6 +159,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         prefix_header=get("prefix_header", str, "x-forwarded-prefix"),
         debug=get("debug", _switch, False),
         stop_grace=get("stop_grace", _seconds, 120.0),
+        database_url=get("database_url", str, ""),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),
     )
@@ -165,7 +168,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
     return config
 
 
-_IN_ENVIRONMENT: Final = {"bind_address", "http_port", "unix_socket_path", "username", "password"}
+_IN_ENVIRONMENT: Final = {"bind_address", "http_port", "unix_socket_path", "username", "password", "database_url"}
 """Options that an environment variable overrides: SCRAPYD_USERNAME for `username`."""
 
 

@@ -20,6 +20,7 @@ from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.forms import Parameters
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import NewJob
+from gossamer.platform.state.tokens import TokenScope
 
 Fields = dict[str, Any]
 
@@ -86,10 +87,11 @@ def _decoded(name: str, value: bytes) -> str:
 
 
 class ScrapydEndpoint(NamedTuple):
-    """An endpoint: its method, and the function that answers."""
+    """An endpoint: its method, the function that answers, and what a token must permit."""
 
     method: str
     answer: Callable[[Form], Awaitable[Fields]]
+    scope: TokenScope = TokenScope.READ
 
 
 class Endpoints:
@@ -101,16 +103,16 @@ class Endpoints:
         self._files = files
         self.by_name: Mapping[str, ScrapydEndpoint] = {
             "daemonstatus.json": ScrapydEndpoint("GET", self._daemon_status),
-            "addversion.json": ScrapydEndpoint("POST", self._add_version),
-            "schedule.json": ScrapydEndpoint("POST", self._schedule),
-            "cancel.json": ScrapydEndpoint("POST", self._cancel),
+            "addversion.json": ScrapydEndpoint("POST", self._add_version, TokenScope.DEPLOY),
+            "schedule.json": ScrapydEndpoint("POST", self._schedule, TokenScope.RUN),
+            "cancel.json": ScrapydEndpoint("POST", self._cancel, TokenScope.RUN),
             "status.json": ScrapydEndpoint("GET", self._status),
             "listprojects.json": ScrapydEndpoint("GET", self._list_projects),
             "listversions.json": ScrapydEndpoint("GET", self._list_versions),
             "listspiders.json": ScrapydEndpoint("GET", self._list_spiders),
             "listjobs.json": ScrapydEndpoint("GET", self._list_jobs),
-            "delversion.json": ScrapydEndpoint("POST", self._delete_version),
-            "delproject.json": ScrapydEndpoint("POST", self._delete_project),
+            "delversion.json": ScrapydEndpoint("POST", self._delete_version, TokenScope.DEPLOY),
+            "delproject.json": ScrapydEndpoint("POST", self._delete_project, TokenScope.DEPLOY),
         }
 
     async def _daemon_status(self, form: Form) -> Fields:

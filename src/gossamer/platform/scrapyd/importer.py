@@ -15,6 +15,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ async def import_queues(manager: Manager, folder: Path) -> None:
                 for row in await asyncio.to_thread(_rows, path, "spider_queue"):
                     await manager.database.write(_waiting(path, row))
                     await asyncio.to_thread(_remove, path, row["id"])
+                    await manager.database.write(partial(jobs.forget_import, source=_source(path.name, row)))
         except (sqlite3.Error, ValueError, KeyError, TypeError, UnsafeName) as error:
             log.error("%s cannot be taken over from Scrapyd: %s", path, error)
 

@@ -1,12 +1,13 @@
 """Runs Scrapyd's interface, the manager and one node in one process, in Scrapyd's folders.
 
-    DBS/gossamer/state.db      projects, versions, jobs
+    DBS/gossamer/state.db      projects, versions, jobs, tokens; or a PostgreSQL database (`database_url`)
     DBS/gossamer/node/         attempts that run, and copies of their eggs
     DBS/gossamer/uploads/      eggs of versions that are being built
     EGGS/, LOGS/, ITEMS/       as in Scrapyd
 
 The process may be killed at any moment; jobs run on, and the next process in the same folders continues. Fixed: the
-order of the start. The lock comes first, because two processes in one folder would run every job twice.
+order of the start. The locks of the folder and of the database come first, because two processes with one state would
+run every job twice.
 """
 
 import asyncio
@@ -28,17 +29,19 @@ from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.node.agent import NodeAgent
-from gossamer.platform.scrapyd.access import is_loopback
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.importer import import_queues
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.v1.access import is_loopback
 
 log = logging.getLogger("gossamer.platform.scrapyd")
 
 _LOCK_SECONDS: Final = 5.0
 """Time for which a process waits for the lock of one that has just been killed. May be changed."""
+_OWNER_SECONDS: Final = 2.0
+"""Pause between two looks whether the database is still this process's own. May be changed."""
 _BACKLOG: Final = 128
 """Connections that wait until they are accepted. May be changed."""
 _LISTING_SECONDS: Final = 120.0
@@ -67,8 +70,9 @@ async def run_scrapyd(
         await _lock(closing, state)
         sockets = closing.enter_context(_listen(config))
         _warn(config, say)
-        database = StateDatabase(f"sqlite:///{state / 'state.db'}")
+        database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
         closing.push_async_callback(database.close)
+        await _own(database)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"))
         await manager.open(config.local_projects)
         if config.dbs_dir != ":memory:":
@@ -85,21 +89,51 @@ async def run_scrapyd(
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             group.create_task(_serve(ScrapydApp(manager, config, files), sockets, stopping))
-            group.create_task(_clean(manager, agent, stopping))
+            group.create_task(_stay_owner(database, stopping))
+            group.create_task(_clean(manager, agent, config.finished_to_keep, stopping))
             ready(_address(config, sockets))
 
 
-async def _clean(manager: Manager, agent: NodeAgent, stopping: asyncio.Event) -> None:
-    """Delete artefacts that are not needed any more, now and then."""
+async def _own(database: StateDatabase) -> None:
+    """Wait for the database of a process that has just been killed. Raises BadInput if another one uses it."""
+    deadline = asyncio.get_running_loop().time() + _LOCK_SECONDS
+    while not await database.own():
+        if asyncio.get_running_loop().time() > deadline:
+            raise BadInput(
+                "another `gossamer scrapyd` uses the database of database_url. Stop it, or give this one a database of "
+                "its own"
+            )
+        await asyncio.sleep(0.1)
+
+
+async def _stay_owner(database: StateDatabase, stopping: asyncio.Event) -> None:
+    """Own the database again after an outage. Raises BadInput if another process came first."""
+    while not await _stopped_within(_OWNER_SECONDS, stopping):
+        try:
+            is_owner = await database.own()
+        except BadInput as error:  # it cannot be reached at present
+            log.warning("%s", error)
+            continue
+        if not is_owner:
+            raise BadInput("another `gossamer scrapyd` has taken the database of database_url over")
+
+
+async def _stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+    return stopping.is_set()
+
+
+async def _clean(manager: Manager, agent: NodeAgent, ended_jobs: int, stopping: asyncio.Event) -> None:
+    """Delete now and then what is not needed any more."""
     while not stopping.is_set():
         try:
-            wanted = await manager.clean()
+            wanted = await manager.clean(ended_jobs=ended_jobs)
             await asyncio.to_thread(agent.forget_artefacts, wanted)
         except (OSError, SQLAlchemyError) as error:
-            log.warning("artefacts that are not needed cannot be deleted: %s", error)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLEAN_SECONDS):
-                await stopping.wait()
+            log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
+        await _stopped_within(_CLEAN_SECONDS, stopping)
 
 
 async def _serve(app: ScrapydApp, sockets: list[socket.socket], stopping: asyncio.Event) -> None:

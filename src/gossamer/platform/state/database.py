@@ -1,11 +1,17 @@
 """The platform's database: connections, transactions, and the migrations at the start.
 
-Work on the database is a function that gets a connection, and runs in a thread. SQLite has one writer at a time, so one
-thread makes all writing transactions in the order of their arrival: none fails with "database is locked", and none is
-overtaken for ever. Readers have connections of their own and do not wait for it.
+Work on the database is a function that gets a connection, and runs in a thread.
 
-Safe to change: the numbers of threads. Fixed: BEGIN IMMEDIATE for writers (a deferred one that reads and then writes
-fails when another wrote in between), and synchronous=FULL (with NORMAL a power cut may take back confirmed jobs).
+SQLite serves one manager. It has one writer at a time, so one thread makes all writing transactions in the order of
+their arrival: none fails with "database is locked", and none is overtaken for ever. Readers have connections of their
+own and do not wait for it.
+
+PostgreSQL serves any number of managers. Writers run side by side; a statement that reads what it is about to write
+locks the row first. A transaction that PostgreSQL breaks off because of others is run again.
+
+Safe to change: the numbers of threads and of repetitions. Fixed: BEGIN IMMEDIATE for writers in SQLite (a deferred one
+that reads and then writes fails when another wrote in between), synchronous=FULL (with NORMAL a power cut may take back
+confirmed jobs), and that a transaction whose connection broke is not repeated: it may have been committed.
 """
 
 import asyncio
@@ -16,7 +22,9 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from gossamer.errors import BadInput
 from gossamer.platform.state.tables import METADATA
 
 T = TypeVar("T")
@@ -25,20 +33,34 @@ _READERS: Final = 4
 """Threads and connections for reading. May be changed; pages of thousands of jobs are what takes long."""
 _WRITERS: Final = 8
 """Threads for writing where the database has more than one writer (PostgreSQL). May be changed."""
+_REPETITIONS: Final = 5
+"""Times that a transaction is run again that PostgreSQL broke off. May be changed."""
+_BROKEN_OFF: Final = {"40001", "40P01"}
+"""SQLSTATEs of such a transaction: it could not be serialized; it was in a deadlock. PostgreSQL's: fixed."""
 _MIGRATION_LOCK: Final = 7_310_946_110
 """Number of the lock under which PostgreSQL migrates. Any number; must be the same in all versions of Gossamer."""
 
+_OWNER_LOCK: Final = 7_310_946_112
+"""Number of the lock of a server that does not share its PostgreSQL database. As above."""
+_EXAMPLE: Final = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+
 
 class StateDatabase:
-    """Connections to the database at a SQLAlchemy URL (`sqlite:////folder/file`, `postgresql+psycopg://…`)."""
+    """Connections to the database at a SQLAlchemy URL (`sqlite:////folder/file`, `postgresql+psycopg://…`).
+
+    Raises BadInput if the URL cannot be read or names another kind of database.
+    """
 
     def __init__(self, url: str) -> None:
-        self._is_sqlite = make_url(url).get_backend_name() == "sqlite"
+        self._is_sqlite = _backend(url) == "sqlite"
         if self._is_sqlite:
             self._writing = _sqlite_engine(url, begin="BEGIN IMMEDIATE", connections=1)
             self._reading = _sqlite_engine(url, begin="BEGIN", connections=_READERS)
         else:
-            self._writing = self._reading = create_engine(url, pool_size=_WRITERS + _READERS, pool_pre_ping=True)
+            self._writing = _postgresql_engine(url)
+            # A reader sees the state of its first statement in all others, too.
+            self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._owner: Connection | None = None
         self._writers = ThreadPoolExecutor(1 if self._is_sqlite else _WRITERS, thread_name_prefix="state-write")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="state-read")
 
@@ -46,6 +68,7 @@ class StateDatabase:
         """Run `work` in a transaction, and return its result once that is committed.
 
         An error that `work` raises rolls everything back. A caller that is cancelled does not stop the transaction.
+        `work` may be called several times; only the last call counts, so it must keep nothing outside the database.
         """
         return await asyncio.get_running_loop().run_in_executor(self._writers, _transact, self._writing, work)
 
@@ -63,6 +86,32 @@ class StateDatabase:
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _MIGRATION_LOCK})
         migrate(connection)
 
+    async def own(self) -> bool:
+        """Keep other servers that call this off the database, until this one is closed or loses its connection. Return
+        False if another one has it. May be repeated, and must be now and then, to notice a lost connection.
+
+        Nothing happens in SQLite, whose file belongs to a folder that has a lock. Raises BadInput if the database
+        cannot be reached.
+        """
+        return self._is_sqlite or await asyncio.to_thread(self._own)
+
+    def _own(self) -> bool:
+        try:
+            if self._owner is not None:
+                self._owner.execute(text("SELECT 1"))
+                return True
+        except DBAPIError:
+            self._owner = None
+        try:
+            connection = self._writing.connect().execution_options(isolation_level="AUTOCOMMIT")
+        except DBAPIError as error:
+            raise BadInput(f"the database cannot be reached: {str(error.orig).strip()}") from None
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:number)"), {"number": _OWNER_LOCK}):
+            connection.close()
+            return False
+        self._owner = connection
+        return True
+
     async def close(self) -> None:
         """Wait for the transactions that run, and close all connections."""
         await asyncio.to_thread(self._close)
@@ -70,6 +119,9 @@ class StateDatabase:
     def _close(self) -> None:
         for threads in (self._writers, self._readers):
             threads.shutdown(wait=True)
+        if self._owner is not None:
+            self._owner.invalidate()  # a connection in the pool would keep the lock
+            self._owner.close()
         self._writing.dispose()
         self._reading.dispose()
 
@@ -88,8 +140,37 @@ def migrate(connection: Connection) -> None:
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    with engine.begin() as connection:
-        return work(connection)
+    for left in reversed(range(_REPETITIONS + 1)):
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            if left == 0 or getattr(error.orig, "sqlstate", "") not in _BROKEN_OFF:
+                raise
+    raise AssertionError("the last repetition returns or raises")
+
+
+def _backend(url: str) -> str:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise BadInput(f"{url!r} is no address of a database; write for example {_EXAMPLE}") from None
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise BadInput(f"{parsed.drivername} is not supported as a database; write for example {_EXAMPLE}")
+    return parsed.get_backend_name()
+
+
+def _postgresql_engine(url: str) -> Engine:
+    try:
+        return create_engine(
+            url,
+            pool_size=_WRITERS + _READERS + 1,  # one for the owner's lock
+            max_overflow=0,
+            pool_pre_ping=True,  # the server may have been restarted
+            connect_args={"prepare_threshold": None},  # a pooler in front of the server knows no prepared statements
+        )
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{error.name} is missing. Install it with: pip install 'psycopg[binary]'") from None
 
 
 def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:

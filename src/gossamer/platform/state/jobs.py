@@ -1,13 +1,14 @@
 """Statements on jobs: request, take, report, stop, list.
 
-Projects take turns: of those that have a pending job, the one whose last turn is longest ago starts one. So with P
-projects waiting each starts a job within P freed slots, whatever the others' priorities and backlogs are. Within a
-project the highest priority goes first, then the oldest job.
+Projects take turns: of those that have a pending job and may run another one, the one whose last turn is longest ago
+starts one. So with P projects waiting each starts a job within P freed slots, whatever the others' priorities and
+backlogs are. Within a project the highest priority goes first, then the oldest job.
 
 Every function runs in a transaction of its caller (`write` or `read` of `StateDatabase`). Fixed: the order of turns,
 which is a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,16 @@ from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer.platform.names import check_file_name
 from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state.changes import change_job
-from gossamer.platform.state.projects import find_version, project_id
+from gossamer.platform.state.projects import JobPolicy, find_version, project_id
 from gossamer.platform.state.tables import DatabaseNow, imports, jobs, projects
 
 _DISPATCH_LOCK = 7_310_946_111
 """Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""
 _LIVE = (JobState.PENDING, *sorted(ACTIVE))
+_LONGEST_RETRY_SECONDS = 3600.0
+"""Longest pause before a retry. May be changed."""
+_EARLIER_FILE = re.compile(r"\.attempt-\d+$")
+"""End of the name of an earlier attempt's file, which no job may have of its own."""
 
 
 class NewJob(NamedTuple):
@@ -37,6 +42,9 @@ class NewJob(NamedTuple):
     arguments: Mapping[str, str] = {}
     settings: Mapping[str, str] = {}
     priority: float = 0.0
+    policy: JobPolicy = JobPolicy()
+    request_key: str | None = None
+    """Key that the client chose for its request: a second request with the same key adds nothing. None: none."""
 
 
 class StoppedJob(NamedTuple):
@@ -53,16 +61,22 @@ class StoppedJob(NamedTuple):
 def add_job(connection: Connection, job: NewJob) -> int:
     """Add a pending job and return its number."""
     project = project_id(connection, job.project)
+    common = connection.execute(select(projects).where(projects.c.id == project)).one()
+    policy = {**JobPolicy(*(getattr(common, name) for name in JobPolicy._fields)).given(), **job.policy.given()}
     created = connection.execute(
         insert(jobs).values(
             project_id=project,
             spider=job.spider,
             name=job.name,
+            request_key=job.request_key,
             file_name=_free_file_name(connection, project, job),
             version_name=job.version,
             arguments=dict(job.arguments),
             settings=dict(job.settings),
             priority=job.priority,
+            retries_left=policy.pop("retries"),
+            **policy,
+            earlier_attempts=[],
             state=JobState.PENDING.value,
             created_at=DatabaseNow(),
         )
@@ -84,6 +98,8 @@ def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, end
             priority=0.0,
             state=JobState.FINISHED.value,
             reason="imported",
+            has_files=True,
+            earlier_attempts=[],
             attempt=1,
             created_at=started_at,
             started_at=started_at,
@@ -100,6 +116,11 @@ def was_imported(connection: Connection, source: str) -> bool:
     return False
 
 
+def forget_import(connection: Connection, source: str) -> None:
+    """Forget what `was_imported` remembers, because the other program's database has it no more."""
+    connection.execute(delete(imports).where(imports.c.source == source))
+
+
 def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     """Return the job's name; if an earlier job has it, with a number behind it. Raises UnsafeName."""
     check_file_name(job.spider, f"{job.project}/{job.spider}/{job.name}.log")
@@ -107,7 +128,8 @@ def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     of_spider = and_(jobs.c.project_id == project, jobs.c.spider == job.spider)
     same = connection.scalar(select(func.count()).select_from(jobs).where(of_spider, jobs.c.name == job.name)) or 0
     name = job.name if same == 0 else f"{job.name}~{same + 1}"
-    while connection.execute(select(jobs.c.id).where(of_spider, jobs.c.file_name == name)).first() is not None:
+    taken = select(jobs.c.id).where(of_spider)
+    while _EARLIER_FILE.search(name) or connection.execute(taken.where(jobs.c.file_name == name)).first() is not None:
         same += 1
         name = f"{job.name}~{same + 1}"
     return name
@@ -132,6 +154,7 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
             change_job(connection, row.id, JobEvent.BROKE, of_attempt=row.attempt, reason=reason)
             continue
         columns = {"attempt": row.attempt + 1, "node": node, "call": call, "version_id": version.id, "pid": None}
+        columns["has_files"] = True
         if change_job(connection, row.id, JobEvent.TAKEN, of_attempt=row.attempt, **columns):
             turn = select(func.max(projects.c.turn) + 1).scalar_subquery()
             connection.execute(update(projects).where(projects.c.id == row.project_id).values(turn=turn))
@@ -140,16 +163,19 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
 
 
 def _next_job(connection: Connection) -> Row[Any] | None:
-    waiting = select(jobs.c.project_id).where(jobs.c.state == JobState.PENDING, jobs.c.project_id == projects.c.id)
+    due = and_(jobs.c.state == JobState.PENDING, or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()))
+    waiting = select(jobs.c.project_id).where(due, jobs.c.project_id == projects.c.id)
+    running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.project_id == projects.c.id).scalar_subquery()
+    may_run = or_(projects.c.max_running.is_(None), running < projects.c.max_running)
     first = connection.execute(
-        select(projects.c.id).where(waiting.exists()).order_by(projects.c.turn, projects.c.id).limit(1)
+        select(projects.c.id).where(waiting.exists(), may_run).order_by(projects.c.turn, projects.c.id).limit(1)
     ).scalar()
     if first is None:
         return None
     return connection.execute(
         select(jobs, projects.c.name.label("project"))
         .join(projects, projects.c.id == jobs.c.project_id)
-        .where(jobs.c.project_id == first, jobs.c.state == JobState.PENDING)
+        .where(jobs.c.project_id == first, due)
         .order_by(jobs.c.priority.desc(), jobs.c.id)
         .limit(1)
     ).first()
@@ -167,6 +193,7 @@ def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int)
 
 def record_return(connection: Connection, job_id: int, attempt: int) -> JobState | None:
     """Put a job back whose process was never started."""
+    _lock(connection, job_id)
     state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, node="", call="")
     return state or change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt)
 
@@ -174,29 +201,66 @@ def record_return(connection: Connection, job_id: int, attempt: int) -> JobState
 def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEnd) -> JobState | None:
     """Record the end of an attempt. Return the job's state; None: the end is known already.
 
-    A job that was asked to stop is cancelled, however its process ended.
+    A job that was asked to stop is cancelled, however its process ended. One that failed and has a retry left is
+    pending again after a pause.
     """
+    row = _lock(connection, job_id)
+    if row is None:
+        return None
+    ended_at = connection.execute(select(DatabaseNow() - end.ago_seconds)).scalar_one()
     traces = {
-        "ended_at": DatabaseNow() - end.ago_seconds,
+        "ended_at": ended_at,
         "exit_code": end.exit_code,
         "signal": end.signal,
         "finish_reason": end.finish_reason,
     }
     failure = failure_of(end)
+    if (state := change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt, **traces)) is not None:
+        return state
+    if failure and row.retries_left > 0:
+        return change_job(connection, job_id, JobEvent.RETRIED, of_attempt=attempt, **_retry(row, failure, ended_at))
     event = JobEvent.BROKE if failure else JobEvent.SUCCEEDED
-    state = change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt, **traces)
-    return state or change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
+    return change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
+
+
+def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
+    """Return the columns that a job gets when it is to be tried again."""
+    ended = {"attempt": row.attempt, "node": row.node, "started_at": row.started_at, "ended_at": ended_at}
+    return {
+        "retries_left": row.retries_left - 1,
+        "retry_seconds": min(2 * row.retry_seconds, _LONGEST_RETRY_SECONDS),
+        "not_before": DatabaseNow() + row.retry_seconds,
+        "earlier_attempts": [*row.earlier_attempts, {**ended, "reason": failure}],
+        "node": "",
+        "call": "",
+        "pid": None,
+        "started_at": None,
+    }
+
+
+def _lock(connection: Connection, job_id: int) -> Row[Any] | None:
+    """Keep others from changing a job until the end of the transaction, which tries one event after the other. Return
+    the job's row; None: there is no such job."""
+    return connection.execute(select(jobs).where(jobs.c.id == job_id).with_for_update()).first()
 
 
 def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StoppedJob]:
     """Ask all jobs with this name to stop. A pending one is cancelled at once; the others stop on their nodes."""
-    stopped = []
-    for row in _rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(_LIVE)):
-        columns = {"stops": row.stops + 1, "stop_signal": signal}
-        state = change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, **columns)
-        if state is not None:
-            stopped.append(StoppedJob(row.id, row.attempt, row.node, state is JobState.CANCELLED, row.stops + 1))
-    return stopped
+    rows = _rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(_LIVE))
+    stopped = (stop_job(connection, row.id, signal=signal) for row in rows)
+    return [stop for stop in stopped if stop is not None]
+
+
+def stop_job(connection: Connection, job_id: int, *, signal: int) -> StoppedJob | None:
+    """Ask a job to stop, as `request_stop` does. None: it has ended, or does not exist."""
+    row = _lock(connection, job_id)
+    if row is None:
+        return None
+    columns = {"stops": row.stops + 1, "stop_signal": signal}
+    state = change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, **columns)
+    if state is None:
+        return None
+    return StoppedJob(row.id, row.attempt, row.node, state is JobState.CANCELLED, row.stops + 1)
 
 
 def cancel_pending(connection: Connection, project: str, *, reason: str) -> int:
@@ -206,6 +270,43 @@ def cancel_pending(connection: Connection, project: str, *, reason: str) -> int:
         change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, reason=reason) is not None
         for row in pending
     )
+
+
+class JobFilter(NamedTuple):
+    """Conditions of a page of jobs. Empty and None: any."""
+
+    project: str = ""
+    spider: str = ""
+    name: str = ""
+    states: Sequence[JobState] = ()
+
+
+def find_job(connection: Connection, job_id: int) -> Row[Any] | None:
+    """Return a job's row, with `project`. None: there is none of this number."""
+    return next(iter(_rows(connection, jobs.c.id == job_id)), None)
+
+
+def find_request(connection: Connection, project: str, request_key: str) -> Row[Any] | None:
+    """Return the job that was added with this key."""
+    return next(iter(_rows(connection, projects.c.name == project, jobs.c.request_key == request_key)), None)
+
+
+def has_job(connection: Connection, project: str, name: str) -> bool:
+    """Return whether the project has a job of this name, in whatever state. Locks the project until the end of the
+    transaction, so that the answer stays true."""
+    project_id(connection, project)
+    return bool(_rows(connection, projects.c.name == project, jobs.c.name == name))
+
+
+def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Row[Any]]:
+    """Return up to `limit` jobs, the latest first. `before`: number of the last job of the page before."""
+    conditions: list[Any] = [] if before is None else [jobs.c.id < before]
+    conditions += [projects.c.name == wanted.project] if wanted.project else []
+    conditions += [jobs.c.spider == wanted.spider] if wanted.spider else []
+    conditions += [jobs.c.name == wanted.name] if wanted.name else []
+    conditions += [jobs.c.state.in_(wanted.states)] if wanted.states else []
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
 
 
 def active_jobs(connection: Connection, node: str) -> list[Row[Any]]:
@@ -258,12 +359,15 @@ def outdated_files(connection: Connection, project: str, spider: str, *, keep: i
     return list(connection.execute(latest_first.offset(keep)))
 
 
-def forget_files(connection: Connection, job_ids: Sequence[int], *, keep_ended: int) -> None:
-    """Record that the files of these jobs are deleted. Delete all ended jobs that have none, but the
-    `keep_ended` latest."""
+def forget_files(connection: Connection, job_ids: Sequence[int]) -> None:
+    """Record that the files of these jobs are deleted."""
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(has_files=False))
+
+
+def forget_jobs(connection: Connection, *, keep: int) -> None:
+    """Delete the ended jobs that have no files, but the `keep` latest."""
     latest = select(jobs.c.id).where(jobs.c.ended_at.is_not(None)).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
-    shown = latest.limit(keep_ended).scalar_subquery()
+    shown = latest.limit(keep).scalar_subquery()
     connection.execute(
         delete(jobs).where(jobs.c.has_files.is_(False), jobs.c.ended_at.is_not(None), jobs.c.id.not_in(shown))
     )

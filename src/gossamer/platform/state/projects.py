@@ -4,10 +4,12 @@ A project exists for clients while it has a ready version. Fixed: that a version
 in which it replaces an earlier one of its name, so that a broken deployment changes nothing.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer.platform.names import in_order, same_version
@@ -16,6 +18,31 @@ from gossamer.platform.state.tables import DatabaseNow, jobs, projects, versions
 
 WANTED: Final = "wanted"
 """Mark of a version whose spiders a node is to list. Stored: fixed."""
+
+
+_BROKEN_KEPT: Final = 10
+"""Broken versions of a project that are kept, the latest ones, so that their reasons can be read. May be changed."""
+_FORGET_SECONDS: Final = 3600.0
+"""Age from which a removed version and an empty project are deleted. A client may still wait for the build of a newer
+one. May be changed."""
+
+
+class JobPolicy(NamedTuple):
+    """Limits of a job, and how often it is tried again. None: of a job, what its project has; in a change of a
+    project, what it had."""
+
+    retries: int | None = None
+    """Number of further attempts after the first one failed, for whatever reason."""
+    retry_seconds: float | None = None
+    """Pause before the first retry. Each further pause is twice as long, up to an hour."""
+    time_limit: float | None = None
+    """Seconds after which an attempt is ended. 0: none."""
+    memory_limit: int | None = None
+    """Bytes of memory of an attempt's process tree at which it is killed. 0: none."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the columns that are not None."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class ReadyVersion(NamedTuple):
@@ -32,14 +59,38 @@ class ReadyVersion(NamedTuple):
 
 
 def project_id(connection: Connection, name: str) -> int:
-    """Return the number of the project, and create it if there is none of this name."""
-    found = connection.scalar(select(projects.c.id).where(projects.c.name == name))
-    if found is not None:
-        return int(found)
-    # The newcomer waits behind those that wait now, and before those that have just had their turn.
-    turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
-    created = connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
-    return int(created.inserted_primary_key[0])  # type: ignore[index]
+    """Return the number of the project, and create it if there is none of this name.
+
+    The project is locked until the end of the transaction: of two transactions that add to it, one waits.
+    """
+    # NO KEY UPDATE: a row that only refers to the project may be inserted meanwhile. SQLite has one writer anyway.
+    lock = select(projects.c.id).where(projects.c.name == name).with_for_update(key_share=True)
+    found = connection.scalar(lock)
+    if found is None:
+        # The newcomer waits behind those that wait now, and before those that have just had their turn.
+        turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
+        with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just created it
+            connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
+        found = connection.scalars(lock).one()
+    return int(found)
+
+
+def project_row(connection: Connection, name: str) -> Row[Any] | None:
+    """Return all columns of a project. None: there is none of this name."""
+    return connection.execute(select(projects).where(projects.c.name == name)).first()
+
+
+def project_rows(connection: Connection) -> list[Row[Any]]:
+    """Return all columns of all projects, in the order of their creation."""
+    return list(connection.execute(select(projects).order_by(projects.c.id)))
+
+
+def change_project(connection: Connection, name: str, policy: JobPolicy, **columns: Any) -> bool:
+    """Change the policy of a project's new jobs, and other columns. Return False if there is no such project."""
+    changes = {**policy.given(), **columns}
+    if not changes:
+        return project_row(connection, name) is not None
+    return bool(connection.execute(update(projects).where(projects.c.name == name).values(**changes)).rowcount)
 
 
 def project_names(connection: Connection) -> list[str]:
@@ -142,6 +193,7 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
         .where(versions.c.listing == WANTED)
         .order_by(versions.c.id)
         .limit(1)
+        .with_for_update(of=versions, skip_locked=True)  # two nodes that ask at one time get two versions
     )
     row = connection.execute(statement).first()
     if row is None:
@@ -159,12 +211,15 @@ def record_listing(
 
     A version that is being built becomes ready, and replaces the earlier one of its name, or broken.
     """
+    # Locked first: of two versions of one name that become ready at the same time, the second replaces the first.
+    of_version = select(versions.c.project_id).where(versions.c.id == version_id).scalar_subquery()
+    connection.execute(select(projects.c.id).where(projects.c.id == of_version).with_for_update(key_share=True))
     mine = versions.c.listing == incarnation
     if fault:
         change_version(connection, version_id, VersionEvent.BUILD_FAILED, mine, reason=fault)
     elif change_version(connection, version_id, VersionEvent.BUILT, mine, reason=""):
         _remove_replaced(connection, version_id)
-    columns = {"listing": ""} if fault else {"listing": "", "spiders": spiders}
+    columns = {"listing": "", "reason": fault} if fault else {"listing": "", "spiders": spiders}
     if not connection.execute(update(versions).where(versions.c.id == version_id, mine).values(**columns)).rowcount:
         return None
     return version_row(connection, version_id)
@@ -185,6 +240,16 @@ def _remove_replaced(connection: Connection, version_id: int) -> None:
 def version_row(connection: Connection, version_id: int) -> Row[Any]:
     """Return all columns of a version, in whatever state."""
     return connection.execute(select(versions).where(versions.c.id == version_id)).one()
+
+
+def version_rows(connection: Connection, project: str) -> list[Row[Any]]:
+    """Return all columns of the versions of a project that are not removed, with `project`, in the order of their
+    deployment."""
+    shown = and_(projects.c.name == project, versions.c.state != VersionState.DELETED)
+    statement = select(versions, projects.c.name.label("project")).join(
+        projects, projects.c.id == versions.c.project_id
+    )
+    return list(connection.execute(statement.where(shown).order_by(versions.c.id)))
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:
@@ -209,3 +274,30 @@ def wanted_digests(connection: Connection) -> set[str]:
     current = versions.c.state.in_((VersionState.BUILDING, VersionState.READY))
     running = versions.c.id.in_(select(jobs.c.version_id).where(jobs.c.state.in_(ACTIVE)))
     return set(connection.scalars(select(versions.c.digest).where(or_(current, running))))
+
+
+def forget_versions(connection: Connection) -> None:
+    """Delete versions that jobs cannot run and no job refers to, but the latest broken ones, and projects that have
+    neither versions nor jobs."""
+    old = DatabaseNow() - _FORGET_SECONDS
+    newness = func.row_number().over(partition_by=(versions.c.project_id, versions.c.state), order_by=-versions.c.id)
+    ranked = select(versions.c.id, versions.c.state, newness.label("newness")).subquery()
+    outdated = select(ranked.c.id).where(
+        or_(
+            ranked.c.state == VersionState.DELETED,
+            and_(ranked.c.state == VersionState.BROKEN, ranked.c.newness > _BROKEN_KEPT),
+        )
+    )
+    unused = and_(
+        versions.c.id.in_(outdated),
+        versions.c.listing == "",
+        versions.c.deployed_at < old,
+        ~select(jobs.c.id).where(jobs.c.version_id == versions.c.id).exists(),
+    )
+    connection.execute(delete(versions).where(unused))
+    empty = and_(
+        projects.c.created_at < old,
+        ~select(versions.c.id).where(versions.c.project_id == projects.c.id).exists(),
+        ~select(jobs.c.id).where(jobs.c.project_id == projects.c.id).exists(),
+    )
+    connection.execute(delete(projects).where(empty))

@@ -21,8 +21,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
-    true,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -66,6 +66,12 @@ projects = Table(
     Column("created_at", Double, nullable=False),
     # Number of the project's last turn: of the projects that wait, the one with the lowest number starts a job next.
     Column("turn", BigInteger, nullable=False, server_default="0"),
+    Column("max_running", Integer),  # jobs of the project that run at a time; null: as many as there are slots
+    # What a job gets whose client names nothing else; see JobPolicy.
+    Column("retries", Integer, nullable=False, server_default="0"),
+    Column("retry_seconds", Double, nullable=False, server_default="30"),
+    Column("time_limit", Double, nullable=False, server_default="0"),
+    Column("memory_limit", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("name"),
     sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
 )
@@ -97,15 +103,24 @@ jobs = Table(
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("spider", Text, nullable=False),
     Column("name", Text, nullable=False),  # Scrapyd's job id, chosen by the client; not unique
+    # what a client sent in Idempotency-Key when it created the job; null: nothing
+    Column("request_key", String(200)),
     Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
     Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
     Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
     Column("arguments", JSON, nullable=False),
     Column("settings", JSON, nullable=False),
     Column("priority", Double, nullable=False),
+    Column("retries_left", Integer, nullable=False, server_default="0"),
+    Column("retry_seconds", Double, nullable=False, server_default="30"),  # pause before the next retry
+    Column("time_limit", Double, nullable=False, server_default="0"),  # seconds of an attempt; 0: none
+    Column("memory_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its process tree; 0: none
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False, server_default=""),  # why it failed
     Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt
+    # attempts that were followed by a retry: objects with attempt, node, started_at, ended_at, reason
+    Column("earlier_attempts", JSON, nullable=False),
+    Column("not_before", Double),  # a pending job is taken from this time on; null: at once
     Column("node", String(64), nullable=False, server_default=""),  # name of the node that has the last attempt
     Column("call", String(80), nullable=False, server_default=""),  # the node's call that took the last attempt
     Column("pid", Integer),
@@ -114,16 +129,18 @@ jobs = Table(
     Column("finish_reason", Text),
     Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
     Column("stop_signal", Integer),  # signal of the last stop
-    Column("has_files", Boolean, nullable=False, server_default=true()),  # False: its log and items were deleted
+    Column("has_files", Boolean, nullable=False, server_default=false()),  # True: its log and items may exist
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
     UniqueConstraint("project_id", "spider", "file_name"),
+    UniqueConstraint("project_id", "request_key"),
     # Not partial indexes: neither database uses those for a state that is a parameter of the statement.
     Index("ix_job_queue", "state", "project_id", text("priority DESC"), "id"),
     Index(None, "state", "node"),
     Index(None, "project_id", "spider", "ended_at"),
     Index(None, "ended_at", "id"),
+    Index(None, "version_id"),
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip
@@ -132,4 +149,29 @@ imports = Table(
     "import",
     METADATA,
     Column("source", String(200), primary_key=True),  # what was taken over from another program's database
+)
+
+tokens = Table(
+    "token",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(200), nullable=False),  # whose it is; shown in the audit
+    Column("digest", String(64), nullable=False),  # SHA-256 of the secret
+    Column("scope", String(16), nullable=False),
+    Column("project", String(200), nullable=False, server_default=""),  # the only project it is for; empty: all
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),  # null: never
+    UniqueConstraint("digest"),
+    sqlite_autoincrement=True,
+)
+
+audit = Table(
+    "audit",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("subject", Text, nullable=False),
+    sqlite_autoincrement=True,
 )

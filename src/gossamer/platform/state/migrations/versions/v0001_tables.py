@@ -1,4 +1,4 @@
-"""First tables: projects, versions, jobs.
+"""First tables: projects, versions, jobs, tokens, audit.
 
 A migration that was released must not change: databases that ran it would differ from new ones.
 """
@@ -18,6 +18,7 @@ def upgrade() -> None:
     """Create the tables."""
     _create_projects()
     _create_jobs()
+    _create_tokens()
 
 
 def _create_projects() -> None:
@@ -32,6 +33,11 @@ def _create_projects() -> None:
         sa.Column("name", sa.String(length=200), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("turn", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("max_running", sa.Integer(), nullable=True),
+        sa.Column("retries", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("retry_seconds", sa.Double(), server_default="30", nullable=False),
+        sa.Column("time_limit", sa.Double(), server_default="0", nullable=False),
+        sa.Column("memory_limit", sa.BigInteger(), server_default="0", nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_project"),
         sa.UniqueConstraint("name", name="uq_project_name"),
         sqlite_autoincrement=True,
@@ -64,15 +70,22 @@ def _create_jobs() -> None:
         sa.Column("project_id", _ID, nullable=False),
         sa.Column("spider", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("request_key", sa.String(length=200), nullable=True),
         sa.Column("file_name", sa.Text(), nullable=False),
         sa.Column("version_name", sa.Text(), nullable=True),
         sa.Column("version_id", _ID, nullable=True),
         sa.Column("arguments", sa.JSON(), nullable=False),
         sa.Column("settings", sa.JSON(), nullable=False),
         sa.Column("priority", sa.Double(), nullable=False),
+        sa.Column("retries_left", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("retry_seconds", sa.Double(), server_default="30", nullable=False),
+        sa.Column("time_limit", sa.Double(), server_default="0", nullable=False),
+        sa.Column("memory_limit", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("reason", sa.Text(), server_default="", nullable=False),
         sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("earlier_attempts", sa.JSON(), nullable=False),
+        sa.Column("not_before", sa.Double(), nullable=True),
         sa.Column("node", sa.String(length=64), server_default="", nullable=False),
         sa.Column("call", sa.String(length=80), server_default="", nullable=False),
         sa.Column("pid", sa.Integer(), nullable=True),
@@ -81,7 +94,7 @@ def _create_jobs() -> None:
         sa.Column("finish_reason", sa.Text(), nullable=True),
         sa.Column("stops", sa.Integer(), server_default="0", nullable=False),
         sa.Column("stop_signal", sa.Integer(), nullable=True),
-        sa.Column("has_files", sa.Boolean(), server_default=sa.true(), nullable=False),
+        sa.Column("has_files", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),
@@ -89,10 +102,38 @@ def _create_jobs() -> None:
         sa.ForeignKeyConstraint(["version_id"], ["version.id"], name="fk_job_version_id_version"),
         sa.PrimaryKeyConstraint("id", name="pk_job"),
         sa.UniqueConstraint("project_id", "spider", "file_name", name="uq_job_project_id_spider_file_name"),
+        sa.UniqueConstraint("project_id", "request_key", name="uq_job_project_id_request_key"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_job_ended_at_id", "job", ["ended_at", "id"])
+    op.create_index("ix_job_version_id", "job", ["version_id"])
     op.create_index("ix_job_name", "job", ["name"])
     op.create_index("ix_job_project_id_spider_ended_at", "job", ["project_id", "spider", "ended_at"])
     op.create_index("ix_job_state_node", "job", ["state", "node"])
     op.create_index("ix_job_queue", "job", ["state", "project_id", sa.text("priority DESC"), "id"])
+
+
+def _create_tokens() -> None:
+    op.create_table(
+        "token",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("scope", sa.String(length=16), nullable=False),
+        sa.Column("project", sa.String(length=200), server_default="", nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_token"),
+        sa.UniqueConstraint("digest", name="uq_token_digest"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "audit",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("actor", sa.String(length=200), nullable=False),
+        sa.Column("action", sa.String(length=40), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_audit"),
+        sqlite_autoincrement=True,
+    )

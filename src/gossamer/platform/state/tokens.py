@@ -1,0 +1,107 @@
+"""Statements on tokens, and on the audit: who may do what, and who did what.
+
+A token is a secret that a program sends instead of a password. Only its SHA-256 is stored: it is 256 random bits, so
+it cannot be found from that, and a slow hash would only slow down each request. Fixed: the words of scopes and actions,
+which are stored and shown.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select
+
+from gossamer.platform.state.tables import DatabaseNow, audit, tokens
+
+_AUDIT_KEPT: Final = 100_000
+"""Entries of the audit that are kept, the latest ones. May be changed."""
+
+
+class TokenScope(StrEnum):
+    """Permission of a token. Each scope includes those before it."""
+
+    READ = "read"
+    """Read everything: jobs, logs, items, versions."""
+    RUN = "run"
+    """Schedule and cancel jobs."""
+    DEPLOY = "deploy"
+    """Deploy and delete versions, which is running code."""
+    ADMIN = "admin"
+    """Change limits, and make and revoke tokens."""
+
+    def includes(self, other: "TokenScope") -> bool:
+        """Return whether this scope permits what the other does."""
+        order = list(TokenScope)
+        return order.index(self) >= order.index(other)
+
+
+class Principal(NamedTuple):
+    """The program or person that sends a request."""
+
+    name: str
+    scope: TokenScope
+    project: str = ""
+    """The only project that the principal may see and change. Empty: all."""
+
+
+def add_token(
+    connection: Connection, name: str, scope: TokenScope, *, project: str = "", valid_seconds: float | None = None
+) -> tuple[int, str]:
+    """Add a token, and return its number and the secret, which is not stored. `valid_seconds` None: for ever."""
+    secret = f"gsm_{secrets.token_urlsafe(32)}"
+    created = connection.execute(
+        insert(tokens).values(
+            name=name,
+            digest=_digest(secret),
+            scope=scope.value,
+            project=project,
+            created_at=DatabaseNow(),
+            expires_at=None if valid_seconds is None else DatabaseNow() + valid_seconds,
+        )
+    )
+    return int(created.inserted_primary_key[0]), secret  # type: ignore[index]
+
+
+def find_principal(connection: Connection, secret: str) -> Principal | None:
+    """Return the owner of a token. None: there is no such token, or its time is over."""
+    valid = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > DatabaseNow())
+    row = connection.execute(select(tokens).where(tokens.c.digest == _digest(secret), valid)).first()
+    return None if row is None else Principal(row.name, TokenScope(row.scope), row.project)
+
+
+def list_tokens(connection: Connection) -> Sequence[Row[Any]]:
+    """Return all tokens, without their secrets, which nothing knows."""
+    return connection.execute(select(tokens).order_by(tokens.c.id)).all()
+
+
+def delete_token(connection: Connection, token_id: int, *, only: str = "") -> str | None:
+    """Delete a token and return its name. `only`: project of the token; empty: any. None: there is no such token."""
+    wanted = (tokens.c.id == token_id, *([tokens.c.project == only] if only else []))
+    name = connection.scalar(select(tokens.c.name).where(*wanted))
+    connection.execute(delete(tokens).where(*wanted))
+    return name
+
+
+def record_action(connection: Connection, actor: str, action: str, subject: str) -> None:
+    """Add an entry to the audit."""
+    values = {"actor": actor, "action": action, "subject": subject[:1000], "at": DatabaseNow()}
+    connection.execute(insert(audit).values(**values))
+
+
+def audit_page(connection: Connection, *, before: int | None, limit: int) -> Sequence[Row[Any]]:
+    """Return entries of the audit, the latest first. `before`: number of the last entry of the page before."""
+    statement = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    return connection.execute(statement if before is None else statement.where(audit.c.id < before)).all()
+
+
+def forget_audit(connection: Connection) -> None:
+    """Delete the oldest entries, and tokens whose time has been over for long."""
+    latest = connection.scalar(select(func.max(audit.c.id))) or 0
+    connection.execute(delete(audit).where(audit.c.id <= latest - _AUDIT_KEPT))
+    connection.execute(delete(tokens).where(tokens.c.expires_at < DatabaseNow()))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,153 @@
+"""ASGI application with the platform's API under /v1, its description, and the form of its errors.
+
+A new endpoint goes into the module of its resource. Errors are problem+json (RFC 9457). Fixed: the names of problems
+and their statuses, which clients read; and that a request's body is read only for a sender who may send it.
+"""
+
+import json
+import logging
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gossamer.errors import BadInput, GossamerError
+from gossamer.platform.manager.artefacts import NotAnArtefact
+from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound
+from gossamer.platform.names import UnsafeName
+from gossamer.platform.v1 import jobs, projects
+from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
+from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
+from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
+from gossamer.telemetry import logs
+
+log = logging.getLogger("gossamer.platform.v1")
+
+_ABOUT = """Deploy Scrapy projects, run their spiders as jobs, and read logs and items.
+
+Send `Authorization: Bearer TOKEN`, or the server's name and password. A server without a password accepts any program
+on its own machine. Errors are `application/problem+json` (RFC 9457)."""
+_PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
+    (Unauthorized, 401, "unauthorized"),
+    (NotPermitted, 403, "not-permitted"),
+    (NotFound, 404, "not-found"),
+    (JobConflict, 409, "job-conflict"),
+    (BrokenVersion, 422, "broken-version"),
+    (NotAnArtefact, 400, "invalid-request"),
+    (UnsafeName, 400, "invalid-request"),
+    (BadInput, 400, "invalid-request"),
+)
+"""Status and name by the class of an error. Fixed; a class may be added."""
+
+_MAX_BODY_BYTES: Final = 1024 * 1024
+"""Longest body of a request that deploys nothing. May be changed."""
+
+
+def create_app(context: PlatformContext) -> ASGIApp:
+    """Return the application."""
+    app = routes()
+    app.state.context = context
+    return RequestGuard(app, context)
+
+
+class RequestGuard:
+    """ASGI middleware that finds the sender of a request, and limits the length of its body.
+
+    FastAPI reads the body before it calls the dependencies of an endpoint, so this cannot be one of them.
+    """
+
+    def __init__(self, app: ASGIApp, context: PlatformContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        try:
+            principal = await self._context.find_principal(request)
+        except (Unauthorized, NotPermitted) as error:
+            refused = await _on_error(request, error)
+            await refused(scope, receive, send)
+            return
+        left = MAX_ARTEFACT_BYTES if scope["path"] == VERSIONS_PATH else _MAX_BODY_BYTES
+
+        async def receive_limited() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, "the body is too long")
+            return message
+
+        scope["state"] = {**scope.get("state", {}), PRINCIPAL: principal}
+        await self._app(scope, receive_limited, send)
+
+
+def routes() -> FastAPI:
+    """Return the application without its objects, for its description."""
+    app = FastAPI(
+        title="Gossamer platform",
+        version=version("gossamer-crawl"),
+        description=_ABOUT,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={
+            400: {"description": "The request is not valid"},
+            401: {"description": "The token or the password is missing or wrong"},
+            403: {"description": "The token does not permit it, or the request comes from another site or machine"},
+            404: {"description": "It does not exist, or the token is for another project"},
+        },
+        exception_handlers={
+            GossamerError: _on_error,
+            RequestValidationError: _on_invalid,
+            HTTPException: _on_http_error,
+            SQLAlchemyError: _on_outage,
+        },
+    )
+    app.include_router(jobs.router)
+    app.include_router(projects.router)
+    return app
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    for kind, status, name in _PROBLEMS:
+        if isinstance(error, kind):
+            response = _problem(status, name, str(error))
+            if status == 401:
+                response.headers["WWW-Authenticate"] = CHALLENGE
+            return response
+    log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
+    return _problem(500, "internal-error", "")
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    # Of each fault the last part of its place: `limit`, not `query.limit`.
+    faults = [{"field": ".".join(map(str, fault["loc"][1:])), "reason": fault["msg"]} for fault in error.errors()]
+    detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
+    return _problem(400, "invalid-request", detail, errors=faults)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    name = {404: "not-found", 405: "method-not-allowed", 413: "body-too-long"}.get(error.status_code, "invalid-request")
+    return _problem(error.status_code, name, f"{request.method} {request.url.path}: {error.detail}")
+
+
+async def _on_outage(request: Request, error: Exception) -> Response:
+    log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
+    response = _problem(503, "database-unavailable", "the database cannot answer at present; repeat the request")
+    response.headers["Retry-After"] = "5"
+    return response
+
+
+def _problem(status: int, name: str, detail: str, **more: Any) -> Response:
+    title = name.replace("-", " ").capitalize()
+    body = {"type": f"urn:gossamer:problem:{name}", "title": title, "status": status, "detail": detail, **more}
+    return Response(json.dumps(body), status, media_type="application/problem+json")

@@ -1,0 +1,57 @@
+"""Objects that the endpoints of the platform's API share, and the checks that each of them makes of its client."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, NamedTuple
+
+from fastapi import Depends, Request
+
+from gossamer.platform.manager.local_link import JobFiles
+from gossamer.platform.manager.operations import Manager, NotFound
+from gossamer.platform.state.tokens import Principal, TokenScope, record_action
+from gossamer.platform.v1.access import NotPermitted
+
+PRINCIPAL: Final = "principal"
+"""Name in the state of a request under which its sender is. `RequestGuard` puts it there."""
+
+
+class PlatformContext(NamedTuple):
+    """Objects of the server."""
+
+    manager: Manager
+    files: JobFiles
+    find_principal: Callable[[Request], Awaitable[Principal]]
+    """Returns the sender of a request. Raises Unauthorized or NotPermitted."""
+
+
+class Client(NamedTuple):
+    """The sender of a request, who has the scope that the endpoint needs."""
+
+    context: PlatformContext
+    principal: Principal
+
+    def check_project(self, project: str) -> None:
+        """Raise NotFound if the client may not see the project, so that it cannot learn which projects exist."""
+        if self.principal.project not in ("", project):
+            raise NotFound(f"project '{project}' not found")
+
+    async def record(self, action: str, subject: str) -> None:
+        """Add an entry to the audit, after the action."""
+        name = self.principal.name
+        await self.context.manager.database.write(lambda c: record_action(c, name, action, subject))
+
+
+def _client(scope: TokenScope) -> Callable[[Request], Awaitable[Client]]:
+    async def check(request: Request) -> Client:
+        context: PlatformContext = request.app.state.context
+        principal: Principal = getattr(request.state, PRINCIPAL)
+        if not principal.scope.includes(scope):
+            raise NotPermitted(f"this needs a token with the scope {scope}; {principal.name} has {principal.scope}")
+        return Client(context, principal)
+
+    return check
+
+
+Reader = Annotated[Client, Depends(_client(TokenScope.READ))]
+Runner = Annotated[Client, Depends(_client(TokenScope.RUN))]
+Deployer = Annotated[Client, Depends(_client(TokenScope.DEPLOY))]
+Admin = Annotated[Client, Depends(_client(TokenScope.ADMIN))]

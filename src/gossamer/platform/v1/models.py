@@ -1,0 +1,233 @@
+"""Bodies of requests and responses of the platform's API, as pydantic models; their docstrings are the description.
+
+Fields may be added: to a request with a default. Fixed: names and types of fields, which clients read; times are in
+ISO 8601, UTC; fields that a request does not know are refused, because a misspelt limit must not be ignored.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Row
+
+from gossamer.platform.lifecycle import JobState, VersionState
+from gossamer.platform.state.projects import JobPolicy
+from gossamer.platform.state.tokens import TokenScope
+
+MAX_RETRIES: Final = 100
+"""Largest number of retries of a job. May be raised; each leaves an entry in the job's row."""
+_Name = Annotated[str, Field(min_length=1, max_length=200)]
+_Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
+
+
+class _Response(BaseModel):
+    """Base of responses. The docstring of a field is its description."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class JobPolicyModel(BaseModel):
+    """Limits of a job, and how often it is tried again."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None = None
+    """Number of further attempts after one failed, for whatever reason. A cancelled job is not tried again."""
+    retry_seconds: _Seconds | None = None
+    """Pause before the first retry. Each further pause is twice as long, up to an hour."""
+    time_limit: _Seconds | None = None
+    """Seconds after which an attempt is ended. 0: none."""
+    memory_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Bytes of memory of all processes of an attempt together at which they are killed. 0: none."""
+
+    def policy(self) -> JobPolicy:
+        """Return the policy."""
+        return JobPolicy(*(getattr(self, name) for name in JobPolicy._fields))
+
+
+class NewJobModel(JobPolicyModel):
+    """A job to create. A limit that is absent or null is the project's."""
+
+    project: _Name
+    spider: _Name
+    version: _Name | None = None
+    """Version to run. Null: the project's latest when the job starts."""
+    name: _Name | None = None
+    """Name of the job, which no other job of the project may have. Null: the server chooses one."""
+    arguments: dict[str, str] = {}
+    """Arguments of the spider."""
+    settings: dict[str, str] = {}
+    """Settings of Scrapy that replace those of the project."""
+    priority: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """The pending job with the highest priority starts first, within its project."""
+
+
+class EarlierAttempt(_Response):
+    """An attempt that failed and was followed by another one."""
+
+    attempt: int
+    node: str
+    started_at: datetime | None
+    ended_at: datetime
+    reason: str
+
+
+class JobModel(_Response):
+    """A job: one run of one spider."""
+
+    id: int
+    name: str
+    project: str
+    spider: str
+    version: str | None
+    """Version that was asked for. Null: the latest."""
+    state: JobState
+    reason: str
+    """Reason of a failure, as `word` or `word: detail`. Empty: the job has not failed."""
+    arguments: dict[str, str]
+    settings: dict[str, str]
+    priority: float
+    attempt: int
+    """Number of the last attempt. 0: none has begun."""
+    earlier_attempts: list[EarlierAttempt]
+    retries_left: int
+    time_limit: float
+    memory_limit: int
+    node: str
+    """Name of the node that has the last attempt."""
+    pid: int | None
+    exit_code: int | None
+    signal: int | None
+    finish_reason: str | None
+    created_at: datetime
+    not_before: datetime | None
+    """Time at which the pause before a retry ends."""
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "JobModel":
+        """Return the model of a row with `project`."""
+        given = row._asdict()
+        columns = {name: given[name] for name in cls.model_fields if name in given}
+        earlier = [EarlierAttempt(**{**each, **_times(each)}) for each in row.earlier_attempts]
+        return cls(**{**columns, **_times(given), "version": row.version_name, "earlier_attempts": earlier})
+
+
+class JobPage(_Response):
+    """Jobs, the latest first."""
+
+    jobs: list[JobModel]
+    next: str | None
+    """Value of `after` for the next page. Null: this is the last one."""
+
+
+class ProjectModel(_Response):
+    """A project, with the limits that its new jobs get."""
+
+    name: str
+    max_running: int | None
+    """Jobs of the project that run at a time. Null: as many as there are slots."""
+    retries: int
+    retry_seconds: float
+    time_limit: float
+    memory_limit: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "ProjectModel":
+        """Return the model of a row."""
+        columns = {name: getattr(row, name) for name in cls.model_fields}
+        return cls(**{**columns, **_times(row._asdict())})
+
+
+class ProjectChange(JobPolicyModel):
+    """Changes of a project. A field that is absent stays as it is."""
+
+    max_running: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Jobs of the project that run at a time. 0: none start. Null: as many as there are slots."""
+
+
+class VersionModel(_Response):
+    """A deployed artefact of a project."""
+
+    id: int
+    project: str
+    name: str
+    state: VersionState
+    reason: str
+    """Reason why the version is broken. Empty: it is not."""
+    digest: str
+    """SHA-256 of the artefact. Empty: the project's code is on the node's own Python path."""
+    spiders: list[str] | None
+    """Names of its spiders. Null: not listed yet."""
+    deployed_at: datetime
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "VersionModel":
+        """Return the model of a row with `project`."""
+        return cls(**{**{name: getattr(row, name) for name in cls.model_fields}, **_times(row._asdict())})
+
+
+class NewTokenModel(BaseModel):
+    """A token to make."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    name: _Name
+    """Name of its owner, which the audit shows."""
+    scope: TokenScope = TokenScope.READ
+    """Permission; each includes those before it: read, run, deploy, admin."""
+    project: Annotated[str, Field(max_length=200)] = ""
+    """The only project it is for. Empty: all."""
+    valid_seconds: Annotated[_Seconds, Field(gt=0)] | None = None
+    """Seconds from now for which it is valid. Null: until it is revoked."""
+
+
+class TokenModel(_Response):
+    """A token, without its secret."""
+
+    id: int
+    name: str
+    scope: TokenScope
+    project: str
+    created_at: datetime
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "TokenModel":
+        """Return the model of a row."""
+        return cls(**{**{name: getattr(row, name) for name in cls.model_fields}, **_times(row._asdict())})
+
+
+class NewTokenResponse(_Response):
+    """A token that was made."""
+
+    id: int
+    token: str
+    """The secret, which is shown this once and stored nowhere."""
+
+
+class AuditEntry(_Response):
+    """Something that a principal changed."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+
+
+class ItemPage(_Response):
+    """Items of a job, in the order in which they were scraped."""
+
+    items: list[Any]
+    next: str | None
+    """Value of `after` for the next page. Null: there are no more items now; a running job may add some."""
+
+
+def _times(columns: Mapping[str, Any]) -> dict[str, datetime | None]:
+    """Return the columns that are times."""
+    names = (name for name in columns if name.endswith("_at") or name == "not_before")
+    return {name: None if columns[name] is None else datetime.fromtimestamp(columns[name], UTC) for name in names}
