@@ -309,3 +309,43 @@ def test_no_web_page_uses_the_api_of_a_server_without_a_password(server: Scrapyd
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
         answer = server.client.post("/v1/tokens", json={"name": "x"}, headers=headers)
         assert answer.status_code == 403
+
+
+def test_a_schedule_makes_jobs_until_it_is_paused(server: Scrapyd) -> None:
+    body = {"project": "shop", "spider": "good", "name": "often", "every": 1, "arguments": {"x": "1"}}
+    created = server.client.post("/v1/schedules", json=body)
+    assert created.status_code == 201, created.text
+    schedule = created.json()
+    assert len(schedule["next"]) == 5
+    address = f"/v1/schedules/{schedule['id']}"
+    until(lambda: server.client.get(address).json()["last_result"].startswith("job "))
+    number = int(server.client.get(address).json()["last_result"].removeprefix("job "))
+    paused = server.client.patch(address, json={"paused": True}).json()
+    assert (paused["paused"], paused["next"]) == (True, [])
+    job = _ended(server, number)
+    assert (job["state"], job["arguments"]) == ("finished", {"x": "1"})
+    assert job["name"].startswith("often-")
+    assert server.client.post("/v1/schedules", json=body).status_code == 409
+    assert server.client.patch(address, json={"paused": False}).json()["next"] != []
+    assert server.client.delete(address).status_code == 204
+    assert server.client.get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"cron": "60 24 32 13 8"}, 400, "month '13'"),
+        ({"cron": "@daily", "every": 5}, 400, "exactly one of cron, every and at, not cron and every"),
+        ({}, 400, "exactly one of cron, every and at, not none"),
+        ({"cron": "@daily", "time_zone": "Nowhere"}, 400, "time_zone: 'Nowhere' is unknown"),
+        ({"every": 0.1}, 400, "every: 0.1 is not from 1 second"),
+        ({"at": "2001-01-01T00:00:00Z"}, 400, "no time that is still to come"),
+        ({"at": "2001-01-01T00:00:00"}, 400, "at"),
+        ({"cron": "@daily", "name": "a/b"}, 400, "a/b"),
+        ({"cron": "@daily", "spider": "none"}, 404, "spider 'none' not found"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(server: Scrapyd, fields: Any, status: int, said: str) -> None:
+    answer = server.client.post("/v1/schedules", json={"project": "shop", "spider": "good", "name": "x", **fields})
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["detail"]

@@ -58,6 +58,8 @@ def test_every_dependency_is_imported() -> None:
         "gossamer-crawl": "the extra `all` names the others",
         "s3fs": "fsspec loads it for s3://",
         "lxml-html-clean": "jusText, which trafilatura loads, needs it; some versions of pip do not see that",
+        "psycopg": "SQLAlchemy loads it for PostgreSQL",
+        "tzdata": "zoneinfo loads it where the system has no time zones",
         "pyarrow": "loaded by its name in sinks/spool.py",
     }
     distributions = metadata.packages_distributions()

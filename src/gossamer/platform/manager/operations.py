@@ -18,7 +18,7 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.lifecycle import JobState, VersionState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.state import jobs, projects, tokens
+from gossamer.platform.state import jobs, projects, schedules, tokens
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -99,6 +99,7 @@ class Manager:
         def forget(connection: Connection) -> None:
             jobs.forget_jobs(connection, keep=ended_jobs)
             projects.forget_versions(connection)
+            schedules.forget_schedules(connection)
             tokens.forget_audit(connection)
 
         await self.database.write(forget)

@@ -29,6 +29,7 @@ from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.node.agent import NodeAgent
+from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
@@ -89,6 +90,7 @@ async def run_scrapyd(
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             group.create_task(_serve(ScrapydApp(manager, config, files), sockets, stopping))
+            group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(_stay_owner(database, stopping))
             group.create_task(_clean(manager, agent, config.finished_to_keep, stopping))
             ready(_address(config, sockets))

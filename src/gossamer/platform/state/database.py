@@ -15,6 +15,8 @@ confirmed jobs), and that a transaction whose connection broke is not repeated: 
 """
 
 import asyncio
+import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +35,8 @@ _READERS: Final = 4
 """Threads and connections for reading. May be changed; pages of thousands of jobs are what takes long."""
 _WRITERS: Final = 8
 """Threads for writing where the database has more than one writer (PostgreSQL). May be changed."""
+_SQLITE_SECONDS: Final = 30.0
+"""Time for which a connection waits for the lock of another process in SQLite. May be changed."""
 _REPETITIONS: Final = 5
 """Times that a transaction is run again that PostgreSQL broke off. May be changed."""
 _BROKEN_OFF: Final = {"40001", "40P01"}
@@ -175,14 +179,32 @@ def _postgresql_engine(url: str) -> Engine:
 
 def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:
     engine = create_engine(
-        url, pool_size=connections, max_overflow=0, connect_args={"check_same_thread": False, "timeout": 30.0}
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        connect_args={"check_same_thread": False, "timeout": _SQLITE_SECONDS},
     )
 
     def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # Python's driver would begin transactions by itself, and deferred ones
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        if begin != "BEGIN":  # the file keeps its mode, so readers need not set it
+            _set_wal(connection)
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
+
+
+def _set_wal(connection: sqlite3.Connection) -> None:
+    """Set the journal mode. SQLite itself does not wait for the lock that a change of the mode needs."""
+    deadline = time.monotonic() + _SQLITE_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

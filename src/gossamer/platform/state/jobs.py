@@ -45,6 +45,8 @@ class NewJob(NamedTuple):
     policy: JobPolicy = JobPolicy()
     request_key: str | None = None
     """Key that the client chose for its request: a second request with the same key adds nothing. None: none."""
+    schedule_id: int | None = None
+    """Number of the schedule that makes the job. None: a client does."""
 
 
 class StoppedJob(NamedTuple):
@@ -69,6 +71,7 @@ def add_job(connection: Connection, job: NewJob) -> int:
             spider=job.spider,
             name=job.name,
             request_key=job.request_key,
+            schedule_id=job.schedule_id,
             file_name=_free_file_name(connection, project, job),
             version_name=job.version,
             arguments=dict(job.arguments),

@@ -105,6 +105,7 @@ jobs = Table(
     Column("name", Text, nullable=False),  # Scrapyd's job id, chosen by the client; not unique
     # what a client sent in Idempotency-Key when it created the job; null: nothing
     Column("request_key", String(200)),
+    Column("schedule_id", BigInteger),  # the schedule that made the job, which may be gone; null: none did
     Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
     Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
     Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
@@ -141,6 +142,7 @@ jobs = Table(
     Index(None, "project_id", "spider", "ended_at"),
     Index(None, "ended_at", "id"),
     Index(None, "version_id"),
+    Index(None, "schedule_id", "state"),
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip
@@ -149,6 +151,39 @@ imports = Table(
     "import",
     METADATA,
     Column("source", String(200), primary_key=True),  # what was taken over from another program's database
+)
+
+schedules = Table(
+    "schedule",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("kind", String(8), nullable=False),  # cron, every, once; see schedules/timing.py
+    Column("rule", Text, nullable=False),
+    Column("time_zone", String(100), nullable=False),
+    Column("start_at", Double, nullable=False),
+    Column("end_at", Double),
+    Column("jitter", Double, nullable=False),
+    Column("missed", String(8), nullable=False),  # skip, once: what happens after instants that were missed
+    Column("if_running", String(8), nullable=False),  # run, skip: what happens if the job before has not ended
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    # The job that is made
+    Column("spider", Text, nullable=False),
+    Column("version_name", Text),
+    Column("arguments", JSON, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("priority", Double, nullable=False),
+    Column("policy", JSON, nullable=False),
+    Column("next_at", Double),  # the next instant of the rule; null: there is none
+    Column("due_at", Double),  # that instant with its jitter
+    Column("last_at", Double),  # the last instant that has come
+    Column("last_result", Text, nullable=False, server_default=""),  # what was done then
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double),  # since when there is no next instant
+    UniqueConstraint("project_id", "name"),
+    Index(None, "due_at"),
+    sqlite_autoincrement=True,
 )
 
 tokens = Table(

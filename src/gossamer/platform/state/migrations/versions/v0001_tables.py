@@ -1,4 +1,4 @@
-"""First tables: projects, versions, jobs, tokens, audit.
+"""First tables: projects, versions, jobs, schedules, tokens, audit.
 
 A migration that was released must not change: databases that ran it would differ from new ones.
 """
@@ -18,6 +18,7 @@ def upgrade() -> None:
     """Create the tables."""
     _create_projects()
     _create_jobs()
+    _create_schedules()
     _create_tokens()
 
 
@@ -71,6 +72,7 @@ def _create_jobs() -> None:
         sa.Column("spider", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("request_key", sa.String(length=200), nullable=True),
+        sa.Column("schedule_id", sa.BigInteger(), nullable=True),
         sa.Column("file_name", sa.Text(), nullable=False),
         sa.Column("version_name", sa.Text(), nullable=True),
         sa.Column("version_id", _ID, nullable=True),
@@ -106,11 +108,47 @@ def _create_jobs() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_job_ended_at_id", "job", ["ended_at", "id"])
+    op.create_index("ix_job_schedule_id_state", "job", ["schedule_id", "state"])
     op.create_index("ix_job_version_id", "job", ["version_id"])
     op.create_index("ix_job_name", "job", ["name"])
     op.create_index("ix_job_project_id_spider_ended_at", "job", ["project_id", "spider", "ended_at"])
     op.create_index("ix_job_state_node", "job", ["state", "node"])
     op.create_index("ix_job_queue", "job", ["state", "project_id", sa.text("priority DESC"), "id"])
+
+
+def _create_schedules() -> None:
+    op.create_table(
+        "schedule",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("project_id", _ID, nullable=False),
+        sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("kind", sa.String(length=8), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("time_zone", sa.String(length=100), nullable=False),
+        sa.Column("start_at", sa.Double(), nullable=False),
+        sa.Column("end_at", sa.Double(), nullable=True),
+        sa.Column("jitter", sa.Double(), nullable=False),
+        sa.Column("missed", sa.String(length=8), nullable=False),
+        sa.Column("if_running", sa.String(length=8), nullable=False),
+        sa.Column("paused", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("spider", sa.Text(), nullable=False),
+        sa.Column("version_name", sa.Text(), nullable=True),
+        sa.Column("arguments", sa.JSON(), nullable=False),
+        sa.Column("settings", sa.JSON(), nullable=False),
+        sa.Column("priority", sa.Double(), nullable=False),
+        sa.Column("policy", sa.JSON(), nullable=False),
+        sa.Column("next_at", sa.Double(), nullable=True),
+        sa.Column("due_at", sa.Double(), nullable=True),
+        sa.Column("last_at", sa.Double(), nullable=True),
+        sa.Column("last_result", sa.Text(), server_default="", nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_schedule_project_id_project"),
+        sa.PrimaryKeyConstraint("id", name="pk_schedule"),
+        sa.UniqueConstraint("project_id", "name", name="uq_schedule_project_id_name"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_schedule_due_at", "schedule", ["due_at"])
 
 
 def _create_tokens() -> None:

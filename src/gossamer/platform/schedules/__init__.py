@@ -1,0 +1,1 @@
+"""Schedules: make jobs by a cron line, at an interval, or once."""

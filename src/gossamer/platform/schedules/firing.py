@@ -1,0 +1,98 @@
+"""Fires schedules: makes the job of each instant that has come, and steps to the next instant.
+
+Any number of managers may do this at the same time on one database. Safe to change: the pauses. Fixed: that the time is
+the database's, because the clocks of managers differ.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import SQLAlchemyError
+
+from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
+from gossamer.platform.state import schedules
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.tables import DatabaseNow
+
+log = logging.getLogger("gossamer.platform.schedules")
+
+_LATE_SECONDS: Final = 60.0
+"""Delay up to which an instant counts as kept. A later one was missed, because no manager ran or the schedule was
+paused. May be changed; docs/howto/schedules.md names it."""
+_POLL_SECONDS: Final = 1.0
+"""Longest pause between looks: another manager may have added a schedule. May be changed."""
+_RETRY_SECONDS: Final = 5.0
+"""Pause after the database could not answer. May be changed."""
+
+
+def rule_of(row: Row[Any]) -> ScheduleRule:
+    """Return the rule of a schedule's row."""
+    return ScheduleRule(RuleKind(row.kind), row.rule, row.time_zone, row.start_at, row.end_at)
+
+
+def start_schedule(connection: Connection, schedule_id: int) -> None:
+    """Set the first instant of a schedule, or its next one from now on. Missed ones are left out."""
+    row = schedules.find_schedule(connection, schedule_id)
+    if row is not None:
+        _step(connection, row, schedules.database_time(connection))
+
+
+def fire_due(connection: Connection) -> int:
+    """Fire the schedules that are due, each for one instant. Return the number of schedules."""
+    due = schedules.due_schedules(connection)
+    for row in due:
+        try:
+            with connection.begin_nested():
+                _fire(connection, row)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # its time zone was removed from this machine, say; the others are not to wait
+            log.exception("schedule %d cannot be fired, and is paused", row.id)
+            result = f"paused: {type(error).__name__}: {error}"
+            schedules.change_schedule(connection, row.id, paused=True, last_result=result)
+    return len(due)
+
+
+def _fire(connection: Connection, row: Row[Any]) -> None:
+    """Do what the schedule's present instant needs, and step to the next."""
+    was_missed = row.now - row.due_at > _LATE_SECONDS
+    if was_missed and row.missed == "skip":
+        result = "missed"
+    elif row.if_running == "skip" and schedules.has_live_job(connection, row.id):
+        result = "skipped: the job before has not ended"
+    else:
+        result = f"job {schedules.fire(connection, row)}"
+    schedules.change_schedule(connection, row.id, last_at=row.next_at, last_result=result)
+    _step(connection, row, row.now if was_missed else row.next_at)
+
+
+def _step(connection: Connection, row: Row[Any], instant: float) -> None:
+    """Set the schedule's next instant, the first one after the given one."""
+    following = rule_of(row).next_after(instant)
+    if following is None:
+        schedules.change_schedule(connection, row.id, next_at=None, due_at=None, ended_at=DatabaseNow())
+    else:
+        due = following + jitter_of(row.id, following, row.jitter)
+        schedules.change_schedule(connection, row.id, next_at=following, due_at=due, ended_at=None)
+
+
+async def fire_schedules(database: StateDatabase, wake_nodes: Callable[[], None], stopping: asyncio.Event) -> None:
+    """Fire schedules until `stopping` is set. `wake_nodes` is called after jobs were made."""
+    while not stopping.is_set():
+        try:
+            left = await database.read(schedules.seconds_to_next)
+            if left is not None and left <= 0 and await database.write(fire_due):
+                wake_nodes()
+                continue
+            # Overdue, but not to be fired: another manager is at it.
+            pause = _POLL_SECONDS if left is None or left <= 0 else min(left, _POLL_SECONDS)
+        except SQLAlchemyError as error:
+            log.warning("schedules cannot be fired at present: %s", error)
+            pause = _RETRY_SECONDS
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await stopping.wait()

@@ -1,0 +1,111 @@
+"""Statements on schedules: add, change, list, and those that are due.
+
+A firing is identified by the schedule and its instant before the jitter: it is the key of the job's request, which is
+unique in the project, so two managers never fire twice. Fixed: the form of that key, and that a firing and the step to
+the next instant are one transaction.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from gossamer.platform.lifecycle import ACTIVE, JobState
+from gossamer.platform.state.jobs import NewJob, add_job, find_request
+from gossamer.platform.state.projects import JobPolicy, project_id
+from gossamer.platform.state.tables import DatabaseNow, jobs, projects, schedules
+
+_BATCH: Final = 100
+"""Schedules that are fired in one transaction. May be changed."""
+_FORGET_SECONDS: Final = 30 * 86400.0
+"""Age from which a schedule is deleted that has no further instant. May be changed."""
+
+
+def add_schedule(connection: Connection, project: str, name: str, columns: Mapping[str, Any]) -> int | None:
+    """Add a schedule without an instant yet, and return its number. None: the project has one of this name."""
+    number = project_id(connection, project)
+    known = select(schedules.c.id).where(schedules.c.project_id == number, schedules.c.name == name)
+    if connection.execute(known).first() is not None:
+        return None
+    values = {**columns, "project_id": number, "name": name, "created_at": DatabaseNow()}
+    return int(connection.execute(insert(schedules).values(**values)).inserted_primary_key[0])  # type: ignore[index]
+
+
+def change_schedule(connection: Connection, schedule_id: int, **columns: Any) -> None:
+    """Change columns of a schedule."""
+    connection.execute(update(schedules).where(schedules.c.id == schedule_id).values(**columns))
+
+
+def delete_schedule(connection: Connection, schedule_id: int) -> bool:
+    """Delete a schedule. Its jobs stay. Return False if there is none of this number."""
+    return bool(connection.execute(delete(schedules).where(schedules.c.id == schedule_id)).rowcount)
+
+
+def find_schedule(connection: Connection, schedule_id: int) -> Row[Any] | None:
+    """Return a schedule, with `project`. None: there is none of this number."""
+    return connection.execute(_with_project().where(schedules.c.id == schedule_id)).first()
+
+
+def list_schedules(connection: Connection, project: str, *, after: int, limit: int) -> Sequence[Row[Any]]:
+    """Return schedules in the order of their numbers, of one project, or of all if `project` is empty."""
+    statement = _with_project().where(schedules.c.id > after, *([projects.c.name == project] if project else []))
+    return connection.execute(statement.order_by(schedules.c.id).limit(limit)).all()
+
+
+def database_time(connection: Connection) -> float:
+    """Return the time of the database."""
+    return float(connection.execute(select(DatabaseNow())).scalar_one())
+
+
+def seconds_to_next(connection: Connection) -> float | None:
+    """Return the time until a schedule is due, which may be negative. None: none will be."""
+    waiting = select(func.min(schedules.c.due_at) - DatabaseNow()).where(schedules.c.paused.is_(False))
+    return connection.scalar(waiting)
+
+
+def due_schedules(connection: Connection) -> Sequence[Row[Any]]:
+    """Return schedules that are due, with `project` and the time as `now`, and lock them until the end of the
+    transaction. Those that another manager has locked are left out."""
+    statement = _with_project().add_columns(DatabaseNow().label("now"))
+    due = statement.where(schedules.c.paused.is_(False), schedules.c.due_at <= DatabaseNow())
+    return connection.execute(
+        due.order_by(schedules.c.due_at, schedules.c.id).limit(_BATCH).with_for_update(of=schedules, skip_locked=True)
+    ).all()
+
+
+def fire(connection: Connection, schedule: Row[Any]) -> int:
+    """Add the job of the schedule's present instant, and return its number. The instant's job is added once."""
+    key = f"schedule:{schedule.id}:{schedule.next_at!r}"
+    known = find_request(connection, schedule.project, key)
+    if known is not None:
+        return int(known.id)
+    job = NewJob(
+        project=schedule.project,
+        spider=schedule.spider,
+        name=f"{schedule.name}-{schedule.next_at:.3f}".removesuffix(".000"),
+        version=schedule.version_name,
+        arguments=schedule.arguments,
+        settings=schedule.settings,
+        priority=schedule.priority,
+        policy=JobPolicy(**schedule.policy),
+        request_key=key,
+        schedule_id=schedule.id,
+    )
+    return add_job(connection, job)
+
+
+def has_live_job(connection: Connection, schedule_id: int) -> bool:
+    """Return whether a job of the schedule waits or runs."""
+    live = (JobState.PENDING, *sorted(ACTIVE))
+    wanted = select(jobs.c.id).where(jobs.c.schedule_id == schedule_id, jobs.c.state.in_(live)).limit(1)
+    return connection.execute(wanted).first() is not None
+
+
+def forget_schedules(connection: Connection) -> None:
+    """Delete schedules that have had no further instant for long."""
+    old = schedules.c.ended_at < DatabaseNow() - _FORGET_SECONDS
+    connection.execute(delete(schedules).where(schedules.c.next_at.is_(None), old))
+
+
+def _with_project() -> Any:
+    return select(schedules, projects.c.name.label("project")).join(projects, projects.c.id == schedules.c.project_id)
