@@ -13,7 +13,7 @@ from gossamer.platform.state.tables import schedules as schedule_table
 
 _COLUMNS = {
     "kind": "every",
-    "rule": "1.0",
+    "rule": "86400.0",
     "time_zone": "UTC",
     "start_at": 1000.0,
     "jitter": 0.0,
@@ -49,7 +49,7 @@ async def test_managers_fire_each_instant_once(url: str) -> None:
     """Three managers, and twenty schedules of one second; the managers are stopped one after the other."""
     managers = [StateDatabase(url) for _ in range(3)]
     await managers[0].migrate()
-    await managers[0].write(lambda c: [_add(c, f"s{number}") for number in range(20)])
+    await managers[0].write(lambda c: [_add(c, f"s{number}", rule="1.0") for number in range(20)])
     stops = [asyncio.Event() for _ in managers]
     loops = [
         asyncio.create_task(fire_schedules(each, lambda: None, stop))

@@ -265,8 +265,14 @@ def test_a_token_permits_what_its_scope_says(tmp_path: Path) -> None:
         with _token(server, scope="read") as reader:
             assert reader.get("/daemonstatus.json").status_code == 200
             assert reader.post("/schedule.json", data=job).status_code == 403
-        actions = [entry["action"] for entry in server.client.get("/v1/audit").json()]
-        assert {"token.make", "job.create"} <= set(actions)
+        with _token(server, scope="run") as runner:
+            assert (
+                runner.post("/schedule.json", data={**job, "jobid": "audited", "secret": "x"}).json()["status"] == "ok"
+            )
+        entries = server.client.get("/v1/audit").json()
+        assert {"token.make", "job.create", "scrapyd.addversion"} <= {entry["action"] for entry in entries}
+        assert (entries[0]["actor"], entries[0]["action"]) == ("test", "scrapyd.schedule")
+        assert entries[0]["subject"] == "shop good audited"
 
 
 def test_a_token_of_one_project_sees_no_other(tmp_path: Path) -> None:

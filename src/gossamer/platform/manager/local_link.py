@@ -191,7 +191,7 @@ class LocalLink:
         )
         if row is not None and not fault:
             await asyncio.to_thread(self._manager.artefacts.publish, row.digest, row.file)
-        self._manager.notice_listing(version_id)
+        self._manager.notice_listing()
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         try:

@@ -6,6 +6,7 @@ two of them leaves the earlier version in place.
 """
 
 import asyncio
+import logging
 import signal
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.lifecycle import JobState, VersionState
@@ -22,6 +24,8 @@ from gossamer.platform.state import jobs, projects, schedules, tokens
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
+
+log = logging.getLogger("gossamer.platform.manager")
 
 _CLOCK_SECONDS: Final = 2.0
 """Allowed difference between the time of a file and that of the database. May be changed; a longer one overlooks an egg
@@ -60,8 +64,8 @@ class Manager:
         """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
         """Sends a signal that does not stop the job. Set as above."""
-        self._listings: dict[int, asyncio.Event] = {}
-        """By version: set when its listing has come to an end. Only of those for which a client waits."""
+        self._listing_ended = asyncio.Event()
+        """Set and replaced whenever the listing of a version has come to an end."""
 
     async def open(self, local_projects: Mapping[str, str]) -> None:
         """Bring the database up to date, and compare it with the folder of eggs: an egg that Scrapyd or a person put
@@ -126,20 +130,18 @@ class Manager:
 
     async def _listed(self, version_id: int) -> Row[Any]:
         """Wait until a version's listing has come to an end. Return the version's row."""
-        event = self._listings.setdefault(version_id, asyncio.Event())
         self.wake_nodes()
         while True:
+            ended = self._listing_ended  # before the look: what ends after the look sets it
             row = await self.database.read(lambda connection: projects.version_row(connection, version_id))
             if not row.listing:
-                self._listings.pop(version_id, None)
                 return row
-            await event.wait()
-            event.clear()
+            await ended.wait()
 
-    def notice_listing(self, version_id: int) -> None:
-        """Let those go on who wait for this version's listing."""
-        if (event := self._listings.get(version_id)) is not None:
-            event.set()
+    def notice_listing(self) -> None:
+        """Wake the clients that wait for a listing."""
+        ended, self._listing_ended = self._listing_ended, asyncio.Event()
+        ended.set()
 
     async def project_names(self) -> list[str]:
         """Return the names of all projects."""
@@ -270,6 +272,14 @@ class Manager:
             return None
         self.wake_nodes()
         return JobState.PENDING if all(stop.was_pending for stop in stopped) else JobState.RUNNING
+
+    async def record(self, actor: str, action: str, subject: str) -> None:
+        """Add an entry to the audit, after the action. It does not fail: the action has happened, and a client that got
+        an error would repeat it."""
+        try:
+            await self.database.write(lambda connection: tokens.record_action(connection, actor, action, subject))
+        except SQLAlchemyError as error:
+            log.warning("the audit lacks %s of %s: %s (%s)", action, actor, subject, error)
 
     async def read(self, question: Callable[[Connection], Any]) -> Any:
         """Return what a question returns of one consistent state of the database."""

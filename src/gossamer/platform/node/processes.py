@@ -1,6 +1,8 @@
 """Processes of this machine, as /proc shows them: which exist, which is which, and killing those of one attempt.
 
 Linux only. A pid alone names no process, because the system uses numbers again: start time and boot belong to it.
+Safe to change: the pause. Fixed: that processes are looked for again after each round of killing, because one that is
+killed may have started another one in between.
 """
 
 import contextlib

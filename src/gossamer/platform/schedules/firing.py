@@ -85,7 +85,8 @@ async def fire_schedules(database: StateDatabase, wake_nodes: Callable[[], None]
     while not stopping.is_set():
         try:
             left = await database.read(schedules.seconds_to_next)
-            if left is not None and left <= 0 and await database.write(fire_due):
+            fired = await database.write(fire_due) if left is not None and left <= 0 else 0
+            if fired:
                 wake_nodes()
                 continue
             # Overdue, but not to be fired: another manager is at it.

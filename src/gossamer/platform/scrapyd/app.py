@@ -45,6 +45,8 @@ _LARGE_BODY_BYTES: Final = 64 * 1024
 """Length from which a body is parsed in a thread. Tuning only."""
 _LARGE_BODIES: Final = 2
 """Large bodies that are in memory at a time; others wait. May be changed."""
+_SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"jobid")
+"""Parameters that the audit shows. May be extended; arguments of spiders may be secrets."""
 _NOT_FOUND: Final = """<html>
   <head><title>404 - No Such Resource</title></head>
   <body>
@@ -92,11 +94,12 @@ class ScrapydApp:
     async def _respond(self, request: Request) -> Response:
         path = "/" + "/".join(part for part in request.scope["raw_path"].decode("latin-1").split("/") if part)
         name = path[1:]
-        refused = await self._refusal(request, self._endpoints.get(name))
-        if refused is not None:
-            return self._with_cors(refused, self._endpoints.get(name))
-        if (endpoint := self._endpoints.get(name)) is not None:
-            return self._with_cors(await self._call(request, endpoint), endpoint)
+        endpoint = self._endpoints.get(name)
+        admitted = await self._admit(request, endpoint)
+        if isinstance(admitted, Response):
+            return self._with_cors(admitted, endpoint)
+        if endpoint is not None:
+            return self._with_cors(await self._call(request, endpoint, admitted), endpoint)
         if request.method not in ("GET", "HEAD"):
             return HTMLResponse(_NOT_FOUND, 404)
         return await self._page(request, path) or HTMLResponse(_NOT_FOUND, 404)
@@ -106,8 +109,8 @@ class ScrapydApp:
     async def _principal(self, request: Request) -> Principal:
         return await self._access.principal(request.headers, over_unix_socket=request.client is None)
 
-    async def _refusal(self, request: Request, endpoint: ScrapydEndpoint | None) -> Response | None:
-        """Return the answer to a request that is not permitted. None: it is."""
+    async def _admit(self, request: Request, endpoint: ScrapydEndpoint | None) -> Principal | Response:
+        """Return the sender of the request, or the answer if it is not permitted."""
         try:
             principal = await self._principal(request)
         except Unauthorized:
@@ -120,12 +123,12 @@ class ScrapydApp:
         elif not principal.scope.includes(needed):
             reason = f"this needs a token with the scope {needed}; {principal.name} has {principal.scope}"
         else:
-            return None
+            return principal
         return self._json({"status": "error", "message": reason}, 403)
 
     # --- endpoints ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, request: Request, endpoint: ScrapydEndpoint) -> Response:
+    async def _call(self, request: Request, endpoint: ScrapydEndpoint, principal: Principal) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": _allowed(endpoint)})
         if request.method not in (endpoint.method, "HEAD"):
@@ -134,7 +137,8 @@ class ScrapydApp:
         if request.method == "HEAD" and endpoint.method == "POST":
             return self._json({})
         try:
-            fields = await endpoint.answer(Form(await self._parameters(request)))
+            parameters = await self._parameters(request)
+            fields = await endpoint.answer(Form(parameters))
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -144,6 +148,11 @@ class ScrapydApp:
             if self._config.debug:
                 return PlainTextResponse(traceback.format_exc())
             return self._json({"status": "error", "message": message})
+        if endpoint.scope is not TokenScope.READ:
+            named = (parameters.get(name, [b""])[0] for name in _SUBJECT)
+            subject = " ".join(value.decode(errors="replace") for value in named if value)
+            action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
+            await self._manager.record(principal.name, action, subject)
         return self._json({**fields, "status": "ok"})
 
     async def _parameters(self, request: Request) -> Parameters:

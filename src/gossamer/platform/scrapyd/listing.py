@@ -22,7 +22,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time. May be changed."""
 _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
 """Content encodings by the ending of a name. Scrapyd's: fixed."""
-_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)$")
+_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})$", re.ASCII)
 
 
 class _ByteRange(NamedTuple):

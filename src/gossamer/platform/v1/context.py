@@ -1,4 +1,8 @@
-"""Objects that the endpoints of the platform's API share, and the checks that each of them makes of its client."""
+"""Objects that the endpoints of the platform's API share, and the checks that each of them makes of its client.
+
+An endpoint names the permission that it needs by the type of its parameter: `Reader`, `Runner`, `Deployer` or `Admin`.
+Fixed: that a client of one project gets the same answer for a project it may not see as for one that does not exist.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, NamedTuple
@@ -7,7 +11,7 @@ from fastapi import Depends, Request
 
 from gossamer.platform.manager.local_link import JobFiles
 from gossamer.platform.manager.operations import Manager, NotFound
-from gossamer.platform.state.tokens import Principal, TokenScope, record_action
+from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.v1.access import NotPermitted
 
 PRINCIPAL: Final = "principal"
@@ -36,8 +40,7 @@ class Client(NamedTuple):
 
     async def record(self, action: str, subject: str) -> None:
         """Add an entry to the audit, after the action."""
-        name = self.principal.name
-        await self.context.manager.database.write(lambda c: record_action(c, name, action, subject))
+        await self.context.manager.record(self.principal.name, action, subject)
 
 
 def _client(scope: TokenScope) -> Callable[[Request], Awaitable[Client]]:

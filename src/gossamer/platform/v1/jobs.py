@@ -145,7 +145,7 @@ async def export_items(
         raise NotFound(f"there is no format {form}; there are {', '.join(EXPORTS)}")
     media_type, export = EXPORTS[form]
     reader = ItemReader(client.context.files, row, attempt)
-    # The name is the server's: a client's may have any character.
+    # Not the job's name, which may have any character.
     headers = {
         "Content-Disposition": f'attachment; filename="job-{job_id}.{form}"',
         "X-Content-Type-Options": "nosniff",
