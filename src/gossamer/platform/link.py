@@ -51,6 +51,8 @@ class JobAssignment(NamedTuple):
     """Seconds after which the attempt is ended. 0: none."""
     memory_limit: int = 0
     """Bytes of memory of the process tree at which the attempt is killed. 0: none."""
+    file_limit: int = 0
+    """Bytes of the log, and of the items, at which the attempt is ended. 0: none."""
 
 
 class Listing(NamedTuple):

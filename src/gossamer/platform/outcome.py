@@ -25,7 +25,7 @@ class AttemptEnd(NamedTuple):
     """Reason with which Scrapy closed the spider. None: none was reported."""
     fault: str = ""
     """Reason why there are no traces, or why the attempt was ended: `shim_lost`, `start_failed: …`, `timed_out`,
-    `out_of_memory`."""
+    `out_of_memory`, `file_limit: …`."""
     ago_seconds: float = 0.0
     """Time since the end. A duration, because the clocks of two machines differ."""
     stopped: bool = False

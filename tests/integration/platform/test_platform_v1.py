@@ -29,6 +29,8 @@ _SPIDERS = "".join(
         spider("sleepy", "yield {'awake': 1}\nawait asyncio.sleep(600)"),
         spider("hungry", "eaten = bytearray(os.urandom(1024)) * 200_000\nawait asyncio.sleep(600)"),
         spider("flaky", _FLAKY),
+        spider("talks", "while True:\n    print('x' * 10_000)\n    await asyncio.sleep(0.01)"),
+        spider("scrapes", "while True:\n    yield {'text': 'x' * 10_000}\n    await asyncio.sleep(0.01)"),
     ]
 )
 
@@ -38,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
     with scrapyd(tmp_path_factory.mktemp("platform"), conf="max_proc = 3") as running:
         answer = running.client.post("/v1/versions", params={"project": "shop", "version": "1"}, content=egg(_SPIDERS))
         assert answer.status_code == 201, answer.text
-        assert answer.json()["spiders"] == ["flaky", "good", "hungry", "numbers", "sleepy"]
+        assert answer.json()["spiders"] == ["flaky", "good", "hungry", "numbers", "scrapes", "sleepy", "talks"]
         yield running
 
 
@@ -161,6 +163,12 @@ def test_a_job_that_takes_too_much_memory_has_failed(server: Scrapyd) -> None:
     job = _ended(server, _create(server, "hungry", memory_limit=limit)["id"])
     assert (job["state"], job["reason"]) == ("failed", "out_of_memory")
     assert _ended(server, _create(server, "good", memory_limit=limit)["id"])["state"] == "finished"
+
+
+@pytest.mark.parametrize(("name", "what"), [("talks", "log"), ("scrapes", "items")])
+def test_a_job_that_writes_too_much_has_failed(server: Scrapyd, name: str, what: str) -> None:
+    job = _ended(server, _create(server, name, file_limit=300_000)["id"])
+    assert (job["state"], job["reason"]) == ("failed", f"file_limit: {what}")
 
 
 def test_a_job_that_failed_is_tried_again_and_keeps_the_files_of_each_attempt(server: Scrapyd) -> None:

@@ -154,6 +154,7 @@ class LocalLink:
             items=places.items,
             time_limit=job.time_limit,
             memory_limit=job.memory_limit,
+            file_limit=job.file_limit,
         )
 
     def _artefact(self, project: str, version: Row[Any]) -> Artefact:

@@ -131,6 +131,7 @@ class NodeAgent:
                 assignment.output,
                 assignment.time_limit,
                 assignment.memory_limit,
+                assignment.file_limit,
             )
             started = await asyncio.to_thread(_launch, attempt, command)
         except OSError as error:  # no memory, no space, too many processes or files

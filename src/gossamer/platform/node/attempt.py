@@ -43,6 +43,8 @@ class Command(NamedTuple):
     """Seconds; 0: none."""
     memory_limit: int = 0
     """Bytes; 0: none."""
+    file_limit: int = 0
+    """Bytes of the output, and of the items; 0: none."""
     program: tuple[str, ...] = ()
     """Command line to run instead of the runner."""
 
@@ -83,6 +85,8 @@ class JobAttempt:
             "output": command.output or str(self.folder / "output"),
             "time_limit": command.time_limit,
             "memory_limit": command.memory_limit,
+            "file_limit": command.file_limit,
+            "items": command.job.get("items", ""),
             "valid_until": "",
         }
         shim.write_json(str(new), "job.json", dict(command.job))

@@ -6,7 +6,8 @@ The shim outlives the node that started it, and is found again by the files in F
 and reads the same files). It uses the standard library only, because the node starts one for each attempt.
 
 - `attempt.json` (from the node): `command`, `environment`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
-  `memory_limit` (bytes of the whole tree, or 0 for none), `valid_until` (a file, or "").
+  `memory_limit` (bytes of the whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
+  0 for none), `valid_until` (a file, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
   exactly one succeeds. Nothing runs before the shim owns it.
 - `started.json`: the process runs.
@@ -27,7 +28,8 @@ import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
 _POLL_SECONDS = 1.0
-"""Pause between looks at `valid_until`, at the memory, and at `stops` in case a signal was lost. May be changed."""
+"""Pause between looks at `valid_until`, at memory and files, and at `stops` in case a signal was lost. May be
+changed."""
 _GROUP_SECONDS = 5.0
 """Time between SIGTERM to the process group and SIGKILL to the tree. May be changed."""
 _LINGER_SECONDS = 2.0
@@ -100,7 +102,7 @@ class Shim:
         """1: the main process got its signal; 2: its group got SIGTERM; 3: the tree is being killed."""
         self._next_step_at = float("inf")
         self._fault = ""
-        self._next_weighing_at = 0.0
+        self._next_measure_at = 0.0
         self._deadline = now() + (self._attempt["time_limit"] or float("inf"))
 
     def run(self) -> None:
@@ -180,9 +182,9 @@ class Shim:
             self._stop(stop)
         if self._step < 3 and self._is_expired():
             self._fault, self._step = "fenced", 3
-        if self._step < 3 and self._is_too_large():
-            # What the main process leaves behind does not spoil its end.
-            self._fault, self._step = "out_of_memory" if self._main else self._fault, 3
+        if self._step < 3 and now() >= self._next_measure_at:
+            self._next_measure_at = now() + _POLL_SECONDS
+            self._measure()
         if self._step == 0 and now() >= self._deadline:
             self._fault = "timed_out"
             self._stop({"signal": signal.SIGTERM, "grace": _GROUP_SECONDS})
@@ -230,13 +232,17 @@ class Shim:
         except (OSError, ValueError):
             return False  # the file is being written for the first time
 
-    def _is_too_large(self) -> bool:
-        """Return whether the tree uses more memory than it may. Looks once in a while only."""
-        limit: int = self._attempt["memory_limit"]
-        if not limit or now() < self._next_weighing_at:
-            return False
-        self._next_weighing_at = now() + _POLL_SECONDS
-        return tree_memory() > limit
+    def _measure(self) -> None:
+        """End the attempt if it uses more memory than it may, or has written too much."""
+        limit = self._attempt["memory_limit"]
+        if limit and tree_memory() > limit:
+            # What the main process leaves behind does not spoil its end.
+            self._fault, self._step = "out_of_memory" if self._main else self._fault, 3
+        limit = self._attempt["file_limit"]
+        for word, name in (("log", "output"), ("items", "items")) if limit and self._step == 0 else ():
+            if _size(self._attempt[name]) > limit:
+                self._fault = f"file_limit: {word}"
+                self._stop({"signal": signal.SIGTERM, "grace": _GROUP_SECONDS})
 
     def _signal_main(self, number: int) -> None:
         # The pid cannot belong to another process: the main process stays a zombie until _reap sets the pid to 0.
@@ -286,6 +292,13 @@ def tree_memory() -> int:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:  # it may have ended
             total += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
     return total
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # there is none yet, or there will be none
+        return 0
 
 
 def _children(pid: int) -> list[int]:

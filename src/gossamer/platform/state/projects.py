@@ -39,6 +39,8 @@ class JobPolicy(NamedTuple):
     """Seconds after which an attempt is ended. 0: none."""
     memory_limit: int | None = None
     """Bytes of memory of an attempt's process tree at which it is killed. 0: none."""
+    file_limit: int | None = None
+    """Bytes of an attempt's log, and of its items, at which it is ended. 0: none."""
 
     def given(self) -> dict[str, Any]:
         """Return the columns that are not None."""

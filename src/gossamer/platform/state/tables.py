@@ -72,6 +72,7 @@ projects = Table(
     Column("retry_seconds", Double, nullable=False, server_default="30"),
     Column("time_limit", Double, nullable=False, server_default="0"),
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),
+    Column("file_limit", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("name"),
     sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
 )
@@ -116,6 +117,7 @@ jobs = Table(
     Column("retry_seconds", Double, nullable=False, server_default="30"),  # pause before the next retry
     Column("time_limit", Double, nullable=False, server_default="0"),  # seconds of an attempt; 0: none
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its process tree; 0: none
+    Column("file_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its log, and its items; 0: none
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False, server_default=""),  # why it failed
     Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt

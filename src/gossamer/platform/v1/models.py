@@ -40,6 +40,8 @@ class JobPolicyModel(BaseModel):
     """Seconds after which an attempt is ended. 0: none."""
     memory_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Bytes of memory of all processes of an attempt together at which they are killed. 0: none."""
+    file_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Bytes of the log of an attempt, and of its items, at which it is ended. 0: none."""
 
     def policy(self) -> JobPolicy:
         """Return the policy."""
@@ -94,6 +96,7 @@ class JobModel(_Response):
     retries_left: int
     time_limit: float
     memory_limit: int
+    file_limit: int
     node: str
     """Name of the node that has the last attempt."""
     pid: int | None
@@ -133,6 +136,7 @@ class ProjectModel(_Response):
     retry_seconds: float
     time_limit: float
     memory_limit: int
+    file_limit: int
     created_at: datetime
 
     @classmethod
