@@ -29,6 +29,7 @@ _SPIDERS = "".join(
         spider("sleepy", "yield {'awake': 1}\nawait asyncio.sleep(600)"),
         spider("hungry", "eaten = bytearray(os.urandom(1024)) * 200_000\nawait asyncio.sleep(600)"),
         spider("flaky", _FLAKY),
+        spider("broken", "os._exit(5)"),
         spider("talks", "while True:\n    print('x' * 10_000)\n    await asyncio.sleep(0.01)"),
         spider("scrapes", "while True:\n    yield {'text': 'x' * 10_000}\n    await asyncio.sleep(0.01)"),
     ]
@@ -40,7 +41,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
     with scrapyd(tmp_path_factory.mktemp("platform"), conf="max_proc = 3") as running:
         answer = running.client.post("/v1/versions", params={"project": "shop", "version": "1"}, content=egg(_SPIDERS))
         assert answer.status_code == 201, answer.text
-        assert answer.json()["spiders"] == ["flaky", "good", "hungry", "numbers", "scrapes", "sleepy", "talks"]
+        assert answer.json()["spiders"] == [
+            "broken",
+            "flaky",
+            "good",
+            "hungry",
+            "numbers",
+            "scrapes",
+            "sleepy",
+            "talks",
+        ]
         yield running
 
 
@@ -179,9 +189,11 @@ def test_a_job_that_failed_is_tried_again_and_keeps_the_files_of_each_attempt(se
     items = f"/v1/jobs/{job['id']}/items"
     assert server.client.get(items).json()["items"] == [{"first": False}]
     assert server.client.get(items, params={"attempt": 1}).json()["items"] == [{"first": True}]
-    assert server.client.get(f"/v1/jobs/{job['id']}/log", params={"attempt": 2}).status_code == 404
+    assert server.client.get(f"/v1/jobs/{job['id']}/log", params={"attempt": 3}).status_code == 404
     files = server.folder / "items/shop/flaky"
-    assert sorted(os.listdir(files)) == ["again.attempt-1.jl", "again.jl"]
+    assert sorted(os.listdir(files)) == ["again.attempt-2.jl", "again.jl"]
+    [row] = [row for row in server.jobs()["finished"] if row["id"] == "again"]
+    assert server.client.get(row["items_url"]).json() == {"first": False}
 
 
 def test_a_project_runs_no_more_jobs_than_it_may(server: Scrapyd) -> None:
@@ -323,6 +335,49 @@ def test_no_web_page_uses_the_api_of_a_server_without_a_password(server: Scrapyd
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
         answer = server.client.post("/v1/tokens", json={"name": "x"}, headers=headers)
         assert answer.status_code == 403
+
+
+def _events(server: Scrapyd, job: int, last: str = "") -> list[dict[str, Any]]:
+    """The events of a job until its end."""
+    headers = {"Last-Event-ID": last} if last else {}
+    with server.client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        blocks = "".join(answer.iter_text()).split("\n\n")
+    found = []
+    for block in blocks:
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if fields:
+            found.append({**fields, "data": json.loads(fields["data"])})
+    return found
+
+
+def _text(events: list[dict[str, Any]]) -> str:
+    return "".join(event["data"]["text"] for event in events if event["event"] == "log")
+
+
+def test_a_job_is_followed_from_its_begin_to_its_end(server: Scrapyd) -> None:
+    job = _create(server, "good")["id"]
+    events = _events(server, job)
+    log = server.client.get(f"/v1/jobs/{job}/log").text
+    assert _text(events) == log
+    states = [event["data"]["state"] for event in events if event["event"] == "state"]
+    assert states[-1] == "finished"
+    assert events[-1]["event"] == "end"
+    middle = next(event["id"] for event in events if event["event"] == "log")
+    assert _text(_events(server, job, middle)) == log[int(middle.partition(":")[2]) :]
+    assert _text(_events(server, job, "9:0")) == log
+    assert server.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": "x"}).status_code == 400
+
+
+def test_a_job_that_is_tried_again_is_followed_through_all_attempts(server: Scrapyd) -> None:
+    job = _create(server, "broken", retries=1, retry_seconds=0.1)["id"]
+    events = _events(server, job, "1:0")
+    logs = [server.client.get(f"/v1/jobs/{job}/log", params={"attempt": number}).text for number in (1, 0)]
+    assert _text(events) == "".join(logs)
+    assert "attempt" in events[0]["data"]
+    last = [event["id"] for event in events if event["event"] == "log"][-1]
+    assert last == f"2:{len(logs[1].encode())}"
 
 
 def test_a_schedule_makes_jobs_until_it_is_paused(server: Scrapyd) -> None:

@@ -60,15 +60,17 @@ class JobFiles(Protocol):
     """Decides where the files of jobs are."""
 
     def places(self, job: Row[Any]) -> JobPlaces:
-        """Make folders for the files of a job that is about to start, move those of its earlier attempts out of the
-        way, and return the places. May be repeated."""
+        """Make folders for the files of a job that is about to start, and return their places. Each attempt that
+        follows a failed one has files of its own."""
 
     def delete(self, job: Row[Any]) -> None:
         """Delete the files of a job that has ended, with those of its earlier attempts."""
 
     def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
-        """Return the length of a file of a job. `attempt`: number of an earlier attempt, from 1; 0: the last one. None:
-        there is no such file."""
+        """Return the length of a file of a job. None: there is no such file.
+
+        `attempt`: number of an attempt that ran, from 1; 0: the last one.
+        """
 
     def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
         """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such

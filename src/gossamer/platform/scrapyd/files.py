@@ -3,14 +3,13 @@
     LOGS/PROJECT/SPIDER/JOB.log
     ITEMS/PROJECT/SPIDER/JOB.jl
 
-A job that is tried again has these names for its last attempt, because clients build them; the files of the first
-attempt are then JOB.attempt-1.log and JOB.attempt-1.jl, and so on.
+A job that is tried again has files of its own for each further attempt: JOB.attempt-2.log and JOB.attempt-2.jl, and so
+on. No file is ever renamed, because others may be reading it.
 
 Only files of jobs that the database knows and that have ended are ever deleted: files of others, and those of a job
 that runs, stay, whatever their age. Fixed: the names, which clients build themselves.
 """
 
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -34,10 +33,10 @@ class JobFile(NamedTuple):
         """Return the names of a job."""
         return cls(job.project, job.spider, job.file_name)
 
-    def below(self, folder: str, suffix: str, *, attempt: int = 0) -> Path:
-        """Return the path of the file in this folder. `attempt`: number of an earlier attempt, from 1; 0: the last."""
-        earlier = f".attempt-{attempt}" if attempt else ""
-        return Path(folder, self.project, self.spider, f"{self.name}{earlier}.{suffix}")
+    def below(self, folder: str, suffix: str, *, attempt: int) -> Path:
+        """Return the path of the file of an attempt, counted from 1, in this folder."""
+        further = f".attempt-{attempt}" if attempt > 1 else ""
+        return Path(folder, self.project, self.spider, f"{self.name}{further}.{suffix}")
 
 
 class ScrapydFiles:
@@ -47,18 +46,17 @@ class ScrapydFiles:
         self._config = config
 
     def places(self, job: Row[Any]) -> JobPlaces:
-        """Create the folders of a job that is about to start, move the files of the attempt before, and return the
-        places of its files."""
-        names, earlier = JobFile.of(job), len(job.earlier_attempts)
+        """Create the folders of a job that is about to start, and return the places of its files."""
+        names, attempt = JobFile.of(job), _last(job)
         config = self._config
         log = items = ""
         settings: dict[str, str] = {}
         if config.logs_dir:
-            log = self._prepare(names, config.logs_dir, "log", earlier)
+            log = self._prepare(names, config.logs_dir, "log", attempt)
             # What the process prints goes to the same file, so neither may cut off what the other has written.
             settings |= {"LOG_FILE": log, "LOG_FILE_APPEND": "True"}
         if config.has_local_items:
-            items = self._prepare(names, config.items_folder, "jl", earlier)
+            items = self._prepare(names, config.items_folder, "jl", attempt)
         elif config.items_dir:  # an address: Scrapy's own exporter writes there, in place of the project's feeds
             address = f"{config.items_dir.rstrip('/')}/{names.project}/{names.spider}/{names.name}.jl"
             settings["FEEDS"] = json.dumps({address: {"format": "jsonlines"}})
@@ -66,21 +64,17 @@ class ScrapydFiles:
             settings["JOBDIR"] = os.path.abspath(Path(config.jobs_dir, *names))
         return JobPlaces(output=log, items=items, arguments={"_job": job.name}, settings=settings)
 
-    def _prepare(self, names: JobFile, folder: str, suffix: str, earlier: int) -> str:
-        path = names.below(folder, suffix)
+    def _prepare(self, names: JobFile, folder: str, suffix: str, attempt: int) -> str:
+        path = names.below(folder, suffix, attempt=attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
-        moved = names.below(folder, suffix, attempt=earlier)
-        if earlier and not moved.exists():  # else a kill came after this, and what is here is of this attempt
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path, moved)
         return os.path.abspath(path)
 
     def log_url(self, job: Row[Any]) -> str | None:
-        """Return the path of the job's log on this server. None: it has none."""
+        """Return the path of the log of the job's last attempt on this server. None: it has none."""
         return _url("logs", self._config.logs_dir, job, "log")
 
     def items_url(self, job: Row[Any]) -> str | None:
-        """Return the path of the job's items on this server. None: it has none."""
+        """Return the path of the items of the job's last attempt on this server. None: it has none."""
         return _url("items", self._config.items_folder, job, "jl")
 
     def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
@@ -104,16 +98,20 @@ class ScrapydFiles:
     def _path(self, job: Row[Any], kind: FileKind, attempt: int) -> Path | None:
         config = self._config
         folder, suffix = (config.logs_dir, "log") if kind is FileKind.LOG else (config.items_folder, "jl")
-        return JobFile.of(job).below(folder, suffix, attempt=attempt) if folder else None
+        return JobFile.of(job).below(folder, suffix, attempt=attempt or _last(job)) if folder else None
 
     def delete(self, job: Row[Any]) -> None:
-        """Delete the files of a job that has ended, with those of its earlier attempts."""
+        """Delete the files of all attempts of a job that has ended."""
         for folder, suffix in ((self._config.logs_dir, "log"), (self._config.items_folder, "jl")):
-            for attempt in range(len(job.earlier_attempts) + 1) if folder else ():
+            for attempt in range(1, _last(job) + 1) if folder else ():
                 JobFile.of(job).below(folder, suffix, attempt=attempt).unlink(missing_ok=True)
 
 
+def _last(job: Row[Any]) -> int:
+    """Return the number of the last attempt that has files, or will have them."""
+    return len(job.earlier_attempts) + 1
+
+
 def _url(base: str, folder: str, job: Row[Any], suffix: str) -> str | None:
-    if not folder or not JobFile.of(job).below(folder, suffix).exists():
-        return None
-    return f"/{base}/{job.project}/{job.spider}/{job.file_name}.{suffix}"
+    path = JobFile.of(job).below(folder, suffix, attempt=_last(job))
+    return f"/{base}/{job.project}/{job.spider}/{path.name}" if folder and path.exists() else None

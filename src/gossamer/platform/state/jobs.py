@@ -26,8 +26,8 @@ _DISPATCH_LOCK = 7_310_946_111
 _LIVE = (JobState.PENDING, *sorted(ACTIVE))
 _LONGEST_RETRY_SECONDS = 3600.0
 """Longest pause before a retry. May be changed."""
-_EARLIER_FILE = re.compile(r"\.attempt-\d+$")
-"""End of the name of an earlier attempt's file, which no job may have of its own."""
+_ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
+"""End of the name of a further attempt's file, which no job may have of its own."""
 
 
 class NewJob(NamedTuple):
@@ -132,7 +132,7 @@ def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     same = connection.scalar(select(func.count()).select_from(jobs).where(of_spider, jobs.c.name == job.name)) or 0
     name = job.name if same == 0 else f"{job.name}~{same + 1}"
     taken = select(jobs.c.id).where(of_spider)
-    while _EARLIER_FILE.search(name) or connection.execute(taken.where(jobs.c.file_name == name)).first() is not None:
+    while _ATTEMPT_FILE.search(name) or connection.execute(taken.where(jobs.c.file_name == name)).first() is not None:
         same += 1
         name = f"{job.name}~{same + 1}"
     return name

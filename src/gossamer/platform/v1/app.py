@@ -20,7 +20,7 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.manager.artefacts import NotAnArtefact
 from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound
 from gossamer.platform.names import UnsafeName
-from gossamer.platform.v1 import jobs, projects, schedules
+from gossamer.platform.v1 import events, jobs, projects, schedules
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
@@ -111,6 +111,7 @@ def routes() -> FastAPI:
         },
     )
     app.include_router(jobs.router)
+    app.include_router(events.router)
     app.include_router(schedules.router)
     app.include_router(projects.router)
     return app

@@ -29,9 +29,9 @@ MAX_PAGE: Final = 1000
 """Largest page of a list. May be changed; a page of jobs is built in memory."""
 _CHUNK_BYTES: Final = 256 * 1024
 """Bytes that are read of a log at a time. May be changed."""
-_JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
+JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 _Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
-_Attempt = Annotated[int, Query(ge=0, lt=2**31, description="Number of an earlier attempt, from 1. 0: the last one.")]
+_Attempt = Annotated[int, Query(ge=0, lt=2**31, description="Number of an attempt that ran, from 1. 0: the last.")]
 
 
 @router.post("", status_code=201, summary="Create a job")
@@ -77,14 +77,14 @@ async def list_jobs(
 
 
 @router.get("/{job_id}", summary="Show a job")
-async def get_job(job_id: _JobId, client: Reader) -> JobModel:
+async def get_job(job_id: JobId, client: Reader) -> JobModel:
     """Return a job."""
-    return JobModel.of(await _job(client, job_id))
+    return JobModel.of(await visible_job(client, job_id))
 
 
 @router.post("/{job_id}/cancel", status_code=202, summary="Cancel a job")
 async def cancel_job(
-    job_id: _JobId,
+    job_id: JobId,
     client: Runner,
     number: Annotated[
         int, Query(alias="signal", ge=1, le=64, description="Number of the signal for Scrapy's process.")
@@ -92,7 +92,7 @@ async def cancel_job(
 ) -> JobModel:
     """Ask a job to stop. A pending job is cancelled at once, a running one when all its processes are gone. A second
     call does not wait for the grace period; signal 9 kills at once. Nothing happens to a job that has ended."""
-    row = await _job(client, job_id)
+    row = await visible_job(client, job_id)
     if number not in STOPPING_SIGNALS:
         raise BadInput(f"signal: {number} does not end a process")
     row = await client.context.manager.cancel_job(job_id, signal_number=number)
@@ -102,14 +102,14 @@ async def cancel_job(
 
 @router.get("/{job_id}/log", summary="Read the log of a job", response_class=StreamingResponse)
 async def get_log(
-    job_id: _JobId,
+    job_id: JobId,
     client: Reader,
     attempt: _Attempt = 0,
     start: Annotated[int, Query(ge=0, lt=2**63, description="Offset of the first byte.")] = 0,
     tail: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of bytes at the end to return.")] = None,
 ) -> StreamingResponse:
     """Return the log as it is now, as plain text. The header X-Next-Start is the value of `start` that continues."""
-    row = await _job(client, job_id)
+    row = await visible_job(client, job_id)
     length = await _length(client, row, FileKind.LOG, attempt)
     start = min(start, length) if tail is None else max(0, length - tail)
     headers = {"X-Next-Start": str(length), "X-Content-Type-Options": "nosniff", "Content-Length": str(length - start)}
@@ -119,14 +119,14 @@ async def get_log(
 
 @router.get("/{job_id}/items", summary="Read the items of a job")
 async def get_items(
-    job_id: _JobId,
+    job_id: JobId,
     client: Reader,
     attempt: _Attempt = 0,
     after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
     limit: _Limit = 100,
 ) -> ItemPage:
     """Return a page of items, also while the job runs."""
-    row = await _job(client, job_id)
+    row = await visible_job(client, job_id)
     reader = ItemReader(client.context.files, row, attempt)
     items, position = await asyncio.to_thread(reader.page, parse_cursor(after) or 0, limit)
     return ItemPage(items=items, next=str(position) if len(items) == limit else None)
@@ -134,13 +134,13 @@ async def get_items(
 
 @router.get("/{job_id}/items.{form}", summary="Export the items of a job", response_class=StreamingResponse)
 async def export_items(
-    job_id: _JobId,
+    job_id: JobId,
     form: Annotated[str, Path(description="Format: jsonl, json, csv or xml.")],
     client: Reader,
     attempt: _Attempt = 0,
 ) -> StreamingResponse:
     """Return all items in one of the formats, however many they are."""
-    row = await _job(client, job_id)
+    row = await visible_job(client, job_id)
     if form not in EXPORTS:
         raise NotFound(f"there is no format {form}; there are {', '.join(EXPORTS)}")
     media_type, export = EXPORTS[form]
@@ -163,7 +163,7 @@ def parse_cursor(text: str) -> int | None:
     return int(text)
 
 
-async def _job(client: Client, number: int) -> Row[Any]:
+async def visible_job(client: Client, number: int) -> Row[Any]:
     """Return a job that the client may see. Raises NotFound."""
     row = await client.context.manager.job(number)
     if client.principal.project not in ("", row.project):
@@ -172,8 +172,8 @@ async def _job(client: Client, number: int) -> Row[Any]:
 
 
 async def _length(client: Client, row: Row[Any], kind: FileKind, attempt: int) -> int:
-    if attempt > len(row.earlier_attempts):
-        raise NotFound(f"job {row.id} has no earlier attempt {attempt}")
+    if attempt > len(row.earlier_attempts) + 1:
+        raise NotFound(f"job {row.id} has no attempt {attempt}")
     return await asyncio.to_thread(client.context.files.length, row, kind, attempt) or 0
 
 
