@@ -148,6 +148,21 @@ def test_a_second_cancel_does_not_wait_for_the_grace(tmp_path: Path, while_away:
         assert server.ended("one")["state"] == "cancelled"
 
 
+def test_a_cancel_whose_signal_is_lost_in_an_import_ends_the_job(tmp_path: Path) -> None:
+    """The module catches what the signal raises, as a careless `except` does."""
+    module = (
+        "import time\nif 'list' not in sys.argv:\n    open('importing', 'w').close()\n"
+        "    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n        pass\n"
+    )
+    with scrapyd(tmp_path, conf="stop_grace = 600") as server:
+        server.deploy(egg(module + spider("endless", "await asyncio.sleep(600)")))
+        server.post("schedule", project="shop", spider="endless", jobid="one")
+        until((tmp_path / "importing").exists)
+        server.running("one")
+        server.post("cancel", project="shop", job="one")
+        assert server.ended("one")["state"] == "cancelled"
+
+
 def test_a_cancel_with_kill_takes_no_time(tmp_path: Path) -> None:
     with scrapyd(tmp_path, conf="stop_grace = 600") as server:
         server.deploy(egg(_DEAF))

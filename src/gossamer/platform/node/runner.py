@@ -25,6 +25,8 @@ from typing import Any
 
 _PROGRESS_SECONDS = 5.0
 """Time between two writes of `progress.json`. May be changed."""
+_LOOK_SECONDS = 0.05
+"""Pause between looks whether Scrapy's engine runs, while a spider is opened. May be changed."""
 _LISTING_BYTES = 64 * 1024 * 1024
 """Largest file that a program may write while spiders are listed: its output. May be changed."""
 
@@ -74,6 +76,7 @@ class Reporter:
         self._exporter: Any = None
         self._file: Any = None
         self._ticker: Any = None
+        self._is_closed = False
         self._fault = ""
         """Reason why an item is missing from the items file. Empty: none is."""
         # weak=False: nothing else keeps this object.
@@ -86,6 +89,30 @@ class Reporter:
 
         self._ticker = LoopingCall(self._progress)
         self._ticker.start(_PROGRESS_SECONDS)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        """Stop the crawl if that was asked for before Scrapy's engine ran: until then a signal may be lost, for example
+        in an import that catches every exception."""
+        from twisted.internet import reactor
+
+        engine = self._crawler.engine
+        if self._is_closed:
+            return
+        if engine is None or not engine.running:
+            clock: Any = reactor
+            clock.callLater(_LOOK_SECONDS, self._stop_if_asked)
+        elif self._was_stopped():
+            from scrapy.utils.defer import deferred_from_coro
+
+            deferred_from_coro(engine.stop_async() if hasattr(engine, "stop_async") else engine.stop())
+
+    def _was_stopped(self) -> bool:
+        try:
+            with open(os.path.join(self._folder, "stops")) as file:
+                return any(not json.loads(line).get("only_signal") for line in file if line.endswith("\n"))
+        except FileNotFoundError:
+            return False
 
     def _item(self, item: Any, spider: Any) -> None:
         if not self._items_path:
@@ -120,6 +147,7 @@ class Reporter:
         return dict(self._crawler.stats.get_stats())
 
     def _closed(self, spider: Any, reason: str) -> None:
+        self._is_closed = True
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
         if self._items_path and self._crawler.settings.getbool("FEED_STORE_EMPTY"):
