@@ -124,6 +124,8 @@ def test_a_terminal_that_is_closed_drains_the_crawl(web: FakeWeb, tmp_path: Path
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
+        # Tests under nohup ignore the signal, and a program that starts with it ignored leaves it so.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     os.close(theirs)
     pages = has_pages(tmp_path, 10)
