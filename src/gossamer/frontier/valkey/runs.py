@@ -263,10 +263,12 @@ async def end_on_shards(
         purged = 0
         for letter, spider in ends:
             call = partial(commands.call_confirmed, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop)
-            purged, purged_for_end, *idle = await call_after_purge(commands, shard, call, blocked=-1)
+            purged_so_far, purged_for_end, *idle = await call_after_purge(commands, shard, call, blocked=-1)
+            # For this stop on the shard up to now, all ends together; less if another stop came between two calls.
+            purged = max(purged, int(purged_so_far))
             result.by_end[spider] = result.by_end.get(spider, 0) + int(purged_for_end)
             result.idle |= bool(idle)
-        result.purged += int(purged)  # for this stop on the shard up to now: the last reply counts all ends
+        result.purged += purged
 
     await asyncio.gather(*map(end_on, home.shards))
     return result
