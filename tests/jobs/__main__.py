@@ -1,0 +1,132 @@
+"""`python -m tests.jobs --seeds 50`: so many runs, a line each, a table at the end; 1 where a promise was broken.
+
+Each run has two managers on a PostgreSQL server and four nodes. 500 jobs are requested while managers, nodes, shims,
+whole machines, networks and the database are killed, frozen and cut off as the seed says (tests/jobs/plan.py). The jobs
+note when they run; a judge compares that with what the platform says: no job is lost, none runs twice at a time, every
+end is true, and no process is left over. In the first two runs 50 jobs are run by Scrapy, in the others by a stand-in.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from tests import proof
+from tests.command import at_least, run_command
+from tests.jobs.plan import make_plan
+from tests.jobs.run import Outcome, run_plan
+from tests.servers.postgresql import postgresql
+
+LIMIT_SECONDS = 3.0
+"""Silence after which a node is lost."""
+JOBS = 500
+REAL_JOBS = 50
+_REAL_RUNS = (1, 2)
+"""Seeds whose jobs are run by Scrapy."""
+_JOBS_A_SECOND = 12.0
+_REAL_JOBS_A_SECOND = 1.2
+
+
+def main() -> int:
+    options = _options()
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    base = Path(tempfile.mkdtemp(prefix="jobs-"))
+    base.chmod(0o755)
+    print(f"{len(seeds)} runs of {options.jobs:,} jobs on 4 nodes; files in {base}", flush=True)
+    outcomes: list[Outcome] = []
+    broken = 0
+    began = time.monotonic()
+    for seed in seeds:
+        try:
+            with postgresql() as database:
+                outcomes.append(_one(seed, base / f"seed-{seed}", database, options))
+        except Exception as error:  # of the run itself: the others go on
+            broken += 1
+            traceback.print_exception(error, file=sys.stdout)
+            print(f"    seed {seed} broke off; files: {base / f'seed-{seed}'}", flush=True)
+            continue
+        print(_line(outcomes[-1]), flush=True)
+        if outcomes[-1].verdict.faults:
+            print("".join(f"    {fault}\n" for fault in outcomes[-1].verdict.faults[:20]), end="")
+            print(f"    again: python -m tests.jobs --seed {seed}; files: {outcomes[-1].folder}", flush=True)
+        elif not options.keep:
+            shutil.rmtree(outcomes[-1].folder, ignore_errors=True)
+    _prove(outcomes, broken, time.monotonic() - began)
+    bad = [outcome for outcome in outcomes if outcome.verdict.faults]
+    if not bad and not broken and not options.keep:
+        shutil.rmtree(base, ignore_errors=True)
+    return 1 if bad or broken else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=at_least(1), default=50, help="how many runs; default: 50")
+    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--jobs", type=at_least(10), default=JOBS, help=f"jobs of a run; default: {JOBS}")
+    parser.add_argument("--keep", action="store_true", help="keep the files of good runs, too")
+    return parser.parse_args()
+
+
+def _one(seed: int, folder: Path, database: object, options: argparse.Namespace) -> Outcome:
+    real = seed in _REAL_RUNS
+    jobs = min(REAL_JOBS, options.jobs) if real else options.jobs
+    rate = _REAL_JOBS_A_SECOND if real else _JOBS_A_SECOND
+    plan = make_plan(seed, jobs=jobs, limit_seconds=LIMIT_SECONDS, request_seconds=jobs / rate)
+    return run_plan(plan, folder, database, real=real, limit_seconds=LIMIT_SECONDS)
+
+
+def _line(outcome: Outcome) -> str:
+    verdict = outcome.verdict
+    faults = " ".join(f"{kind}x{n}" if n > 1 else kind for kind, n in Counter(outcome.done).items())
+    states = ", ".join(f"{count} {state}" for state, count in sorted(verdict.states.items()))
+    word = "FAILED" if verdict.faults else "ok"
+    return (
+        f"{time.strftime('%H:%M:%S')} seed {outcome.plan.seed:>3} {word:>6} {outcome.seconds:5.0f} s, {states}; "
+        f"{verdict.attempts} attempts, overlap of frozen machines {max(verdict.overlaps, default=0.0):.1f} s; {faults}"
+    )
+
+
+def _prove(outcomes: list[Outcome], broken: int, seconds: float) -> None:
+    """Write the verdict of all runs as JSON, and print a table."""
+    verdicts = [outcome.verdict for outcome in outcomes]
+    kinds: Counter[str] = Counter(kind for outcome in outcomes for kind in outcome.done)
+    jobs, attempts = sum(verdict.jobs for verdict in verdicts), sum(verdict.attempts for verdict in verdicts)
+    overlaps = [overlap for verdict in verdicts for overlap in verdict.overlaps]
+    states: Counter[str] = Counter()
+    for verdict in verdicts:
+        states.update(verdict.states)
+    bad = [f"seed {outcome.plan.seed}: {fault}" for outcome in outcomes for fault in outcome.verdict.faults]
+    proof.write(
+        "jobs",
+        title=f"jobs on four nodes under fire, {len(outcomes)} runs",
+        showed=f"{jobs:,} jobs in {attempts:,} attempts, {sum(kinds.values())} faults of {len(kinds)} kinds: none "
+        f"lost, every end true, none twice at a time but on {len(overlaps)} occasions beside a frozen machine, for at most "
+        f"{max(overlaps, default=0.0):.1f} s",
+        seconds=seconds,
+        failures=bad + ([f"{broken} runs broke off"] if broken else []),
+        figures={"runs": len(outcomes), "jobs": jobs, "attempts": attempts}
+        | {f"jobs_{state}": count for state, count in sorted(states.items())},
+        seeds=[outcome.plan.seed for outcome in outcomes],
+        faults=kinds,
+        forgiven={"overlaps": len(overlaps), "longest_overlap_seconds": round(max(overlaps, default=0.0), 2)},
+    )
+    rows = [
+        ("runs", f"{len(outcomes)}, {sum(bool(verdict.faults) for verdict in verdicts)} failed; {broken} broke off"),
+        ("jobs", f"{jobs:,}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))),
+        ("attempts", f"{attempts:,}"),
+        ("beside a frozen machine", f"{len(overlaps)}, at most {max(overlaps, default=0.0):.1f} s"),
+        *((kind, str(count)) for kind, count in sorted(kinds.items())),
+    ]
+    width = max(len(name) for name, _ in rows)
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in rows), flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main)
