@@ -107,7 +107,7 @@ def _prove(outcomes: list[Outcome], broken: int, seconds: float) -> None:
         "jobs",
         title=f"jobs on four nodes under fire, {len(outcomes)} runs",
         showed=f"{jobs:,} jobs in {attempts:,} attempts, {sum(kinds.values())} faults of {len(kinds)} kinds: none "
-        f"lost, every end true, none twice at a time but on {len(overlaps)} occasions beside a frozen machine, for at most "
+        f"lost, every end true, none twice at a time but {len(overlaps)} times beside a frozen machine, for at most "
         f"{max(overlaps, default=0.0):.1f} s",
         seconds=seconds,
         failures=bad + ([f"{broken} runs broke off"] if broken else []),
