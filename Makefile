@@ -12,7 +12,7 @@ setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed
 $(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing what Gossamer needs into $(VENV) (about a minute)"
+	@echo "Installing what Gossamer needs into $(VENV) (one to three minutes)"
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@echo "Installing Gossamer into $(VENV) (a few seconds)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./fakeweb
@@ -60,7 +60,7 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 
 .cache/docs/.installed: requirements-docs.lock
 	$(PYTHON) -m venv .cache/docs
-	@echo "Installing what the documentation needs into .cache/docs (about a minute)"
+	@echo "Installing what the documentation needs into .cache/docs (one to two minutes)"
 	.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
