@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,35 @@ def egg(spiders: str, *, name: str = "shop", settings: str = "", entry_point: bo
         if entry_point:
             packed.writestr("EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {name}.settings\n")
     return content.getvalue()
+
+
+def wheel(name: str, files: Mapping[str, str], *, metadata: str = "", version: str = "1.0") -> bytes:
+    """A wheel with these files."""
+    info = f"{name}-{version}.dist-info"
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        for path, text in files.items():
+            packed.writestr(path.replace("INFO/", f"{info}/"), text)
+        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}")
+        packed.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        packed.writestr(f"{info}/RECORD", "")
+    return content.getvalue()
+
+
+def project_wheel(
+    spiders: str, *, requires: Sequence[str] = (), settings: str = "", more: Mapping[str, str] | None = None
+) -> bytes:
+    """A project with these spiders in one module, as a wheel."""
+    files = {
+        "shop/__init__.py": "",
+        "shop/settings.py": f"SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n{settings}\n",
+        "shop/spiders.py": f"import asyncio, os, sys\nimport scrapy\n{spiders}\n",
+        "INFO/entry_points.txt": "[scrapy]\nsettings = shop.settings\n",
+    }
+    metadata = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    return wheel("shop", {**files, **(more or {})}, metadata=metadata)
 
 
 def spider(name: str, start: str = "yield {'a': 1}", body: str = "") -> str:

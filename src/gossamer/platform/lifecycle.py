@@ -101,3 +101,12 @@ VERSION_STEPS: Final[dict[tuple[VersionState, VersionEvent], VersionState]] = {
     (VersionState.BROKEN, VersionEvent.REMOVED): VersionState.DELETED,
 }
 """State after an event, as in JOB_STEPS."""
+
+
+class EnvironmentKind(StrEnum):
+    """Place where a version's code runs. Stored: a word must not change."""
+
+    SHARED = "shared"
+    """With the node's own Python and packages, as in Scrapyd."""
+    ISOLATED = "isolated"
+    """In a virtual environment with the version's own requirements."""

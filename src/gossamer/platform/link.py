@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from gossamer.errors import GossamerError
+from gossamer.platform.lifecycle import EnvironmentKind
 from gossamer.platform.outcome import AttemptEnd
 
 
@@ -33,6 +34,38 @@ class Artefact(NamedTuple):
     path: Path | None
     """File of the artefact where the node may read it. None: there is none."""
     settings_module: str
+    version_id: int = 0
+    environment: EnvironmentKind = EnvironmentKind.SHARED
+    requirements: str = ""
+    """Text of a requirements file that was given at the deployment."""
+
+
+class EnvironmentReport(NamedTuple):
+    """State of a version's isolated environment on a node."""
+
+    version_id: int
+    digest: str
+    status: str
+    """`building`, `ready` or `failed`."""
+    reason: str = ""
+    """Reason why it failed."""
+    requirements: tuple[str, ...] = ()
+    built: str = ""
+    """Versions of Python and Scrapy, and the builder, in a sentence. Empty: it is not ready."""
+    log: str = ""
+    """End of what the builder printed."""
+
+
+class ListingResult(NamedTuple):
+    """Outcome of listing the spiders of a version."""
+
+    spiders: Sequence[str] = ()
+    fault: str = ""
+    """Reason why they cannot be listed. Empty: they are listed."""
+    of_node: bool = False
+    """True: the node is at fault (its disk is full, say), so this or another node tries again later."""
+    warnings: Sequence[str] = ()
+    """Faults that leave the other spiders usable: a module that cannot be imported, a name that two spiders have."""
 
 
 class JobAssignment(NamedTuple):
@@ -90,11 +123,15 @@ class ManagerLink(Protocol):
     async def started(self, attempt: AttemptId, pid: int) -> None:
         """Report that the process of an attempt runs."""
 
-    async def returned(self, attempt: AttemptId) -> None:
-        """Report that an attempt was never started and never will be."""
+    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
+        """Report that an attempt was never started and never will be. `reason`: what is amiss on the node, so that the
+        job waits for a while; empty: nothing is."""
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
         """Report the end of an attempt, whose process tree is gone."""
 
-    async def listed(self, version_id: int, spiders: list[str], fault: str) -> None:
+    async def listed(self, version_id: int, result: ListingResult) -> None:
         """Report the spiders of a version, or why they could not be listed."""
+
+    async def prepared(self, report: EnvironmentReport) -> None:
+        """Report the state of a version's isolated environment on this node."""

@@ -1,6 +1,6 @@
 """Store of artefacts in a folder, under Scrapyd's names, so that Scrapyd can take the folder over again.
 
-    EGGS/PROJECT/VERSION.egg      ready versions
+    EGGS/PROJECT/VERSION.egg      ready versions; wheels end in .whl, which Scrapyd overlooks
     UPLOADS/DIGEST-PLACE.egg      versions that are being built; PLACE is a hash of the name below EGGS
 
 Fixed: the names below EGGS, which are Scrapyd's; and that a file appears there only when its version is ready, so that
@@ -12,24 +12,17 @@ import os
 import shutil
 import time
 import uuid
-import zipfile
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gossamer.errors import GossamerError
 from gossamer.platform.names import check_file_name, sanitized
+from gossamer.platform.packages import check_package
 
 _UPLOAD_SECONDS: Final = 3600.0
 """Age from which an upload that no version needs for its build is deleted. May be changed; a version is added some
 seconds after its upload."""
-
-
-class NotAnArtefact(GossamerError):
-    """The upload is not an egg."""
-
-    only_detail = True
 
 
 class FoundArtefact(NamedTuple):
@@ -49,21 +42,17 @@ class ArtefactStore:
         self._eggs = eggs
         self._uploads = uploads
 
-    def file_of(self, project: str, version: str) -> str:
-        """Return the name of a version's file below the folder of eggs. Raises UnsafeName."""
+    def upload(self, project: str, version: str, content: bytes) -> tuple[str, str]:
+        """Keep an artefact that is to be built. Return its digest, and the name of the version's file below the folder
+        of eggs. Raises UnsafeName or NotAnArtefact."""
         check_file_name(project, project)
         check_file_name(version and sanitized(version), f"{project}/{version}")
-        return f"{project}/{sanitized(version)}.egg"
-
-    def upload(self, content: bytes, file: str) -> str:
-        """Keep an artefact that is to be built for this place, and return its digest. Raises NotAnArtefact."""
-        # zipfile and Scrapyd accept a zip with anything before it, and so does this.
-        if not zipfile.is_zipfile(BytesIO(content)):
-            raise NotAnArtefact("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+        is_wheel = check_package(BytesIO(content))
+        file = f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
         digest = hashlib.sha256(content).hexdigest()
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
-        return digest
+        return digest, file
 
     def path(self, digest: str, file: str) -> Path:
         """Return where the artefact is: among the uploads, or among the eggs."""
@@ -84,6 +73,9 @@ class ArtefactStore:
             shutil.copyfile(uploaded, new)
             os.replace(new, target)
             uploaded.unlink()
+        for suffix in (".egg", ".whl"):  # the version was an egg before, and is a wheel now, or the other way round
+            if suffix != target.suffix:
+                target.with_suffix(suffix).unlink(missing_ok=True)
 
     def _upload(self, digest: str, file: str) -> Path:
         return self._uploads / f"{digest}-{hashlib.sha256(file.encode()).hexdigest()[:16]}.egg"
@@ -102,8 +94,8 @@ class ArtefactStore:
         if not self._eggs.is_dir():
             return
         for folder in sorted(self._eggs.iterdir()):
-            for path in sorted(folder.glob("*.egg")) if folder.is_dir() else ():
-                if not path.name.startswith("."):
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if path.suffix in (".egg", ".whl") and not path.name.startswith("."):
                     file = f"{folder.name}/{path.name}"
                     yield FoundArtefact(folder.name, path.stem, file, path.stat().st_mtime)
 

@@ -15,18 +15,20 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.lifecycle import JobState
+from gossamer.platform.lifecycle import EnvironmentKind, JobState
 from gossamer.platform.link import (
     Artefact,
     AttemptId,
+    EnvironmentReport,
     JobAssignment,
     Listing,
+    ListingResult,
     ManagerUnavailable,
     StopOrder,
 )
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.outcome import AttemptEnd, failure_of
-from gossamer.platform.state import jobs, projects
+from gossamer.platform.state import environments, jobs, projects
 
 T = TypeVar("T")
 
@@ -161,7 +163,16 @@ class LocalLink:
 
     def _artefact(self, project: str, version: Row[Any]) -> Artefact:
         path = self._manager.artefacts.path(version.digest, version.file) if version.digest else None
-        return Artefact(project, version.name, version.digest, path, version.settings_module)
+        return Artefact(
+            project,
+            version.name,
+            version.digest,
+            path,
+            version.settings_module,
+            version.id,
+            EnvironmentKind(version.environment),
+            version.requirements,
+        )
 
     async def take_listing(self) -> Listing | None:
         if not await self._read(projects.has_wanted_listing):
@@ -177,8 +188,8 @@ class LocalLink:
     async def started(self, attempt: AttemptId, pid: int) -> None:
         await self._write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
 
-    async def returned(self, attempt: AttemptId) -> None:
-        await self._write(lambda connection: jobs.record_return(connection, *attempt))
+    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
+        await self._write(lambda connection: jobs.record_return(connection, *attempt, reason=reason))
         self._manager.wake_nodes()
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
@@ -186,15 +197,29 @@ class LocalLink:
         if state is not None:
             log.info("job %d ended: %s %s", attempt.job, state, failure_of(end))
 
-    async def listed(self, version_id: int, spiders: list[str], fault: str) -> None:
-        row = await self._write(
-            lambda connection: projects.record_listing(
-                connection, version_id, incarnation=self._incarnation, spiders=spiders, fault=fault
+    async def listed(self, version_id: int, result: ListingResult) -> None:
+        mine = self._incarnation
+
+        def record(connection: Connection) -> Row[Any] | None:
+            if result.fault and result.of_node:
+                projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
+                return None
+            return projects.record_listing(
+                connection,
+                version_id,
+                incarnation=mine,
+                spiders=result.spiders,
+                fault=result.fault,
+                warnings=result.warnings,
             )
-        )
-        if row is not None and not fault:
+
+        row = await self._write(record)
+        if row is not None and not result.fault:
             await asyncio.to_thread(self._manager.artefacts.publish, row.digest, row.file)
         self._manager.notice_listing()
+
+    async def prepared(self, report: EnvironmentReport) -> None:
+        await self._write(lambda connection: environments.record_environment(connection, LOCAL_NODE, report))
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         try:

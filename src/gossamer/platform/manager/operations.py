@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.lifecycle import JobState, VersionState
+from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.state import jobs, projects, schedules, tokens
+from gossamer.platform.state import defaults, jobs, projects, schedules, tokens
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -44,6 +44,12 @@ class NotFound(GossamerError):
 
 class BrokenVersion(GossamerError):
     """The version cannot be run."""
+
+    only_detail = True
+
+
+class VersionInUse(GossamerError):
+    """The version is used."""
 
     only_detail = True
 
@@ -113,20 +119,36 @@ class Manager:
 
     # --- versions -----------------------------------------------------------------------------------------------------
 
-    async def deploy(self, project: str, version: str, content: bytes) -> list[str]:
-        """Add a version and wait until a node has listed its spiders, which are returned.
+    async def deploy(
+        self,
+        project: str,
+        version: str,
+        content: bytes,
+        *,
+        environment: EnvironmentKind | None = None,
+        requirements: str = "",
+        wait_seconds: float | None = None,
+    ) -> Row[Any]:
+        """Add a version, wait until a node has listed its spiders, and return the version's row.
 
+        `environment`: None: that of the project. `requirements`: text of a requirements file, for an isolated
+        environment, beside those of the artefact. `wait_seconds`: longest time to wait; a row of a version that is
+        still being built has the state `building`. None: until it is ready or broken.
         Raises NotAnArtefact, UnsafeName, or BrokenVersion with the reason; then the project is as it was before.
         """
-        file = self.artefacts.file_of(project, version)
-        digest = await asyncio.to_thread(self.artefacts.upload, content, file)
+        digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
+        columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
         number = await self.database.write(
-            lambda connection: projects.add_version(connection, project, version, digest=digest, file=file)
+            lambda connection: projects.add_version(connection, project, version, digest=digest, file=file, **columns)
         )
-        row = await self._listed(number)
+        try:
+            async with asyncio.timeout(wait_seconds):
+                row = await self._listed(number)
+        except TimeoutError:
+            return await self.database.read(lambda connection: projects.version_row(connection, number))
         if row.state != VersionState.READY:
             raise BrokenVersion(row.reason or "the version was removed while it was built")
-        return list(row.spiders)
+        return row
 
     async def _listed(self, version_id: int) -> Row[Any]:
         """Wait until a version's listing has come to an end. Return the version's row."""
@@ -170,13 +192,20 @@ class Manager:
             raise BrokenVersion(row.reason)
         return list(row.spiders)
 
-    async def delete_version(self, project: str, version: str) -> None:
-        """Remove a version. Jobs that run it go on. Raises NotFound."""
+    async def delete_version(self, project: str, version: str, *, even_if_used: bool = True) -> None:
+        """Remove a version. Jobs that run it go on. Raises NotFound, and VersionInUse unless `even_if_used`."""
 
         def remove(connection: Connection) -> str | None:
+            projects.lock_project(connection, project)  # nothing begins to use it meanwhile
             found = projects.find_version(connection, project, version)
-            if found is None or not found.digest or not projects.remove_version(connection, found.id):
+            if found is None or not found.digest:
                 return None
+            reasons = [] if even_if_used else defaults.use_of(connection, project, found).reasons()
+            if reasons:
+                raise VersionInUse(f"version '{found.name}' of {project} is in use: {'; '.join(reasons)}")
+            if not projects.remove_version(connection, found.id):
+                return None
+            defaults.unpin(connection, project, found.name)
             if not projects.ready_versions(connection, project):
                 jobs.cancel_pending(connection, project, reason="project_deleted")
             return found.file
@@ -185,6 +214,21 @@ class Manager:
         if file is None:
             raise NotFound(f"version '{version}' not found")  # Scrapyd's message
         await asyncio.to_thread(self.artefacts.delete, file)
+
+    async def pin_version(self, project: str, version: str | None) -> None:
+        """Make a version the default of jobs that name none; None: the latest again. Raises NotFound."""
+        await self.require_project(project)
+        if not await self.database.write(lambda connection: defaults.pin(connection, project, version)):
+            raise NotFound(f"version '{version}' of {project} is not ready; a default must be")
+
+    async def roll_back(self, project: str) -> str:
+        """Pin the version before the default, and return its name. Raises NotFound for the project, or if there is no
+        version before."""
+        await self.require_project(project)
+        name = await self.database.write(lambda connection: defaults.roll_back(connection, project))
+        if name is None:
+            raise NotFound(f"{project} has no version before its default; deploy one, or pin another")
+        return name
 
     async def delete_project(self, project: str) -> None:
         """Remove all versions of a project and cancel its pending jobs. Jobs that run go on. Raises NotFound."""

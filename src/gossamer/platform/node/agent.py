@@ -13,16 +13,28 @@ import os
 import select
 import shutil
 import signal
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gossamer.platform.link import Artefact, AttemptId, JobAssignment, Listing, ManagerLink, ManagerUnavailable
-from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt
+from gossamer.platform.link import (
+    Artefact,
+    AttemptId,
+    EnvironmentReport,
+    JobAssignment,
+    Listing,
+    ListingResult,
+    ManagerLink,
+    ManagerUnavailable,
+)
+from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt, readable
+from gossamer.platform.node.code import CodeStore
+from gossamer.platform.node.environments import EnvironmentFailed, EnvironmentStore
+from gossamer.platform.node.listing import list_spiders
 from gossamer.platform.node.processes import CHILDREN
 from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.packages import NotAnArtefact
 from gossamer.telemetry import logs
 
 T = TypeVar("T")
@@ -39,8 +51,6 @@ _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
-_COPY_SECONDS: Final = 3600.0
-"""Age from which a copy of an artefact that is not needed is deleted. May be changed."""
 _HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL", MARK})
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
 
@@ -49,18 +59,36 @@ class NodeAgent:
     """Runs up to `slots` attempts at a time in folders below `folder`."""
 
     def __init__(
-        self, link: ManagerLink, folder: Path, *, slots: int, grace_seconds: float, listing_seconds: float
+        self,
+        link: ManagerLink,
+        folder: Path,
+        *,
+        slots: int,
+        grace_seconds: float,
+        listing_seconds: float,
+        build_seconds: float = 1800.0,
     ) -> None:
         """`grace_seconds`: time that a stopped job has until its process tree is killed. `listing_seconds`: time limit
-        for listing the spiders of a version."""
+        for listing the spiders of a version. `build_seconds`: time limit for building an environment."""
         self.incarnation = uuid.uuid4().hex
         self._link = link
         self._folder = folder / "attempts"
-        self._artefacts = folder / "artefacts"
+        self._code = CodeStore(folder / "artefacts")
+        self._environments = EnvironmentStore(
+            folder / "environments",
+            self._folder,
+            self._report_environment,
+            build_seconds=build_seconds,
+            variables=_environment,
+        )
         self._slots = slots
         self._grace_seconds = grace_seconds
         self._listing_seconds = listing_seconds
         self._running: dict[AttemptId, JobAttempt] = {}
+        self._preparing: dict[AttemptId, asyncio.Task[int]] = {}
+        """Attempts whose processes do not exist yet; a stop just cancels the task."""
+        self._stopped_early: set[AttemptId] = set()
+        """Those of them that were stopped."""
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
@@ -113,10 +141,34 @@ class NodeAgent:
                 self._watch(self._run_job(assignment, attempt))
 
     async def _run_job(self, assignment: JobAssignment, attempt: JobAttempt) -> None:
+        preparing = asyncio.create_task(self._prepare(assignment, attempt))
+        self._preparing[assignment.id] = preparing
         try:
-            artefact = await asyncio.to_thread(self._cache, assignment.artefact)
+            started = await preparing
+        except asyncio.CancelledError:
+            if assignment.id not in self._stopped_early:  # the agent ends; the next one looks at the folders
+                raise
+            await self._give_back(assignment.id, attempt, "")
+        except EnvironmentFailed as error:
+            if error.of_node:
+                await self._give_back(assignment.id, attempt, f"environment: {error}")
+            else:
+                await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"environment: {error}"))
+        except (OSError, NotAnArtefact) as error:  # no memory, no space, too many processes or files
+            log.error("job %d could not be started: %s", assignment.id.job, error)
+            await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
+        else:
+            await self._see_through(assignment.id, attempt, started)
+        finally:
+            self._preparing.pop(assignment.id, None)
+            self._stopped_early.discard(assignment.id)
+
+    async def _prepare(self, assignment: JobAssignment, attempt: JobAttempt) -> int:
+        """Start an attempt in its environment, which is built before if need be. Return as JobAttempt.start does."""
+        file = await asyncio.to_thread(self._code.file, assignment.artefact)
+        async with self._environments.use(assignment.artefact, file) as environment:
             job = {
-                "artefact": artefact,
+                "artefact": await asyncio.to_thread(self._code.importable, file),
                 "settings_module": assignment.artefact.settings_module,
                 "spider": assignment.spider,
                 "arguments": dict(assignment.arguments),
@@ -126,27 +178,28 @@ class NodeAgent:
             command = Command(
                 "crawl",
                 job,
-                _environment(assignment.artefact),
+                environment.complete(_environment(assignment.artefact)),
                 os.getcwd(),
                 assignment.output,
                 assignment.time_limit,
                 assignment.memory_limit,
                 assignment.file_limit,
+                python=environment.python,
             )
-            started = await asyncio.to_thread(_launch, attempt, command)
-        except OSError as error:  # no memory, no space, too many processes or files
-            log.error("job %d could not be started: %s", assignment.id.job, error)
-            await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
-            return
-        await self._see_through(assignment.id, attempt, started)
+            # From here on a stop goes to the shim: an attempt that may have been started is not given back.
+            self._preparing.pop(assignment.id, None)
+            return await asyncio.to_thread(_launch, attempt, command)
+
+    async def _give_back(self, number: AttemptId, attempt: JobAttempt, reason: str) -> None:
+        """Return a job that was never started."""
+        await _insist(self._link.returned, number, reason)
+        self._running.pop(number, None)
+        await asyncio.to_thread(attempt.remove)
+        self.wake()
 
     async def _take_listings(self) -> None:
         while (listing := await self._link.take_listing()) is not None:
-            self._watch(self._list_in_turn(listing))
-
-    async def _list_in_turn(self, listing: Listing) -> None:
-        async with self._listing_slots:
-            await self._list(listing)
+            self._watch(self._list(listing))
 
     def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -163,13 +216,13 @@ class NodeAgent:
     async def _see_through(self, number: AttemptId, attempt: JobAttempt, started: int | None) -> None:
         """Report the start and the end of an attempt. `started`: descriptor from JobAttempt.start, or None."""
         if started is not None:
-            await _readable(started)
+            await readable(started)
             os.close(started)
         while True:
             try:
                 if (pid := attempt.pid()) is not None:
                     await _insist(self._link.started, number, pid)
-                await self._wait_for_end(attempt)
+                await attempt.wait()
                 end = await asyncio.to_thread(attempt.end)
                 break
             except OSError:  # no file descriptors left, say; the attempt keeps its slot until its end is known
@@ -183,44 +236,28 @@ class NodeAgent:
         await asyncio.to_thread(attempt.remove)
         self.wake()
 
-    async def _wait_for_end(self, attempt: JobAttempt) -> None:
-        """Wait until the shim is gone."""
-        if attempt.process is not None:  # not yet claimed, maybe; but this process is its parent
-            descriptor: int | None = os.pidfd_open(attempt.process.pid)
-        else:
-            descriptor = attempt.open_shim()
-        if descriptor is not None:
-            try:
-                await _readable(descriptor)
-            finally:
-                os.close(descriptor)
-        if attempt.process is not None:
-            CHILDREN.reap(attempt.process)  # returns at once: the process has ended
-
     async def _list(self, listing: Listing) -> None:
         attempt = JobAttempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")
         try:
-            artefact = await asyncio.to_thread(self._cache, listing.artefact)
-            job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
-            environment = _environment(listing.artefact)
-            command = Command("list", job, environment, os.getcwd(), time_limit=self._listing_seconds)
-            started = await asyncio.to_thread(_launch, attempt, command)
-        except OSError as error:
-            await _insist(self._link.listed, listing.version_id, [], f"start_failed: {error}")
-            return
-        os.close(started)
-        await self._wait_for_end(attempt)
-        end = await asyncio.to_thread(attempt.end)
-        spiders, fault = attempt.read("spiders.json"), ""
-        if spiders is None or end.exit_code != 0:
-            fault = attempt.output_tail().strip()
-            if end.fault == "timed_out":
-                fault = f"listing the spiders took more than {self._listing_seconds:g} seconds\n{fault}".strip()
-            fault = fault or f"the program that lists the spiders ended with {end.fault or end.exit_code or end.signal}"
-        elif not spiders and listing.artefact.path is not None:
-            fault = "the egg has no spiders in the modules that SPIDER_MODULES of its settings names"
-        await _insist(self._link.listed, listing.version_id, spiders or [], fault)
+            result = await self._list_in(attempt, listing)
+        except EnvironmentFailed as error:
+            result = ListingResult(fault=str(error), of_node=error.of_node)
+        except NotAnArtefact as error:
+            result = ListingResult(fault=str(error))
+        except OSError as error:  # no memory, no space, too many processes or files
+            result = ListingResult(fault=f"the node cannot list the spiders: {error}", of_node=True)
+        await _insist(self._link.listed, listing.version_id, result)
         await asyncio.to_thread(attempt.remove)
+
+    async def _list_in(self, attempt: JobAttempt, listing: Listing) -> ListingResult:
+        file = await asyncio.to_thread(self._code.file, listing.artefact)
+        async with self._environments.use(listing.artefact, file, anew=True) as environment:
+            artefact = await asyncio.to_thread(self._code.importable, file)
+            job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
+            variables = environment.complete(_environment(listing.artefact))
+            command = Command("list", job, variables, os.getcwd(), time_limit=self._listing_seconds)
+            async with self._listing_slots:
+                return await list_spiders(attempt, listing, command._replace(python=environment.python))
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -228,6 +265,11 @@ class NodeAgent:
         for order in await self._link.stops():
             attempt = self._running.get(order.id)
             if attempt is None:
+                continue
+            if (preparing := self._preparing.pop(order.id, None)) is not None:
+                self._stopped_early.add(order.id)
+                preparing.cancel()
+            if order.id in self._stopped_early:
                 continue
             for _ in range(order.stops - attempt.stops()):
                 with contextlib.suppress(FileNotFoundError):  # it has ended and was removed
@@ -289,31 +331,15 @@ class NodeAgent:
             attempt.end()
         attempt.remove()
 
-    # --- artefacts ----------------------------------------------------------------------------------------------------
+    # --- code and environments ----------------------------------------------------------------------------------------
 
-    def _cache(self, artefact: Artefact) -> str:
-        """Return the path of the node's own copy of the artefact. Empty: there is none.
+    async def forget(self, wanted: set[str]) -> None:
+        """Delete old copies of artefacts with other digests than these, and environments that nothing uses."""
+        await asyncio.to_thread(self._code.forget, wanted)
+        await self._environments.forget()
 
-        A copy, because a deployment may replace the original while a job imports from it. The file has the digest in
-        its name, and nothing writes to it.
-        """
-        if artefact.path is None:
-            return ""
-        kept = self._artefacts / f"{artefact.digest}.egg"
-        if not kept.exists():
-            self._artefacts.mkdir(parents=True, exist_ok=True)
-            new = kept.with_name(f".{uuid.uuid4().hex}")
-            shutil.copyfile(artefact.path, new)
-            os.replace(new, kept)
-        return str(kept)
-
-    def forget_artefacts(self, wanted: set[str]) -> None:
-        """Delete old copies of artefacts with other digests than these. Waits for the disk: call it in a thread."""
-        if self._artefacts.exists():
-            for file in self._artefacts.iterdir():
-                # A new one may belong to a version that was deployed after `wanted` was asked for.
-                if file.stem not in wanted and time.time() - file.stat().st_mtime > _COPY_SECONDS:
-                    file.unlink(missing_ok=True)
+    async def _report_environment(self, report: EnvironmentReport) -> None:
+        await _insist(self._link.prepared, report)
 
     def _attempt(self, number: AttemptId) -> JobAttempt:
         return JobAttempt(self._folder / f"{number.job}-{number.number}")
@@ -346,14 +372,3 @@ def _environment(artefact: Artefact) -> Mapping[str, str]:
     if artefact.version:
         found["SCRAPYD_EGG_VERSION"] = artefact.version
     return found
-
-
-async def _readable(descriptor: int) -> None:
-    """Wait until a file descriptor is readable or at its end."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)

@@ -5,6 +5,7 @@ complete before the shim is started, so an attempt without a folder has never ru
 revokes the attempt only one can create `shim.json`.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -47,6 +48,8 @@ class Command(NamedTuple):
     """Bytes of the output, and of the items; 0: none."""
     program: tuple[str, ...] = ()
     """Command line to run instead of the runner."""
+    python: str = ""
+    """Interpreter for the runner. Empty: that of the node."""
 
 
 class AttemptState(Enum):
@@ -79,7 +82,8 @@ class JobAttempt:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700, parents=True)
         attempt = {
-            "command": command.program or (sys.executable, runner.__file__, command.mode, str(self.folder)),
+            "command": command.program
+            or (command.python or sys.executable, runner.__file__, command.mode, str(self.folder)),
             "environment": {**command.environment, MARK: str(self.folder)},
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),
@@ -149,6 +153,20 @@ class JobAttempt:
         os.close(descriptor)
         return None
 
+    async def wait(self) -> None:
+        """Wait until the shim is gone."""
+        if self.process is not None:  # not yet claimed, maybe; but this process is its parent
+            descriptor: int | None = os.pidfd_open(self.process.pid)
+        else:
+            descriptor = self.open_shim()
+        if descriptor is not None:
+            try:
+                await readable(descriptor)
+            finally:
+                os.close(descriptor)
+        if self.process is not None:
+            CHILDREN.reap(self.process)  # returns at once: the process has ended
+
     def _wake_shim(self) -> None:
         descriptor = self.open_shim()
         if descriptor is not None:
@@ -186,12 +204,12 @@ class JobAttempt:
             stopped=found.get("stops", 0) > 0,
         )
 
-    def output_tail(self) -> str:
+    def output_tail(self, length: int = _OUTPUT_TAIL) -> str:
         """Return the end of what the attempt printed, if that is in its own folder."""
         try:
             with (self.folder / "output").open("rb") as file:
                 file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - _OUTPUT_TAIL))
+                file.seek(max(0, file.tell() - length))
                 return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
@@ -215,3 +233,14 @@ class JobAttempt:
 
     def _read_text(self, name: str) -> str:
         return (self.folder / name).read_text()
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until a file descriptor is readable or at its end."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -8,6 +8,7 @@ user only, because arguments may be secrets; nothing of it is passed on the comm
 
 - `spiders.json`: the list. A module that cannot be imported, and settings that raise, end the program with code 1 and a
   traceback, as with `scrapy list`; the project's SPIDER_LOADER_WARN_ONLY is obeyed.
+- `warnings.json`: what Scrapy warned of while it loaded the spiders, such as a name that two of them have.
 - `report.json`, when the spider is closed: Scrapy's finish_reason and counters, and whether an item could not be
   written. Without it no job counts as finished: Scrapy exits with 0 even when the spider never started.
 - `progress.json`: counters, every few seconds.
@@ -30,9 +31,12 @@ _LOOK_SECONDS = 0.05
 _LISTING_BYTES = 64 * 1024 * 1024
 """Largest file that a program may write while spiders are listed: its output. May be changed."""
 
+_WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
+"""Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
+
 
 def activate(artefact: str, settings_module: str) -> None:
-    """Make the project of an egg (or zip) importable, and name its settings module to Scrapy.
+    """Make the project of an egg, a wheel or a folder of one importable, and name its settings module to Scrapy.
 
     Without an artefact the project is on the Python path, or Scrapy finds it by the scrapy.cfg of this folder.
     Raises ValueError if the artefact names no settings module.
@@ -52,9 +56,31 @@ def _settings_module(artefact: str) -> str:
         for entry in distribution.entry_points:
             if entry.group == "scrapy" and entry.name == "settings":
                 return str(entry.value)
+    module = _module_of_scrapy_cfg(artefact)
+    if module:
+        return module
     raise ValueError(
-        "the egg names no settings module. Its setup.py needs entry_points={'scrapy': ['settings = project.settings']}"
+        "the egg names no settings module. Its setup.py needs "
+        "entry_points={'scrapy': ['settings = project.settings']}; or put a scrapy.cfg with [settings] default = "
+        "project.settings into it"
     )
+
+
+def _module_of_scrapy_cfg(artefact: str) -> str:
+    """Return the settings module that a scrapy.cfg in the artefact names: in its top folder, or where setuptools puts
+    data files of a wheel. Empty: none does."""
+    import configparser
+    import zipfile
+    from pathlib import Path
+
+    root = Path(artefact) if os.path.isdir(artefact) else zipfile.Path(artefact)
+    places = [root, root / "EGG-INFO", *(each / "data" for each in root.iterdir() if each.name.endswith(".data"))]
+    for place in places:
+        if (place / "scrapy.cfg").is_file():
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read_string((place / "scrapy.cfg").read_text(encoding="utf-8"))
+            return parser.get("settings", "default", fallback="")
+    return ""
 
 
 def write_json(path: str, content: object) -> None:
@@ -192,11 +218,19 @@ def list_spiders(folder: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LISTING_BYTES, _LISTING_BYTES))
     activate(job["artefact"], job["settings_module"])
 
+    import warnings
+
     from scrapy.crawler import CrawlerRunner
     from scrapy.utils.project import get_project_settings
 
-    # The runner also applies the project's add-ons, which may change where spiders are.
-    names = sorted(CrawlerRunner(get_project_settings()).spider_loader.list())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # The runner also applies the project's add-ons, which may change where spiders are.
+        names = sorted(CrawlerRunner(get_project_settings()).spider_loader.list())
+    texts = (str(warning.message).strip() for warning in caught)
+    write_json(
+        os.path.join(folder, "warnings.json"), [text for text in texts if any(word in text for word in _WARNINGS)]
+    )
     write_json(os.path.join(folder, "spiders.json"), names)
     sys.stderr.flush()
     os._exit(0)  # a thread or an exit handler of the project cannot spoil the list

@@ -129,8 +129,10 @@ class Endpoints:
 
     async def _add_version(self, form: Form) -> Fields:
         project, version, egg = form.text("project"), form.text("version"), form.content("egg")
-        spiders = await self._manager.deploy(project, version, egg)
-        return {"project": project, "version": version, "spiders": len(spiders)}
+        row = await self._manager.deploy(project, version, egg)
+        # Not in Scrapyd, which does not know of them.
+        warnings = {"warnings": row.warnings} if row.warnings else {}
+        return {"project": project, "version": version, "spiders": len(row.spiders), **warnings}
 
     async def _schedule(self, form: Form) -> Fields:
         project, spider = form.text("project"), form.text("spider")

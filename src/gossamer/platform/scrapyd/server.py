@@ -132,7 +132,7 @@ async def _clean(manager: Manager, agent: NodeAgent, ended_jobs: int, stopping: 
     while not stopping.is_set():
         try:
             wanted = await manager.clean(ended_jobs=ended_jobs)
-            await asyncio.to_thread(agent.forget_artefacts, wanted)
+            await agent.forget(wanted)
         except (OSError, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
         await _stopped_within(_CLEAN_SECONDS, stopping)

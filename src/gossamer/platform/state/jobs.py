@@ -26,6 +26,8 @@ _DISPATCH_LOCK = 7_310_946_111
 _LIVE = (JobState.PENDING, *sorted(ACTIVE))
 _LONGEST_RETRY_SECONDS = 3600.0
 """Longest pause before a retry. May be changed."""
+_RETURN_SECONDS = 30.0
+"""Pause before a job is taken again that a node could not start. May be changed."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
 
@@ -157,7 +159,7 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
             change_job(connection, row.id, JobEvent.BROKE, of_attempt=row.attempt, reason=reason)
             continue
         columns = {"attempt": row.attempt + 1, "node": node, "call": call, "version_id": version.id, "pid": None}
-        columns["has_files"] = True
+        columns |= {"has_files": True, "reason": ""}
         if change_job(connection, row.id, JobEvent.TAKEN, of_attempt=row.attempt, **columns):
             turn = select(func.max(projects.c.turn) + 1).scalar_subquery()
             connection.execute(update(projects).where(projects.c.id == row.project_id).values(turn=turn))
@@ -194,10 +196,12 @@ def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int)
     return change_job(connection, job_id, JobEvent.STARTED, of_attempt=attempt, pid=pid, started_at=DatabaseNow())
 
 
-def record_return(connection: Connection, job_id: int, attempt: int) -> JobState | None:
-    """Put a job back whose process was never started."""
+def record_return(connection: Connection, job_id: int, attempt: int, *, reason: str = "") -> JobState | None:
+    """Put a job back whose process was never started. `reason`: what is amiss on the node; then the job waits before it
+    is taken again, by whatever node."""
     _lock(connection, job_id)
-    state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, node="", call="")
+    pause: dict[str, Any] = {"not_before": DatabaseNow() + _RETURN_SECONDS, "reason": reason} if reason else {}
+    state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, node="", call="", **pause)
     return state or change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt)
 
 

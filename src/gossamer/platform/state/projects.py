@@ -5,16 +5,16 @@ in which it replaces an earlier one of its name, so that a broken deployment cha
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer.platform.names import in_order, same_version
 from gossamer.platform.state.changes import change_version
-from gossamer.platform.state.tables import DatabaseNow, jobs, projects, schedules, versions
+from gossamer.platform.state.tables import DatabaseNow, environments, jobs, projects, schedules, versions
 
 WANTED: Final = "wanted"
 """Mark of a version whose spiders a node is to list. Stored: fixed."""
@@ -25,6 +25,12 @@ _BROKEN_KEPT: Final = 10
 _FORGET_SECONDS: Final = 3600.0
 """Age from which a removed version and an empty project are deleted. A client may still wait for the build of a newer
 one. May be changed."""
+
+
+_TRY_SECONDS: Final = 86400.0
+"""Time since its deployment for which a version waits for a node that can build it. May be changed."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+"""Pauses between two such tries. In between, a pause is half of the time since the deployment. May be changed."""
 
 
 class JobPolicy(NamedTuple):
@@ -77,6 +83,11 @@ def project_id(connection: Connection, name: str) -> int:
     return int(found)
 
 
+def lock_project(connection: Connection, name: str) -> None:
+    """Keep others from adding to a project, or changing it, until the end of the transaction, if it exists."""
+    connection.execute(select(projects.c.id).where(projects.c.name == name).with_for_update(key_share=True))
+
+
 def project_row(connection: Connection, name: str) -> Row[Any] | None:
     """Return all columns of a project. None: there is none of this name."""
     return connection.execute(select(projects).where(projects.c.name == name)).first()
@@ -122,19 +133,21 @@ def _ready(row: Row[Any]) -> ReadyVersion:
 
 def find_version(connection: Connection, project: str, name: str | None) -> ReadyVersion | None:
     """Return a version that jobs can run. `name` may be written as given at the deployment, or as Scrapyd's file has
-    it. None: the project's default, which is the latest."""
+    it. None: the project's default, which is the pinned version, or else the latest."""
     known = ready_versions(connection, project)
     if name is None:
-        return known[-1] if known else None
+        pinned = connection.scalar(select(projects.c.pinned_version).where(projects.c.name == project))
+        return next((version for version in known if version.name == pinned), known[-1] if known else None)
     exact = [version for version in known if version.name == name]
     return next(iter(exact or [version for version in reversed(known) if same_version(version.name, name)]), None)
 
 
-def add_version(connection: Connection, project: str, name: str, *, digest: str, file: str) -> int:
-    """Add a version that is to be built, and return its number."""
-    return _insert(
-        connection, project, name=name, state=VersionState.BUILDING.value, digest=digest, file=file, listing=WANTED
-    )
+def add_version(connection: Connection, project: str, name: str, *, digest: str, file: str, **columns: Any) -> int:
+    """Add a version that is to be built, and return its number. Its environment is of the project's kind unless
+    `columns` has another one."""
+    common = connection.scalar(select(projects.c.environment).where(projects.c.id == project_id(connection, project)))
+    columns = {"environment": common, "digest": digest, "file": file, **columns}
+    return _insert(connection, project, name=name, state=VersionState.BUILDING.value, listing=WANTED, **columns)
 
 
 def add_found_version(
@@ -183,7 +196,12 @@ def repeat_listings(connection: Connection) -> None:
 
 def has_wanted_listing(connection: Connection) -> bool:
     """Return whether `take_listing` would find a version."""
-    return connection.execute(select(versions.c.id).where(versions.c.listing == WANTED).limit(1)).first() is not None
+    return connection.execute(select(versions.c.id).where(_is_wanted()).limit(1)).first() is not None
+
+
+def _is_wanted() -> ColumnElement[bool]:
+    after = versions.c.listing_after
+    return and_(versions.c.listing == WANTED, or_(after.is_(None), after <= DatabaseNow()))
 
 
 def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
@@ -192,7 +210,7 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
     statement = (
         select(versions, projects.c.name.label("project"))
         .join(projects, projects.c.id == versions.c.project_id)
-        .where(versions.c.listing == WANTED)
+        .where(_is_wanted())
         .order_by(versions.c.id)
         .limit(1)
         .with_for_update(of=versions, skip_locked=True)  # two nodes that ask at one time get two versions
@@ -205,8 +223,30 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
     return row if taken.rowcount else None
 
 
+def postpone_listing(connection: Connection, version_id: int, *, incarnation: str, reason: str) -> float | None:
+    """Let the spiders be listed later, by whatever node: the fault was the node's. Return the seconds of the pause.
+
+    None: the version was removed, another node lists it, or it has been tried for so long that it is broken now.
+    """
+    row = version_row(connection, version_id)
+    age = float(connection.execute(select(DatabaseNow() - row.deployed_at)).scalar_one())
+    if age > _TRY_SECONDS:
+        record_listing(connection, version_id, incarnation=incarnation, spiders=[], fault=reason)
+        return None
+    pause = min(max(age / 2, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+    columns = {"listing": WANTED, "listing_after": DatabaseNow() + pause, "reason": reason}
+    mine = and_(versions.c.id == version_id, versions.c.listing == incarnation)
+    return pause if connection.execute(update(versions).where(mine).values(**columns)).rowcount else None
+
+
 def record_listing(
-    connection: Connection, version_id: int, *, incarnation: str, spiders: list[str], fault: str
+    connection: Connection,
+    version_id: int,
+    *,
+    incarnation: str,
+    spiders: Sequence[str],
+    fault: str,
+    warnings: Sequence[str] = (),
 ) -> Row[Any] | None:
     """Record the spiders of a version, or why they could not be listed. Return the version's row; None: it was removed,
     or another node lists them.
@@ -221,7 +261,9 @@ def record_listing(
         change_version(connection, version_id, VersionEvent.BUILD_FAILED, mine, reason=fault)
     elif change_version(connection, version_id, VersionEvent.BUILT, mine, reason=""):
         _remove_replaced(connection, version_id)
-    columns = {"listing": "", "reason": fault} if fault else {"listing": "", "spiders": spiders}
+    columns: dict[str, Any] = {"listing": "", "reason": fault}
+    if not fault:
+        columns |= {"spiders": list(spiders), "warnings": list(warnings) or None}
     if not connection.execute(update(versions).where(versions.c.id == version_id, mine).values(**columns)).rowcount:
         return None
     return version_row(connection, version_id)
@@ -233,7 +275,7 @@ def _remove_replaced(connection: Connection, version_id: int) -> None:
         versions.c.project_id == this.project_id,
         versions.c.state == VersionState.READY,
         versions.c.id != version_id,
-        versions.c.file == this.file,
+        versions.c.file.in_([f"{this.file[:-4]}.egg", f"{this.file[:-4]}.whl"]),  # an egg may follow a wheel
     )
     for number in connection.scalars(earlier).all():
         change_version(connection, number, VersionEvent.REMOVED)
@@ -296,7 +338,9 @@ def forget_versions(connection: Connection) -> None:
         versions.c.deployed_at < old,
         ~select(jobs.c.id).where(jobs.c.version_id == versions.c.id).exists(),
     )
-    connection.execute(delete(versions).where(unused))
+    gone = connection.scalars(select(versions.c.id).where(unused)).all()
+    connection.execute(delete(environments).where(environments.c.version_id.in_(gone)))
+    connection.execute(delete(versions).where(versions.c.id.in_(gone)))
     empty = and_(
         projects.c.created_at < old,
         ~select(versions.c.id).where(versions.c.project_id == projects.c.id).exists(),

@@ -73,6 +73,8 @@ projects = Table(
     Column("time_limit", Double, nullable=False, server_default="0"),
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),
     Column("file_limit", BigInteger, nullable=False, server_default="0"),
+    Column("environment", String(16), nullable=False, server_default="shared"),  # of new versions; see EnvironmentKind
+    Column("pinned_version", Text),  # name of the version that is the default; null: the latest
     UniqueConstraint("name"),
     sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
 )
@@ -92,6 +94,10 @@ versions = Table(
     # `wanted`: a node is to list the spiders; else the incarnation of the node that does so; empty: nothing to do
     Column("listing", String(64), nullable=False, server_default=""),
     Column("deployed_at", Double, nullable=False),
+    Column("environment", String(16), nullable=False, server_default="shared"),
+    Column("requirements", Text, nullable=False, server_default=""),  # given at the deployment, beside the artefact's
+    Column("warnings", JSON(none_as_null=True)),  # texts: what the listing of the spiders warned of
+    Column("listing_after", Double),  # a wanted listing is taken from this time on; null: at once
     Index(None, "project_id", "state"),
     Index(None, "listing"),
     sqlite_autoincrement=True,
@@ -148,6 +154,20 @@ jobs = Table(
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip
+
+environments = Table(
+    "environment",
+    METADATA,
+    Column("version_id", ForeignKey(versions.c.id), primary_key=True),
+    Column("node", String(64), primary_key=True),  # name of the node that has it
+    Column("digest", String(64), nullable=False),  # of requirements, Python, platform and indexes
+    Column("status", String(16), nullable=False),  # building, ready, failed
+    Column("reason", Text, nullable=False, server_default=""),  # why it failed
+    Column("requirements", JSON, nullable=False),  # lines of a requirements file
+    Column("built", Text, nullable=False, server_default=""),  # versions of Python and Scrapy, and the builder
+    Column("log", Text, nullable=False, server_default=""),  # end of what the builder printed
+    Column("changed_at", Double, nullable=False),
+)
 
 imports = Table(
     "import",

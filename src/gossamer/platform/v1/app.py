@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.manager.artefacts import NotAnArtefact
-from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound
+from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound, VersionInUse
 from gossamer.platform.names import UnsafeName
+from gossamer.platform.packages import NotAnArtefact
 from gossamer.platform.v1 import events, jobs, projects, schedules
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
@@ -37,6 +37,7 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (NotPermitted, 403, "not-permitted"),
     (NotFound, 404, "not-found"),
     (JobConflict, 409, "job-conflict"),
+    (VersionInUse, 409, "version-in-use"),
     (BrokenVersion, 422, "broken-version"),
     (NotAnArtefact, 400, "invalid-request"),
     (UnsafeName, 400, "invalid-request"),

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row
 
-from gossamer.platform.lifecycle import JobState, VersionState
+from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
+from gossamer.platform.state.defaults import DefaultVersion
 from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tokens import TokenScope
 
@@ -137,13 +138,21 @@ class ProjectModel(_Response):
     time_limit: float
     memory_limit: int
     file_limit: int
+    environment: EnvironmentKind
+    """Where jobs of new versions run: with the node's own packages, or in a virtual environment of their own."""
+    default_version: str | None
+    """Version of jobs that name none. Null: no version is ready."""
+    is_pinned: bool
+    """True: the default stays whatever is deployed. False: the default is the latest version."""
     created_at: datetime
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "ProjectModel":
+    def of(cls, row: Row[Any], default: DefaultVersion) -> "ProjectModel":
         """Return the model of a row."""
-        columns = {name: getattr(row, name) for name in cls.model_fields}
-        return cls(**{**columns, **_times(row._asdict())})
+        given = row._asdict()
+        columns = {name: given[name] for name in cls.model_fields if name in given}
+        chosen = {"default_version": default.name, "is_pinned": default.is_pinned}
+        return cls(**{**columns, **chosen, **_times(given)})
 
 
 class ProjectChange(JobPolicyModel):
@@ -151,6 +160,8 @@ class ProjectChange(JobPolicyModel):
 
     max_running: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Jobs of the project that run at a time. 0: none start. Null: as many as there are slots."""
+    environment: EnvironmentKind | None = None
+    """Where jobs of new versions run."""
 
 
 class VersionModel(_Response):
@@ -161,17 +172,49 @@ class VersionModel(_Response):
     name: str
     state: VersionState
     reason: str
-    """Reason why the version is broken. Empty: it is not."""
+    """Reason why the version is broken, or why it is not built yet. Empty: there is none."""
     digest: str
     """SHA-256 of the artefact. Empty: the project's code is on the node's own Python path."""
+    environment: EnvironmentKind
+    """Where its jobs run: with the node's own packages, or in a virtual environment of their own."""
     spiders: list[str] | None
     """Names of its spiders. Null: not listed yet."""
+    warnings: list[str] | None
+    """Warnings of the listing of spiders: a module that cannot be imported, a name that two spiders have."""
     deployed_at: datetime
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "VersionModel":
-        """Return the model of a row with `project`."""
-        return cls(**{**{name: getattr(row, name) for name in cls.model_fields}, **_times(row._asdict())})
+    def of(cls, row: Row[Any], project: str) -> "VersionModel":
+        """Return the model of a row."""
+        given = row._asdict()
+        columns = {name: given[name] for name in cls.model_fields if name in given}
+        return cls(**{**columns, "project": project, **_times(given)})
+
+
+class EnvironmentModel(_Response):
+    """Isolated environment of a version on a node."""
+
+    version: str
+    version_id: int
+    node: str
+    """Name of the node."""
+    digest: str
+    """Digest of requirements, Python, platform and indexes. Versions with the same one share the environment."""
+    status: str
+    """`building`, `ready` or `failed`."""
+    reason: str
+    """Reason why it failed. Empty: it has not."""
+    requirements: list[str]
+    """Lines of the requirements file that it was built from."""
+    built: str
+    """Versions of Python and Scrapy, and the builder."""
+    changed_at: datetime
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "EnvironmentModel":
+        """Return the model of a row with `version`."""
+        given = row._asdict()
+        return cls(**{**{name: given[name] for name in cls.model_fields}, **_times(given)})
 
 
 class NewTokenModel(BaseModel):

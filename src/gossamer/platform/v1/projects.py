@@ -4,18 +4,21 @@ Fixed, because clients read them: paths, names of parameters, status codes. A ve
 the body of the request, and the answer comes when a node has listed its spiders.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from sqlalchemy import Connection
+from starlette.responses import PlainTextResponse
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import VersionState
+from gossamer.platform.lifecycle import EnvironmentKind, VersionState
 from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import projects, tokens
-from gossamer.platform.v1.context import Admin, Deployer, Reader
+from gossamer.platform.state import defaults, environments, projects, tokens
+from gossamer.platform.v1.context import Admin, Client, Deployer, Reader
 from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer.platform.v1.models import (
     AuditEntry,
+    EnvironmentModel,
     NewTokenModel,
     NewTokenResponse,
     ProjectChange,
@@ -30,29 +33,73 @@ MAX_ARTEFACT_BYTES: Final = 256 * 1024 * 1024
 """Largest artefact. May be changed; it is in memory while it is received."""
 VERSIONS_PATH: Final = "/v1/versions"
 """Path of the endpoint that takes an artefact. Fixed."""
+_VersionName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the version.")]
 _ProjectName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the project.")]
 
 
 @router.get("/projects", tags=["projects"], summary="List projects")
 async def list_projects(client: Reader) -> list[ProjectModel]:
     """Return all projects that the client may see, also those without a version that jobs could run."""
-    rows = await client.context.manager.read(projects.project_rows)
-    return [ProjectModel.of(row) for row in rows if client.principal.project in ("", row.name)]
+
+    def find(connection: Connection) -> list[ProjectModel]:
+        rows = [row for row in projects.project_rows(connection) if client.principal.project in ("", row.name)]
+        return [ProjectModel.of(row, defaults.default_of(connection, row.name)) for row in rows]
+
+    return list(await client.context.manager.read(find))
 
 
 @router.patch("/projects/{project}", tags=["projects"], summary="Change the limits of a project")
 async def change_project(project: str, change: ProjectChange, client: Admin) -> ProjectModel:
-    """Change what the project's new jobs get, and how many of its jobs run at a time."""
+    """Change what the project's new jobs and versions get, and how many of its jobs run at a time."""
     client.check_project(project)
-    columns = {"max_running": change.max_running} if "max_running" in change.model_fields_set else {}
-    database = client.context.manager.database
-    if not await database.write(lambda c: projects.change_project(c, project, change.policy(), **columns)):
+    columns: dict[str, Any] = {}
+    if "max_running" in change.model_fields_set:
+        columns["max_running"] = change.max_running
+    if change.environment is not None:
+        columns["environment"] = change.environment.value
+    manager = client.context.manager
+    if not await manager.database.write(lambda c: projects.change_project(c, project, change.policy(), **columns)):
         raise NotFound(f"project '{project}' not found")
     await client.record("project.change", f"{project} {change.model_dump(exclude_unset=True)}")
-    row = await database.read(lambda c: projects.project_row(c, project))
-    if row is None:
+    return await _project(client, project)
+
+
+async def _project(client: Client, project: str) -> ProjectModel:
+    def find(connection: Connection) -> ProjectModel | None:
+        row = projects.project_row(connection, project)
+        return None if row is None else ProjectModel.of(row, defaults.default_of(connection, project))
+
+    found: ProjectModel | None = await client.context.manager.read(find)
+    if found is None:
         raise NotFound(f"project '{project}' not found")
-    return ProjectModel.of(row)
+    return found
+
+
+@router.put("/projects/{project}/default", tags=["versions"], summary="Pin the default version of a project")
+async def pin_version(project: str, version: _VersionName, client: Deployer) -> ProjectModel:
+    """Let jobs that name no version run this one, whatever is deployed later."""
+    client.check_project(project)
+    await client.context.manager.pin_version(project, version)
+    await client.record("version.pin", f"{project} {version}")
+    return await _project(client, project)
+
+
+@router.delete("/projects/{project}/default", tags=["versions"], summary="Unpin the default version of a project")
+async def unpin_version(project: str, client: Deployer) -> ProjectModel:
+    """Let jobs that name no version run the latest one again."""
+    client.check_project(project)
+    await client.context.manager.pin_version(project, None)
+    await client.record("version.unpin", project)
+    return await _project(client, project)
+
+
+@router.post("/projects/{project}/rollback", tags=["versions"], summary="Go back to the version before the default")
+async def roll_back(project: str, client: Deployer) -> ProjectModel:
+    """Pin the version before the present default. Jobs that run go on."""
+    client.check_project(project)
+    version = await client.context.manager.roll_back(project)
+    await client.record("version.rollback", f"{project} {version}")
+    return await _project(client, project)
 
 
 @router.get("/versions", tags=["versions"], summary="List the versions of a project")
@@ -61,7 +108,7 @@ async def list_versions(project: _ProjectName, client: Reader) -> list[VersionMo
     deployment."""
     client.check_project(project)
     rows = await client.context.manager.read(lambda c: projects.version_rows(c, project))
-    return [VersionModel.of(row) for row in rows]
+    return [VersionModel.of(row, project) for row in rows]
 
 
 @router.post(
@@ -71,7 +118,7 @@ async def list_versions(project: _ProjectName, client: Reader) -> list[VersionMo
     summary="Deploy a version",
     openapi_extra={
         "requestBody": {
-            "description": "The egg.",
+            "description": "The egg or wheel.",
             "required": True,
             "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
         }
@@ -79,34 +126,76 @@ async def list_versions(project: _ProjectName, client: Reader) -> list[VersionMo
 )
 async def deploy_version(
     project: _ProjectName,
-    version: Annotated[str, Query(min_length=1, max_length=200, description="Name of the version.")],
+    version: _VersionName,
     request: Request,
+    response: Response,
     client: Deployer,
+    environment: Annotated[
+        EnvironmentKind | None, Query(description="Where its jobs run. Absent: as the project says.")
+    ] = None,
+    wait_seconds: Annotated[
+        float | None,
+        Query(ge=0, le=86400, allow_inf_nan=False, description="Longest time to wait. Absent: until it is built."),
+    ] = None,
 ) -> VersionModel:
     """Add a version, and wait until a node has listed its spiders. If that fails, the project stays as it was, and the
-    answer (422) has the reason."""
+    answer (422) has the reason. The answer is 202 with the state `building` if it takes longer than `wait_seconds`."""
     client.check_project(project)
+    content = await request.body()
     manager = client.context.manager
-    await manager.deploy(project, version, await request.body())
+    row = await manager.deploy(project, version, content, environment=environment, wait_seconds=wait_seconds)
     await client.record("version.deploy", f"{project} {version}")
-    rows = await manager.read(lambda c: projects.version_rows(c, project))
-    row = next((row for row in reversed(rows) if row.name == version and row.state == VersionState.READY), None)
-    if row is None:
-        raise NotFound(f"version '{version}' was deleted just after its deployment")
-    return VersionModel.of(row)
+    if row.state == VersionState.BUILDING:
+        response.status_code = 202
+    return VersionModel.of(row, project)
 
 
 @router.delete("/versions", status_code=204, tags=["versions"], summary="Delete a version")
 async def delete_version(
     project: _ProjectName,
-    version: Annotated[str, Query(min_length=1, max_length=200, description="Name of the version.")],
+    version: _VersionName,
     client: Deployer,
+    force: Annotated[bool, Query(description="Delete it although something uses it.")] = False,
 ) -> Response:
-    """Delete a version that jobs can run. Jobs that run it go on; pending jobs that name it will fail."""
+    """Delete a version that jobs can run. The answer is 409, with what uses it, if it is the default, if jobs run it or
+    wait to run it, or if a schedule names it. With `force`, jobs that run it go on, and pending jobs that name it will
+    fail."""
     client.check_project(project)
-    await client.context.manager.delete_version(project, version)
+    await client.context.manager.delete_version(project, version, even_if_used=force)
     await client.record("version.delete", f"{project} {version}")
     return Response(status_code=204)
+
+
+@router.get("/environments", tags=["versions"], summary="List the isolated environments of a project's versions")
+async def list_environments(
+    project: _ProjectName,
+    client: Reader,
+    version: Annotated[str, Query(max_length=200, description="Name of the only version. Empty: all.")] = "",
+) -> list[EnvironmentModel]:
+    """Return what nodes have built, are building, or could not build, the latest first."""
+    client.check_project(project)
+    rows = await client.context.manager.read(lambda c: environments.environment_rows(c, project, version))
+    return [EnvironmentModel.of(row) for row in rows]
+
+
+@router.get(
+    "/environments/log",
+    tags=["versions"],
+    summary="Read the log of the build of an environment",
+    response_class=PlainTextResponse,
+)
+async def get_build_log(
+    project: _ProjectName,
+    version: _VersionName,
+    client: Reader,
+    node: Annotated[str, Query(max_length=64, description="Name of the node. Empty: the one that was last.")] = "",
+) -> PlainTextResponse:
+    """Return the end of what pip or uv printed."""
+    client.check_project(project)
+    text = await client.context.manager.read(lambda c: environments.environment_log(c, project, version, node))
+    if text is None:
+        raise NotFound(f"no environment was built for version '{version}' of {project}")
+    return PlainTextResponse(text)
 
 
 @router.post("/tokens", status_code=201, tags=["access"], summary="Make a token")

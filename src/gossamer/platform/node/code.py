@@ -1,0 +1,72 @@
+"""Code of versions on a node: copies of eggs and wheels, unpacked where Python cannot import from a zip.
+
+    ARTEFACTS/DIGEST.egg           copy of the artefact, be it an egg or a wheel
+    ARTEFACTS/DIGEST-files.egg/    the same, unpacked and read-only; the name ends so for importlib.metadata, which
+                                   looks for an egg's metadata only in such folders
+
+Copies, because a deployment may replace the original while a job imports from it. Fixed: that nothing writes to a copy
+under its final name.
+"""
+
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import Final
+
+from gossamer.platform.link import Artefact
+from gossamer.platform.packages import PackageFile, remove_folder
+
+_COPY_SECONDS: Final = 3600.0
+"""Age from which a copy of an artefact that is not needed is deleted. May be changed."""
+_FOLDER_END: Final = "-files.egg"
+
+
+class CodeStore:
+    """Copies of artefacts below one folder. The methods wait for the disk: call them in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def file(self, artefact: Artefact) -> Path | None:
+        """Return the node's own copy of the artefact. None: there is no artefact."""
+        if artefact.path is None:
+            return None
+        kept = self._folder / f"{artefact.digest}.egg"
+        if not kept.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            new = kept.with_name(f".{uuid.uuid4().hex}")
+            shutil.copyfile(artefact.path, new)
+            os.replace(new, kept)
+        return kept
+
+    def importable(self, file: Path | None) -> str:
+        """Return the file or folder from which Python imports the code. Empty: there is no artefact. Raises
+        NotAnArtefact."""
+        if file is None:
+            return ""
+        folder = file.with_name(f"{file.stem}{_FOLDER_END}")
+        if folder.exists():
+            return str(folder)
+        package = PackageFile(file)
+        if not package.needs_folder:
+            return str(file)
+        new = folder.with_name(f".new-{uuid.uuid4().hex}")
+        try:
+            package.unpack(new)
+            os.rename(new, folder)
+        except FileExistsError:  # another job of the version has just unpacked it
+            pass
+        finally:
+            remove_folder(new)
+        return str(folder)
+
+    def forget(self, wanted: set[str]) -> None:
+        """Delete old copies of artefacts with other digests than these."""
+        for path in self._folder.iterdir() if self._folder.exists() else ():
+            # A new one may belong to a version that was deployed after `wanted` was asked for.
+            if path.name.partition("-")[0].removesuffix(".egg") in wanted:
+                continue
+            if time.time() - path.stat().st_mtime > _COPY_SECONDS:
+                remove_folder(path) if path.is_dir() else path.unlink(missing_ok=True)

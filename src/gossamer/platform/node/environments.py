@@ -1,0 +1,327 @@
+"""Virtual environments of a node: finds or builds the one that a version needs, and deletes old ones.
+
+    ENVIRONMENTS/DIGEST/       complete environment (it has the mark of `build.py`), read-only
+    ENVIRONMENTS/DIGEST.lock   lock of its builds; its time is that of the last use
+
+The digest is made of the requirements, the Python, the platform and the addresses of package indexes, so versions and
+projects with the same requirements share one. A fault is either the node's (a full disk, an index that cannot be
+reached), then this or another node tries again later, or the version's (requirements that cannot be met).
+
+May be changed: the times, the words by which a fault is known to be the node's. Fixed: the names of files, which a
+later release finds; and that an environment is deleted only while no attempt on this node uses it.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import sys
+import sysconfig
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gossamer.errors import GossamerError
+from gossamer.platform.lifecycle import EnvironmentKind
+from gossamer.platform.link import Artefact, EnvironmentReport
+from gossamer.platform.node import build
+from gossamer.platform.node.attempt import Command, JobAttempt
+from gossamer.platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
+from gossamer.platform.packages import PackageFile, remove_folder
+
+log = logging.getLogger("gossamer.platform.node")
+
+_BUILDS: Final = 2
+"""Environments that are built at a time. May be changed; each build may use a CPU and the network."""
+_REMEMBER_SECONDS: Final = 30.0
+"""Time for which a failed build is not tried again for further jobs. May be changed."""
+_KEPT: Final = 20
+"""Environments that are kept although nothing uses them, the latest ones. May be changed; each has 70 MB or more."""
+_KEPT_SECONDS: Final = 30 * 86400.0
+"""Time since its last use after which an environment is deleted. May be changed."""
+_LOG_BYTES: Final = 64 * 1024
+"""Length of the end of a build's log that is kept. May be changed."""
+_OUTPUT_BYTES: Final = 32 * 1024 * 1024
+"""Length of a build's log at which the build is ended. May be changed."""
+_REASON_LINES, _REASON_LENGTH = 12, 2000
+"""Lines and characters of the log that the reason of a failed build has. May be changed."""
+_INDEX_VARIABLES: Final = (
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+)
+"""Environment variables that decide where packages come from."""
+_FAULTS_OF_NODE: Final = re.compile(
+    r"no space left on device|disk quota exceeded|read-only file system|input/output error|cannot allocate memory"
+    r"|too many open files|temporary failure in name resolution|name or service not known|dns error"
+    r"|network is unreachable|connection (?:broken by|refused|reset|timed out)|failed to establish a new connection"
+    r"|max retries exceeded|error sending request|could not connect|read timed out|connect timeout|operation timed out"
+    r"|http(?: status)?(?: server)? error:? \(?5\d\d|request failed after \d+ retries",
+    re.IGNORECASE,
+)
+"""Words of uv, pip and the system for a fault that has nothing to do with the requirements. May be extended."""
+_PASSWORD: Final = re.compile(r"(://)[^/@\s]+@")
+
+
+class EnvironmentFailed(GossamerError):
+    """The environment cannot be built."""
+
+    only_detail = True
+
+    def __init__(self, reason: str, *, of_node: bool) -> None:
+        super().__init__(reason)
+        self.of_node = of_node
+        """True: the node is at fault, so another try may succeed. False: the version is."""
+
+
+class VersionEnvironment(NamedTuple):
+    """Python that runs a version, and the environment variables that belong to it."""
+
+    python: str
+    """Path of the interpreter. Empty: the node's own."""
+    variables: Mapping[str, str]
+
+    def complete(self, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the environment variables of a process, with those that belong to the environment."""
+        return {**isolated(variables), **self.variables} if self.python else variables
+
+
+SHARED: Final = VersionEnvironment("", {})
+"""The node's own environment."""
+
+
+class _Build(NamedTuple):
+    """Plan of an environment."""
+
+    digest: str
+    requirements: list[str]
+    adds_scrapy: bool
+    """True: the project's requirements do not name Scrapy."""
+
+
+class EnvironmentStore:
+    """Environments below one folder. The coroutines belong to the agent's event loop."""
+
+    def __init__(
+        self,
+        folder: Path,
+        attempts: Path,
+        report: Callable[[EnvironmentReport], Awaitable[None]],
+        *,
+        build_seconds: float,
+        variables: Callable[[Artefact], Mapping[str, str]],
+    ) -> None:
+        """`attempts`: folder of the node's attempts. `report` tells the manager about a build. `variables` returns the
+        environment variables of a project's processes."""
+        self._folder = folder
+        self._attempts = attempts
+        self._report = report
+        self._build_seconds = build_seconds
+        self._variables = variables
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._slots = asyncio.Semaphore(_BUILDS)
+        self._users: defaultdict[str, int] = defaultdict(int)
+        """Number of callers inside `use`, by digest."""
+        self._failed: dict[str, tuple[float, EnvironmentFailed]] = {}
+        self._said: set[tuple[int, str]] = set()
+        """Versions and digests that the manager knows of."""
+
+    @contextlib.asynccontextmanager
+    async def use(
+        self, artefact: Artefact, code: Path | None, *, anew: bool = False
+    ) -> AsyncIterator[VersionEnvironment]:
+        """Yield the environment of a version, and build it before if need be. Start the process within the block: after
+        it an environment that no attempt uses may be deleted.
+
+        `code`: file of the egg or wheel. `anew`: try again, even if a build failed a moment ago. Raises
+        EnvironmentFailed.
+        """
+        if artefact.environment is not EnvironmentKind.ISOLATED or code is None:
+            yield SHARED
+            return
+        try:
+            plan = await asyncio.to_thread(_plan, code, artefact.requirements)
+        except BadRequirements as error:
+            raise EnvironmentFailed(str(error), of_node=False) from None
+        self._users[plan.digest] += 1
+        try:
+            async with self._locks[plan.digest]:
+                await self._require(plan, artefact, anew=anew)
+            yield self._environment(plan.digest)
+        finally:
+            self._users[plan.digest] -= 1
+
+    def _environment(self, digest: str) -> VersionEnvironment:
+        scripts = self._folder / digest / "bin"
+        found = {
+            "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "VIRTUAL_ENV": str(scripts.parent),
+            "PYTHONNOUSERSITE": "1",
+        }
+        return VersionEnvironment(str(scripts / "python"), found)
+
+    async def _require(self, plan: _Build, artefact: Artefact, *, anew: bool) -> None:
+        """Build the environment unless it is there. Raises EnvironmentFailed."""
+        target = self._folder / plan.digest
+        if (target / build.MARK).exists() and (target / "bin/python").exists():
+            with contextlib.suppress(OSError):
+                os.utime(f"{target}.lock")
+            if (artefact.version_id, plan.digest) not in self._said:
+                built = json.loads((target / build.MARK).read_text())
+                await self._tell(plan, artefact, "ready", built=built, text="The environment was there already.")
+            return
+        until, error = self._failed.get(plan.digest, (0.0, None))
+        if error is not None and not anew and time.monotonic() < until:
+            raise error
+        try:
+            await self._tell(plan, artefact, "building")
+            async with self._slots:
+                await self._build(plan, artefact, target)
+        except EnvironmentFailed as failed:
+            self._failed = {digest: each for digest, each in self._failed.items() if each[0] > time.monotonic()}
+            self._failed[plan.digest] = (time.monotonic() + _REMEMBER_SECONDS, failed)
+            raise
+
+    async def _build(self, plan: _Build, artefact: Artefact, target: Path) -> None:
+        attempt = JobAttempt(self._attempts / f"build-{plan.digest[:16]}-{uuid.uuid4().hex[:8]}")
+        job = {"target": str(target), "requirements": plan.requirements, "uv": find_uv()}
+        program = (sys.executable, "-I", build.__file__, str(attempt.folder))
+        command = Command(
+            "build",
+            job,
+            {**isolated(self._variables(artefact)), "NO_COLOR": "1"},
+            str(self._attempts),
+            time_limit=self._build_seconds,
+            file_limit=_OUTPUT_BYTES,
+            program=program,
+        )
+        try:
+            await asyncio.to_thread(attempt.prepare, command)
+            os.close(await asyncio.to_thread(attempt.start))
+            await attempt.wait()
+            end = await asyncio.to_thread(attempt.end)
+            text = _PASSWORD.sub(r"\1***@", attempt.output_tail(_LOG_BYTES))
+        except OSError as error:
+            raise await self._failure(
+                plan, artefact, f"the build cannot be started: {error}", "", of_node=True
+            ) from None
+        built = attempt.read("built.json")
+        await asyncio.to_thread(attempt.remove)
+        if built is not None and end.exit_code == 0:
+            await self._tell(plan, artefact, "ready", built=built, text=text)
+            return
+        if end.fault == "timed_out":
+            said = f"building the environment took more than {self._build_seconds:g} seconds\n"
+            raise await self._failure(plan, artefact, said + _last_lines(text), text, of_node=False)
+        if end.exit_code is None:
+            what = end.fault or f"signal {end.signal}"
+            raise await self._failure(
+                plan, artefact, f"the build was ended: {what}\n{_last_lines(text)}", text, of_node=True
+            )
+        said = "the environment cannot be built from the requirements"
+        if plan.adds_scrapy:
+            said += f" and {scrapy_requirement()}, which was added because they do not name Scrapy"
+        raise await self._failure(plan, artefact, f"{said}:\n{_last_lines(text)}", text, of_node=is_fault_of_node(text))
+
+    async def _failure(
+        self, plan: _Build, artefact: Artefact, reason: str, text: str, *, of_node: bool
+    ) -> EnvironmentFailed:
+        await self._tell(plan, artefact, "failed", text=text, reason=reason)
+        return EnvironmentFailed(reason, of_node=of_node)
+
+    async def _tell(
+        self,
+        plan: _Build,
+        artefact: Artefact,
+        status: str,
+        *,
+        built: Mapping[str, Any] | None = None,
+        text: str = "",
+        reason: str = "",
+    ) -> None:
+        """Report the environment of a version to the manager."""
+        found = built or {}
+        told = f"Python {found.get('python')}, Scrapy {found.get('scrapy')}, built by {found.get('builder')}"
+        report = EnvironmentReport(
+            artefact.version_id, plan.digest, status, reason, tuple(plan.requirements), told if built else "", text
+        )
+        await self._report(report)
+        if status == "ready":
+            self._said.add((artefact.version_id, plan.digest))
+
+    async def forget(self) -> None:
+        """Delete environments that nothing has used for weeks, and all but the latest; those in use stay."""
+        if not self._folder.exists():
+            return
+        used = await asyncio.to_thread(self._used)
+        found = await asyncio.to_thread(self._by_last_use)
+        for place, (at, digest) in enumerate(found):
+            is_old = place >= _KEPT or time.time() - at > _KEPT_SECONDS
+            if not is_old or digest in used or self._users[digest] or self._locks[digest].locked():
+                continue
+            gone = self._folder / f".gone-{uuid.uuid4().hex}"
+            with contextlib.suppress(OSError):
+                (self._folder / digest).rename(gone)  # at once: nothing in this event loop can come between
+            self._said = {each for each in self._said if each[1] != digest}
+            await asyncio.to_thread(remove_folder, gone)
+            log.info("the environment %s was deleted", digest)
+
+    def _by_last_use(self) -> list[tuple[float, str]]:
+        """Return time of the last use and digest of all environments, the latest first."""
+        found = []
+        for folder in self._folder.iterdir():
+            if folder.name.startswith(".gone-"):
+                remove_folder(folder)
+            elif folder.is_dir() and not folder.name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((Path(f"{folder}.lock").stat().st_mtime, folder.name))
+        return sorted(found, reverse=True)
+
+    def _used(self) -> set[str]:
+        """Return the digests of the environments in which attempts run."""
+        found = set()
+        for folder in self._attempts.iterdir() if self._attempts.exists() else ():
+            command = (JobAttempt(folder).read("attempt.json") or {}).get("command") or [""]
+            if Path(command[0]).is_relative_to(self._folder):
+                found.add(Path(command[0]).relative_to(self._folder).parts[0])
+        return found
+
+
+def _plan(code: Path, given: str) -> _Build:
+    named = requirements_of(PackageFile(code), given)
+    requirements = named if names_scrapy(named) else sorted([*named, scrapy_requirement()])
+    indexes = {name: os.environ[name] for name in _INDEX_VARIABLES if os.environ.get(name)}
+    here = [platform.python_implementation(), platform.python_version(), sysconfig.get_platform()]
+    content = json.dumps([requirements, here, indexes], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:32]
+    return _Build(digest, requirements, adds_scrapy=requirements != named)
+
+
+def find_uv() -> str:
+    """Return the path of uv. Empty: the node has none, or GOSSAMER_PLATFORM_BUILDER is `pip`."""
+    if os.environ.get("GOSSAMER_PLATFORM_BUILDER") == "pip":
+        return ""
+    beside = Path(sys.executable).with_name("uv")
+    return shutil.which("uv") or (str(beside) if beside.exists() else "")
+
+
+def isolated(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables without those that would add the node's own packages."""
+    return {name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+
+
+def is_fault_of_node(text: str) -> bool:
+    """Return whether the output of a failed build shows a fault of the node or its network."""
+    return _FAULTS_OF_NODE.search(text) is not None
+
+
+def _last_lines(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[-_REASON_LINES:])[-_REASON_LENGTH:]

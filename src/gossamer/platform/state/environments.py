@@ -1,0 +1,52 @@
+"""Statements on the environments of versions on nodes: what was built where, and with which log.
+
+The rows tell people; no decision depends on them, because a node looks at its own disk. Fixed: one row for a version
+and a node, which a later report replaces.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from gossamer.platform.link import EnvironmentReport
+from gossamer.platform.state.tables import DatabaseNow, environments, projects, versions
+
+
+def record_environment(connection: Connection, node: str, report: EnvironmentReport) -> None:
+    """Keep a report. Nothing happens if the version was deleted meanwhile."""
+    # Locked, so that the row of the version is not deleted while one that refers to it is added.
+    known = select(versions.c.id).where(versions.c.id == report.version_id).with_for_update(key_share=True)
+    if connection.scalar(known) is None:
+        return
+    columns = {**report._asdict(), "requirements": list(report.requirements)}
+    mine = (environments.c.version_id == report.version_id, environments.c.node == node)
+    connection.execute(delete(environments).where(*mine))
+    connection.execute(insert(environments).values(**columns, node=node, changed_at=DatabaseNow()))
+
+
+def environment_rows(connection: Connection, project: str, version: str) -> list[Row[Any]]:
+    """Return all columns of the environments of a project's versions, with `version` and without `log`, the latest
+    first. `version`: name of the only one; empty: of all."""
+    columns = [column for column in environments.c if column is not environments.c.log]
+    statement = (
+        select(*columns, versions.c.name.label("version"))
+        .join(versions, versions.c.id == environments.c.version_id)
+        .join(projects, projects.c.id == versions.c.project_id)
+        .where(projects.c.name == project)
+        .order_by(environments.c.changed_at.desc(), environments.c.version_id.desc())
+    )
+    return list(connection.execute(statement.where(versions.c.name == version) if version else statement))
+
+
+def environment_log(connection: Connection, project: str, version: str, node: str) -> str | None:
+    """Return the log of the latest build for a version. `node`: name of the node; empty: the one that was last. None:
+    there is none."""
+    statement = (
+        select(environments.c.log)
+        .join(versions, versions.c.id == environments.c.version_id)
+        .join(projects, projects.c.id == versions.c.project_id)
+        .where(projects.c.name == project, versions.c.name == version)
+        .order_by(environments.c.changed_at.desc(), environments.c.version_id.desc())
+        .limit(1)
+    )
+    return connection.scalar(statement.where(environments.c.node == node) if node else statement)
