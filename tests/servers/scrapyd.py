@@ -39,7 +39,9 @@ def egg(spiders: str, *, name: str = "shop", settings: str = "", entry_point: bo
     return content.getvalue()
 
 
-def wheel(name: str, files: Mapping[str, str], *, metadata: str = "", version: str = "1.0") -> bytes:
+def wheel(
+    name: str, files: Mapping[str, str], *, metadata: str = "", version: str = "1.0", tag: str = "py3-none-any"
+) -> bytes:
     """A wheel with these files."""
     info = f"{name}-{version}.dist-info"
     content = io.BytesIO()
@@ -47,9 +49,7 @@ def wheel(name: str, files: Mapping[str, str], *, metadata: str = "", version: s
         for path, text in files.items():
             packed.writestr(path.replace("INFO/", f"{info}/"), text)
         packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}")
-        packed.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        packed.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n")
         packed.writestr(f"{info}/RECORD", "")
     return content.getvalue()
 

@@ -124,7 +124,7 @@ def _lines(text: str) -> list[str]:
     """Return the lines of a requirements file that count. Raises BadRequirements for one that is not allowed."""
     found = []
     for line in text.replace("\\\n", " ").replace("\\\r\n", " ").splitlines():
-        line = re.sub(r"(^|\s)#.*$", "", line).strip()
+        line = " ".join(re.sub(r"(^|\s)#.*$", "", line).split())
         if line and (kept := _line(line)):
             found.append(kept)
     return found

@@ -76,6 +76,12 @@ class ScrapydConfig:
     """True: a fault of the server is answered with its traceback."""
     stop_grace: float = 120.0
     """Seconds that a cancelled job has to end by itself before its processes are killed. Not in Scrapyd."""
+    deploy_wait: float = 600.0
+    """Seconds after which `addversion.json` answers although the version is still being built. Not in Scrapyd."""
+    listing_timeout: float = 120.0
+    """Seconds that listing the spiders of a version may take. Not in Scrapyd."""
+    build_timeout: float = 1800.0
+    """Seconds that building an isolated environment may take. Not in Scrapyd."""
     database_url: str = ""
     """PostgreSQL database for the state. Empty: SQLite in `dbs_dir`. Not in Scrapyd."""
     local_projects: Mapping[str, str]
@@ -159,6 +165,9 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         prefix_header=get("prefix_header", str, "x-forwarded-prefix"),
         debug=get("debug", _switch, False),
         stop_grace=get("stop_grace", _seconds, 120.0),
+        deploy_wait=get("deploy_wait", _seconds, 600.0),
+        listing_timeout=get("listing_timeout", _seconds, 120.0),
+        build_timeout=get("build_timeout", _seconds, 1800.0),
         database_url=get("database_url", str, ""),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),

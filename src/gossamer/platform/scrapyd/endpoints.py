@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import GossamerError
-from gossamer.platform.lifecycle import JobState
+from gossamer.platform.lifecycle import JobState, VersionState
 from gossamer.platform.manager.operations import Manager, new_job_name, parse_priority
 from gossamer.platform.names import check_file_name
 from gossamer.platform.scrapyd.config import ScrapydConfig
@@ -31,6 +31,12 @@ _SIGNALS: Final = {name: getattr(signal, f"SIG{name}") for name in ("HUP", "INT"
 
 class BadParameter(GossamerError):
     """A parameter is missing or has no valid value."""
+
+    only_detail = True
+
+
+class StillBuilding(GossamerError):
+    """The version is not ready yet."""
 
     only_detail = True
 
@@ -129,7 +135,13 @@ class Endpoints:
 
     async def _add_version(self, form: Form) -> Fields:
         project, version, egg = form.text("project"), form.text("version"), form.content("egg")
-        row = await self._manager.deploy(project, version, egg)
+        row = await self._manager.deploy(project, version, egg, wait_seconds=self._config.deploy_wait)
+        if row.state == VersionState.BUILDING:
+            why = f": {row.reason}" if row.reason else ""
+            raise StillBuilding(
+                f"version '{version}' is not built after {self._config.deploy_wait:g} seconds{why}. The building goes "
+                "on; the version appears in listversions.json when it is ready"
+            )
         # Not in Scrapyd, which does not know of them.
         warnings = {"warnings": row.warnings} if row.warnings else {}
         return {"project": project, "version": version, "spiders": len(row.spiders), **warnings}

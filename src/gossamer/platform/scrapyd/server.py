@@ -45,8 +45,6 @@ _OWNER_SECONDS: Final = 2.0
 """Pause between two looks whether the database is still this process's own. May be changed."""
 _BACKLOG: Final = 128
 """Connections that wait until they are accepted. May be changed."""
-_LISTING_SECONDS: Final = 120.0
-"""Time limit for listing the spiders of a version. May be changed."""
 _CLEAN_SECONDS: Final = 3600.0
 """Pause between two deletions of what is not needed any more. May be changed."""
 _DRAIN_SECONDS: Final = 5
@@ -84,7 +82,8 @@ async def run_scrapyd(
             state / "node",
             slots=config.slots,
             grace_seconds=config.stop_grace,
-            listing_seconds=_LISTING_SECONDS,
+            listing_seconds=config.listing_timeout,
+            build_seconds=config.build_timeout,
         )
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
         async with asyncio.TaskGroup() as group:
