@@ -1,12 +1,15 @@
-"""Programs from PyPI that tests run beside Gossamer, each set in an environment of its own below `.cache`.
+"""Programs from PyPI that tests run beside Gossamer, each set in an environment of its own below `.cache`, and sources
+of programs whose own tests are run against Gossamer.
 
 `python -m tests.servers.pip_programs` installs all of them; a test that needs one installs it, too.
 """
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,15 @@ _CACHE = Path(__file__).parents[2] / ".cache" / "pip-programs"
 SETS = {
     # setuptools: the newer ones have no pkg_resources, which this Scrapyd needs.
     "scrapyd": ("scrapyd==1.6.0", "setuptools<81"),
-    "clients": ("scrapyd-client==2.0.3", "python-scrapyd-api==2.1.2", "setuptools", "wheel"),
+    # pytest: for Scrapyd's own tests, which need requests, as these clients do.
+    "clients": ("scrapyd-client==2.0.3", "python-scrapyd-api==2.1.2", "setuptools", "wheel", "pytest"),
+    "scrapydweb": ("scrapydweb==1.6.0", "setuptools<81", "wheel"),
 }
 """Requirements by the name of the set."""
+SOURCES = {
+    "scrapyd": "scrapyd==1.6.0 --hash=sha256:2bc7f43036580b22b1fc8a8cb7d125d32588c8dbd1284b3db2cc28d7fa3bc998",
+}
+"""Requirements whose sources are unpacked, by name, with the hash of the archive."""
 
 
 def program(name: str, command: str) -> Path:
@@ -28,6 +37,43 @@ def program(name: str, command: str) -> Path:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"{name} could not be installed: {error.stderr[-300:]}")
+
+
+def source(name: str) -> Path:
+    """The folder of an unpacked source archive, which is downloaded if need be; without a registry the test is
+    skipped."""
+    try:
+        return _unpack(name)
+    except subprocess.CalledProcessError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{name} could not be downloaded: {error.stderr[-300:]}")
+
+
+def _unpack(name: str) -> Path:
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    place, wanted = _CACHE / f"{name}-source", SOURCES[name]
+    with (_CACHE / f"{name}-source.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        marker = place / "unpacked"
+        if not marker.exists() or marker.read_text() != wanted:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            (place / "requirements").write_text(wanted)
+            options = ["--no-deps", "--no-binary", ":all:", "--require-hashes", "-r", "requirements"]
+            subprocess.run(
+                [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options],
+                cwd=place,
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            [archive] = place.glob("*.tar.gz")
+            with tarfile.open(archive) as content:
+                content.extractall(place, filter="data")
+            marker.write_text(wanted)
+    [folder] = (path for path in place.iterdir() if path.is_dir())
+    return folder
 
 
 def install(name: str) -> Path:
@@ -50,3 +96,5 @@ def install(name: str) -> Path:
 if __name__ == "__main__":
     for each in SETS:
         print(install(each))
+    for each in SOURCES:
+        print(_unpack(each))
