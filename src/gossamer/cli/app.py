@@ -54,6 +54,10 @@ COMMANDS = {
         "up:scrapyd",
         "Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.",
     ),
+    "deploy": ("deploy:deploy", "Deploy the Scrapy project of this folder, and wait until its spiders are listed."),
+    "schedule": ("schedule:schedule", "Run a spider of a deployed project as a job."),
+    "jobs": ("jobs:jobs", "List jobs, the latest first."),
+    "job": ("jobs:job", "Show one job: its state, its log or its items; cancel it, or run it again."),
     "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (
         "extract:extract",

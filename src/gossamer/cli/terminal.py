@@ -208,6 +208,13 @@ def watch_signals() -> None:
             signal.signal(number, _handle_signal)
 
 
+def exit_on_signal(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> None:
+    """From now on, a signal shows this sentence (if not empty) and exits with this code. For commands that only wait or
+    watch, and need no orderly end."""
+    global _listener
+    _listener = lambda: exit_now(sentence, code)  # noqa: E731 (a function could not be assigned to the global)
+
+
 def exit_now(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> NoReturn:
     """Show this sentence (if not empty) and exit. Safe in a signal handler and in any thread."""
     try:

@@ -26,8 +26,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 VARIABLE = re.compile(r"\bGOSSAMER_[A-Z0-9_]+[A-Z0-9]\b")
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
-NOT_SETTINGS = {"GOSSAMER_HYPOTHESIS", "GOSSAMER_WHATWG_DATA"}
-"""Variables that the tests read, not the program."""
+NOT_SETTINGS = {
+    "GOSSAMER_HYPOTHESIS",
+    "GOSSAMER_WHATWG_DATA",
+    "GOSSAMER_PLATFORM_TOKEN",
+    "GOSSAMER_PLATFORM_URL",
+}
+"""Variables that are no settings: the tests read them, or the commands for Scrapy projects (platform/client)."""
 
 ABOUT_OTHER_PROGRAMS = {ROOT / "CONTRIBUTING.md", ROOT / "bench" / "README.md"}
 """Pages that speak of other programs' options, too."""

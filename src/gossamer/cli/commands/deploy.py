@@ -1,0 +1,212 @@
+"""`gossamer deploy`: builds the Scrapy project of the current folder, sends it to a server, waits until it is ready.
+
+Safe to change: help texts (then regenerate docs/reference) and sentences (tests and docs quote some). Fixed: flags,
+exit codes, and the fields of `--json`.
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.cli import options, targets, terminal
+from gossamer.errors import BadInput, GossamerError
+from gossamer.platform.client.http import ServerRefused
+from gossamer.platform.client.packaging import BuiltArtefact, build_artefact, version_name
+from gossamer.platform.client.platform import PlatformClient
+from gossamer.platform.client.scrapyd import ScrapydClient
+from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, with_credentials
+from gossamer.policy.words import counted
+
+_SHOWN_SPIDERS = 20
+"""Spiders that are listed after a deployment. May be changed."""
+_BROKEN = (0, 400, 422)
+"""Statuses of an answer that means: the artefact itself is at fault. 0: an error of Scrapyd. Fixed."""
+
+
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="Server: a target of scrapy.cfg ([deploy:NAME]), or an address. Unset: GOSSAMER_PLATFORM_URL, else "
+        "[deploy] of scrapy.cfg, else http://localhost:6800.",
+        show_default=False,
+    ),
+]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--version",
+        metavar="NAME|GIT|HG",
+        help="Name of the version. GIT: from git describe and the branch; HG: from Mercurial. Unset: that of "
+        "scrapy.cfg, else the time.",
+        show_default=False,
+    ),
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="Deploy to all targets of scrapy.cfg.")]
+List = Annotated[bool, typer.Option("--list", "-l", help="List the targets of scrapy.cfg, and end.")]
+Egg = Annotated[
+    Path | None,
+    typer.Option("--egg", metavar="FILE", help="Send this egg or wheel instead of building one.", show_default=False),
+]
+Build = Annotated[
+    Path | None,
+    typer.Option(
+        "--build", metavar="FILE", help="Write the artefact into a file, and send nothing.", show_default=False
+    ),
+]
+
+
+def deploy(
+    target: TargetArgument = None,
+    project: targets.Project = None,
+    version: VersionOption = None,
+    *,
+    everywhere: All = False,
+    list_targets: List = False,
+    egg: Egg = None,
+    build_only: Build = None,
+    quiet: options.Quiet = False,
+    json: targets.Json = False,
+) -> None:
+    """Deploy the Scrapy project of this folder, and wait until its spiders are listed.
+
+    gossamer deploy
+
+    gossamer deploy production --version GIT
+
+    A project with a pyproject.toml that builds it becomes a wheel; one with a setup.py, or with neither, an egg. The
+    version becomes the project's default only if its spiders can be listed. Otherwise the command shows the reason and
+    ends with exit code 1, and the version before stays. The server may also be a Scrapyd.
+
+    Targets are sections of scrapy.cfg, as for scrapyd-client: [deploy] or [deploy:NAME] with url, project, version,
+    username and password, or token. $NAME in a value stands for an environment variable. The variables
+    GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN name a server without scrapy.cfg.
+    """
+    here = targets.here()
+    if list_targets:
+        _list_targets(here, json=json)
+        return
+    if here is None and egg is None:
+        raise BadInput(
+            f"there is no Scrapy project in {Path.cwd()}: no scrapy.cfg here or above. Change into the project's "
+            "folder. `scrapy startproject NAME` makes a new one."
+        )
+    if everywhere and target:
+        raise BadInput("--all: name no target beside it")
+    if everywhere and not (here and here.targets):
+        raise BadInput("--all: scrapy.cfg has no targets. Add a section [deploy:NAME] with url = http://…")
+    if everywhere and here:
+        wanted = [with_credentials(each) for each in here.targets.values()]
+    else:
+        wanted = [choose_target(target, here)]
+    if build_only is not None:
+        _write_artefact(here, build_only, version or wanted[0].version)
+        return
+    _deploy_all(wanted, here, project, version, egg, quiet=quiet, json=json)
+
+
+def _deploy_all(
+    wanted: list[DeployTarget],
+    here: ScrapyProject | None,
+    project: str | None,
+    version: str | None,
+    egg: Path | None,
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
+    reports = []
+    for each in wanted:
+        try:
+            reports.append(_deploy_to(each, here, project, version, egg, quiet=quiet or json))
+        except GossamerError as error:
+            if len(wanted) == 1 and not (isinstance(error, ServerRefused) and error.status in _BROKEN):
+                raise
+            reports.append({"target": each.name or each.url, "url": each.url, "state": "failed", "reason": str(error)})
+            if not json:
+                terminal.say(f"{each.name or each.url} has not accepted the version; the one before stays. {error}")
+    if json:
+        targets.print_json(reports if len(wanted) > 1 else reports[0])
+    if any(report["state"] == "failed" for report in reports):
+        raise typer.Exit(1)
+
+
+def _list_targets(project: ScrapyProject | None, *, json: bool) -> None:
+    if project is None:
+        raise BadInput("there is no scrapy.cfg here or above, so there are no targets")
+    if json:
+        targets.print_json([{"name": each.name, "url": each.url} for each in project.targets.values()])
+        return
+    for each in project.targets.values():
+        terminal.print_result(f"{each.name:20} {with_credentials(each).url}")
+    if not project.targets:
+        terminal.say("scrapy.cfg has no targets. Add a section [deploy] with url = http://localhost:6800/")
+
+
+def _write_artefact(project: ScrapyProject | None, path: Path, version: str) -> None:
+    if project is None:
+        raise BadInput("--build: there is no Scrapy project here")
+    built = build_artefact(project, version_name(version, project.folder))
+    path.write_bytes(built.content)
+    terminal.say(f"{path}: {built.kind} {built.how}, {targets.size_text(len(built.content))}")
+
+
+def _deploy_to(
+    target: DeployTarget,
+    here: ScrapyProject | None,
+    project: str | None,
+    version: str | None,
+    egg: Path | None,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Deploy to one server, and return the report."""
+    client = targets.connect(target)  # before the build, which may take long
+    name = targets.project_name(project, target, here)
+    wanted = version_name(version or target.version, here.folder if here else Path.cwd())
+    built = _artefact(here, egg, wanted, as_egg=isinstance(client, ScrapydClient))
+    if not quiet:
+        terminal.print_stderr(f"{built.kind.title()} {built.how}: {targets.size_text(len(built.content))}")
+    progress = targets.ProgressLine(f"Sending to {client.session.url}", quiet=quiet)
+    with contextlib.closing(_Cleared(progress)):
+        if isinstance(client, PlatformClient):
+            spiders = list(client.deploy(name, wanted, built.content, progress.show)["spiders"] or [])
+        else:
+            client.deploy(name, wanted, built.content, progress.show)
+            spiders = list(client.get("listspiders", project=name, _version=wanted)["spiders"])
+    if not quiet:
+        _show(client, name, wanted, spiders)
+    report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
+    return {**report, "project": name, "version": wanted, "spiders": spiders}
+
+
+class _Cleared:
+    """Clears a line of progress, however the work ends."""
+
+    def __init__(self, progress: targets.ProgressLine) -> None:
+        self.close = progress.clear
+
+
+def _artefact(project: ScrapyProject | None, egg: Path | None, version: str, *, as_egg: bool) -> BuiltArtefact:
+    if egg is None:
+        assert project is not None
+        return build_artefact(project, version, as_egg=as_egg)
+    try:
+        content = egg.read_bytes()
+    except OSError as error:
+        raise BadInput(f"--egg: {egg} cannot be read: {error.strerror}") from None
+    return BuiltArtefact(content, "wheel" if egg.suffix == ".whl" else "egg", f"from {egg}")
+
+
+def _show(client: PlatformClient | ScrapydClient, project: str, version: str, spiders: list[str]) -> None:
+    terminal.print_result(
+        f"{project} {version} is ready on {client.session.url}, with {counted(len(spiders), 'spider')}:"
+    )
+    for spider in spiders[:_SHOWN_SPIDERS]:
+        terminal.print_result(f"  {spider}")
+    if len(spiders) > _SHOWN_SPIDERS:
+        terminal.print_result(f"  and {len(spiders) - _SHOWN_SPIDERS} others")
+    if spiders:
+        terminal.print_stderr(f"To run one: gossamer schedule {spiders[0]}")

@@ -1,0 +1,261 @@
+"""`gossamer jobs` and `gossamer job`: show jobs, their logs and items; cancel them, and run them again.
+
+Safe to change: help texts (then regenerate docs/reference), columns and sentences (tests and docs quote some). Fixed:
+flags, exit codes, and the fields of `--json`, which are those of the API.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gossamer.cli import targets, terminal
+from gossamer.errors import BadInput
+from gossamer.platform.client.platform import ENDED, PlatformClient
+from gossamer.platform.client.scrapyd import ScrapydClient
+from gossamer.platform.client.targets import choose_target
+
+_STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
+"""Colour by state. May be changed."""
+_WATCH_SECONDS: Final = 2.0
+"""Pause between two pictures of --watch. May be changed."""
+_COPIED: Final = ("project", "spider", "version", "arguments", "settings", "priority", "time_limit", "memory_limit")
+"""Fields that a job that is run again takes over. May be extended by fields that a new job may have."""
+_FORMATS: Final = ("jsonl", "json", "csv", "xml")
+"""Formats of items. Those of the API: fixed."""
+
+
+def jobs(
+    target: targets.Target = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project", "-p", metavar="NAME", help="Only of this project. Unset: that of scrapy.cfg here, else all."
+        ),
+    ] = None,
+    spider: Annotated[str, typer.Option("--spider", metavar="NAME", help="Only of this spider.")] = "",
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only in this state; may be repeated: pending, starting, running, stopping, finished, failed, "
+            "cancelled.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Most jobs to show.")] = 20,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Jobs of all projects, also inside of one.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the list anew every 2 seconds, until Ctrl-C.")] = False,
+    json: targets.Json = False,
+) -> None:
+    """List jobs, the latest first.
+
+    gossamer jobs
+
+    gossamer jobs --state running --state pending --watch
+    """
+    here = targets.here()
+    chosen = choose_target(target, here)
+    wanted = "" if everything else project or chosen.project or (here.default_name() if here else "")
+    client = targets.connect(chosen)
+    filters: dict[str, Any] = {"project": wanted or None, "spider": spider or None, "state": state}
+    if isinstance(client, ScrapydClient):
+        raise BadInput(f"{client.session.url} is a Scrapyd. To see its jobs: gossamer monitor {client.session.url}")
+    if json:
+        targets.print_json(client.jobs(limit, **filters))
+        return
+    console = Console(highlight=False)
+    if not watch:
+        _show_jobs(console, client.jobs(limit, **filters), with_project=not wanted)
+        return
+    _watch(console, client, limit, filters)
+
+
+def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
+    from rich.live import Live
+
+    terminal.exit_on_signal("", 0)
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            found = client.jobs(limit, **filters)
+            live.update(_table(found, with_project=filters["project"] is None), refresh=True)
+            time.sleep(_WATCH_SECONDS)
+
+
+def _show_jobs(console: Console, found: list[dict[str, Any]], *, with_project: bool) -> None:
+    if found:
+        console.print(_table(found, with_project=with_project))
+    else:
+        terminal.say("there are no such jobs. To make one: gossamer schedule SPIDER")
+
+
+def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("job", justify="right", no_wrap=True)
+    table.add_column("spider", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("created", no_wrap=True)
+    table.add_column("ran", justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for job in found:
+        name = f"{job['project']}/{job['spider']}" if with_project else job["spider"]
+        state = Text(job["state"], style=_STYLES.get(job["state"], ""))
+        created, ran = targets.time_text(job["created_at"]), targets.runtime_text(job)
+        table.add_row(str(job["id"]), name, state, created, ran, Text(job["reason"]))
+    return table
+
+
+def job(
+    identity: Annotated[str, typer.Argument(metavar="JOB", help="Number of the job, or its name.")],
+    target: targets.Target = None,
+    project: targets.Project = None,
+    *,
+    log: Annotated[bool, typer.Option("--log", help="Print its log.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="With --log: go on until the job has ended.")] = False,
+    items: Annotated[bool, typer.Option("--items", help="Print its items.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="Format of --items.")] = "jsonl",
+    attempt: Annotated[
+        int, typer.Option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")
+    ] = 0,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run it again, with the same arguments and settings.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end. Exit code 1 if it failed.")] = False,
+    json: targets.Json = False,
+) -> None:
+    """Show one job: its state, its log or its items; cancel it, or run it again.
+
+    gossamer job 17
+
+    gossamer job 17 --log -f
+
+    gossamer job 17 --items --format csv > items.csv
+    """
+    if sum((log, items, cancel, again)) > 1:
+        raise BadInput("give one of --log, --items, --cancel and --again")
+    if follow and not log:
+        raise BadInput("-f needs --log")
+    if form not in _FORMATS:
+        raise BadInput(
+            f"--format: there is no format {form!r:.40}. Write {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}."
+        )
+    client = targets.connect_platform(target, targets.here())
+    number = _number(client, identity, project)
+    if log:
+        _print_log(client, number, attempt, follow=follow)
+        return
+    if items:
+        _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
+        return
+    if cancel:
+        found = client.call("POST", f"/jobs/{number}/cancel")
+    elif again:
+        old = client.job(number)
+        found = client.create("/jobs", {name: old[name] for name in _COPIED})
+    else:
+        found = client.job(number)
+    if wait:
+        terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {found['id']} --cancel")
+        found = client.wait(found["id"])
+    if json:
+        targets.print_json(found)
+    else:
+        _show_job(found)
+    if wait:
+        raise typer.Exit(exit_code_of(found))
+
+
+def _number(client: PlatformClient, identity: str, project: str | None) -> int:
+    """Return the number of the job with this number or name. Raises BadInput."""
+    if identity.isascii() and identity.isdigit() and len(identity) < 19:
+        return int(identity)
+    found = client.jobs(1, name=identity, project=project)
+    if not found:
+        raise BadInput(
+            f"there is no job with the name {identity!r:.80}. `gossamer jobs` lists jobs with their numbers."
+        )
+    return int(found[0]["id"])
+
+
+def _print_log(client: PlatformClient, number: int, attempt: int, *, follow: bool) -> None:
+    if not follow:
+        _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
+        return
+    terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {number} --cancel")
+    follow_log(client, number)
+    ended = client.wait(number)
+    show_end(ended, on_stderr=True)
+    raise typer.Exit(exit_code_of(ended))
+
+
+def _print_bytes(content: Iterator[bytes]) -> None:
+    """Write a file to standard output. Ends quietly when the reader, such as `head`, is gone."""
+    try:
+        for part in content:
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        return
+
+
+def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) -> None:
+    """Print the log of a job until it has ended."""
+    stream = sys.stderr if on_stderr else sys.stdout
+    attempt = 0
+    try:
+        for kind, data in client.follow(number):
+            if kind == "log":
+                stream.write(data["text"])
+                stream.flush()
+            elif kind == "state" and data["attempt"] > max(attempt, 1):
+                terminal.say(f"attempt {data['attempt']} of job {number} is {data['state']}")
+            if kind == "state":
+                attempt = data["attempt"]
+    except BrokenPipeError:
+        return
+
+
+def exit_code_of(ended: dict[str, Any]) -> int:
+    """Return the exit code of a command that waited for a job."""
+    return 0 if ended["state"] == "finished" else 1
+
+
+def show_end(ended: dict[str, Any], *, on_stderr: bool = False) -> None:
+    """Print how a job ended."""
+    reason = f": {ended['reason']}" if ended["reason"] else ""
+    sentence = f"Job {ended['id']} is {ended['state']}{reason}, after {targets.runtime_text(ended)}."
+    terminal.print_result(sentence, on_stderr=on_stderr)
+
+
+def _show_job(found: dict[str, Any]) -> None:
+    rows = {
+        "job": f"{found['id']}  {found['name']}",
+        "spider": f"{found['project']}/{found['spider']}",
+        "version": found["version"] or "the project's default",
+        "state": found["state"] + (f": {found['reason']}" if found["reason"] else ""),
+        "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
+        "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),
+        "created": targets.time_text(found["created_at"]),
+        "started": targets.time_text(found["started_at"]),
+        "ended": targets.time_text(found["ended_at"]),
+        "ran": targets.runtime_text(found),
+        "node": found["node"],
+        "finish": found["finish_reason"] or "",
+        "attempts": str(found["attempt"]) if found["attempt"] > 1 else "",
+    }
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value and value != "-":
+            table.add_row(name, Text(value))
+    Console(highlight=False).print(table)
+    if found["state"] in ENDED:
+        for advice in ("--log", "--items", "--again"):
+            terminal.print_stderr(f"gossamer job {found['id']} {advice}")

@@ -1,0 +1,167 @@
+"""Options and texts that the commands for Scrapy projects share: the target, the project, the display of jobs.
+
+Safe to change: sentences and columns (tests quote some). Fixed: flags, which scripts hold.
+"""
+
+import json as json_module
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from gossamer.cli import terminal
+from gossamer.errors import BadInput
+from gossamer.platform.client.http import ServerRefused
+from gossamer.platform.client.platform import PlatformClient
+from gossamer.platform.client.scrapyd import ScrapydClient
+from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, find_project
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="NAME|URL",
+        help="Server: a target of scrapy.cfg, or an address. Without this option: GOSSAMER_PLATFORM_URL, else [deploy] "
+        "of scrapy.cfg, else http://localhost:6800.",
+        show_default=False,
+    ),
+]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        "-p",
+        metavar="NAME",
+        help="Project on the server. Without this option: that of scrapy.cfg here.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+_SECONDS_A_MINUTE: Final = 60
+_SECONDS_AN_HOUR: Final = 3600
+
+
+def here() -> ScrapyProject | None:
+    """Return the Scrapy project of the current folder. None: there is none."""
+    return find_project(Path.cwd())
+
+
+def connect(target: DeployTarget) -> PlatformClient | ScrapydClient:
+    """Return a client for the server, whichever of the two APIs it has. Raises ServerUnreachable or ServerRefused."""
+    client = PlatformClient(target)
+    try:
+        client.call("GET", "/jobs", query={"limit": 1})
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
+        scrapyd = ScrapydClient(target)
+        scrapyd.get("daemonstatus")
+        return scrapyd
+    return client
+
+
+def connect_platform(named: str | None, project: ScrapyProject | None) -> PlatformClient:
+    """Return a client for a server with the platform's own API. Raises BadInput if it is a Scrapyd."""
+    client = connect(choose_target(named, project))
+    if isinstance(client, ScrapydClient):
+        raise BadInput(
+            f"{client.session.url} is a Scrapyd, which cannot do this. It can with deploy, schedule, jobs and monitor; "
+            "`gossamer scrapyd` in its place can do all."
+        )
+    return client
+
+
+def project_name(named: str | None, target: DeployTarget, project: ScrapyProject | None) -> str:
+    """Return the project's name on the server. Raises BadInput if nothing names it."""
+    name = named or target.project or (project.default_name() if project else "")
+    if not name:
+        raise BadInput(
+            "there is no Scrapy project here (no scrapy.cfg). Change into its folder, or add --project NAME."
+        )
+    return name
+
+
+def pairs(typed: Iterable[str], flag: str) -> dict[str, str]:
+    """Parse the values of an option such as -a NAME=VALUE. Raises BadInput."""
+    found: dict[str, str] = {}
+    for text in typed:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"{flag}: cannot read {text!r:.80}. Write NAME=VALUE.")
+        found[name.strip()] = value
+    return found
+
+
+def print_json(value: Any) -> None:
+    """Print a result as JSON."""
+    terminal.print_result(json_module.dumps(value, ensure_ascii=False))
+
+
+class ProgressLine:
+    """One line on a terminal's standard error that shows how much was sent. Elsewhere it shows nothing."""
+
+    def __init__(self, text: str, *, quiet: bool = False) -> None:
+        self._text = text
+        self._is_shown = sys.stderr.isatty() and not quiet
+        self._percent = -1
+
+    def show(self, done: int, total: int) -> None:
+        """Show that so many of all bytes were sent."""
+        percent = 100 * done // max(total, 1)
+        if not self._is_shown or percent == self._percent:
+            return
+        self._percent = percent
+        state = f"{percent} %" if percent < 100 else "waiting for the server"
+        sys.stderr.write(f"\r\x1b[K{self._text}: {state}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._is_shown and self._percent >= 0:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes for a person."""
+    if count < 1000:
+        return f"{count} bytes"
+    return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration for a person: `12 s`, `3:05 min`, `2:10 h`."""
+    whole = max(0, round(seconds))
+    if whole < _SECONDS_A_MINUTE:
+        return f"{whole} s"
+    if whole < _SECONDS_AN_HOUR:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+
+
+def parsed_time(text: str | None) -> datetime | None:
+    """Return a time of the API."""
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def time_text(text: str | None) -> str:
+    """Return a time of the API as a person here reads it: today's without the date."""
+    at = parsed_time(text)
+    if at is None:
+        return "-"
+    local = at.astimezone()
+    is_today = local.date() == datetime.now().astimezone().date()
+    return local.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
+
+
+def runtime_text(job: Mapping[str, Any]) -> str:
+    """Return how long a job has run, or runs."""
+    started, ended = parsed_time(job["started_at"]), parsed_time(job["ended_at"])
+    if started is None:
+        return "-"
+    return seconds_text(((ended or datetime.now(UTC)) - started).total_seconds())

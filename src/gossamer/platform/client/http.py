@@ -1,0 +1,214 @@
+"""Calls of a server over HTTP, with the standard library only: a project can be deployed without further packages.
+
+Every call has a time limit. Passwords and tokens are sent to the server of the target only, so redirects are refused.
+Safe to change: numbers, and the sentences of errors (tests quote some). Fixed: the exit codes of the errors, which
+docs/reference/exit-codes.md promises.
+"""
+
+import base64
+import contextlib
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from gossamer.errors import GossamerError
+
+CALL_SECONDS: Final = 30.0
+"""Time limit of a call that does not wait for work. May be changed."""
+_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""Longest answer that is read into memory. May be changed; a page of 1,000 items is the longest one."""
+_BLOCK_BYTES: Final = 64 * 1024
+"""Bytes that are sent or read at a time. May be changed."""
+
+
+class ServerUnreachable(GossamerError):
+    """The server cannot be reached."""
+
+    only_detail = True
+    exit_code = 4  # the same command may succeed later
+
+
+class ServerRefused(GossamerError):
+    """The server refused a call."""
+
+    only_detail = True
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        super().__init__(detail)
+        self.status = status
+        """Status of the answer. 0: there was an answer with status 200 that names an error, as those of Scrapyd."""
+
+
+class Credentials(NamedTuple):
+    """Proof of who calls. All empty: none."""
+
+    token: str = ""
+    username: str = ""
+    password: str = ""
+
+    def header(self) -> str:
+        """Return the value of the header Authorization. Empty: there is none."""
+        if self.token:
+            return f"Bearer {self.token}"
+        if self.username or self.password:
+            return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        return ""
+
+
+class UploadBody:
+    """Body of a request that reports how much of it was sent."""
+
+    def __init__(self, parts: Sequence[bytes], show: Callable[[int, int], None]) -> None:
+        """`show` is called with the bytes that were sent and all bytes."""
+        self._content = b"".join(parts)
+        self._sent = 0
+        self._show = show
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; http.client calls this."""
+        end = len(self._content) if size < 0 else self._sent + max(size, _BLOCK_BYTES)
+        block = self._content[self._sent : end]
+        self._sent += len(block)
+        self._show(self._sent, len(self._content))
+        return block
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *given: Any) -> None:
+        return None
+
+
+class HttpSession:
+    """One server, and the credentials for it."""
+
+    def __init__(self, url: str, credentials: Credentials) -> None:
+        self.url = url.rstrip("/")
+        self._credentials = credentials
+        handlers: list[Any] = [_NoRedirect]
+        if _is_local(urlsplit(self.url).hostname or ""):
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot know this machine's own servers
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        """Return the answer of a call, parsed. None: it has no content. Options are those of `open`."""
+        with self.open(method, path, **options) as response, _as_unreachable(self.url):
+            content = response.read(_ANSWER_BYTES)
+        if not content:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise ServerRefused(
+                f"{self.url}{path} answered with something that is not JSON: {content[:80]!r}. Is the address right?"
+            ) from None
+
+    @contextlib.contextmanager
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = CALL_SECONDS,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Call, and yield the response to read from. Raises ServerUnreachable or ServerRefused.
+
+        `query`: parameters; None values are left out, lists are repeated. `body`: bytes, an UploadBody, or an object
+        that is sent as JSON. `seconds`: longest silence of the server.
+        """
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self.url}{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+        all_headers = {"User-Agent": "gossamer", **(headers or {})}
+        if body is not None and not isinstance(body, bytes | UploadBody):
+            body, all_headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        if body is not None:
+            all_headers["Content-Length"] = str(len(body))
+        if proof := self._credentials.header():
+            all_headers["Authorization"] = proof
+        try:
+            request = urllib.request.Request(url, data=body, method=method, headers=all_headers)  # noqa: S310
+            with _as_unreachable(self.url):
+                response = self._opener.open(request, timeout=seconds)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refused(error) from None
+        except ValueError as error:  # an address that urllib cannot read
+            raise ServerUnreachable(f"{self.url} is no address of a server: {error}") from None
+        with response:
+            yield response
+
+    def _refused(self, error: urllib.error.HTTPError) -> ServerRefused:
+        """Return the error for an answer with another status than 2xx."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            content = error.read(_BLOCK_BYTES)
+        if 300 <= error.code < 400:
+            return ServerRefused(
+                f"{self.url} redirects to {error.headers.get('Location', '')}. Name that address as the target.",
+                error.code,
+            )
+        detail = _detail(content) or f"{error.code} {error.reason}"
+        if error.code == 401:
+            given = "The token or password was refused" if self._credentials.header() else "A token is needed"
+            detail = (
+                f"{given}: {detail}. Set GOSSAMER_PLATFORM_TOKEN, or username and password of the target in scrapy.cfg."
+            )
+        return ServerRefused(f"{self.url}: {detail}", error.code)
+
+
+def _detail(content: bytes) -> str:
+    """Return the reason in an answer: of problem+json, or of Scrapyd. Empty: there is none."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return ""
+    if not isinstance(found, dict):
+        return ""
+    return str(found.get("detail") or found.get("message") or "")
+
+
+@contextlib.contextmanager
+def _as_unreachable(url: str) -> Iterator[None]:
+    """Turn the errors of a connection into ServerUnreachable."""
+    try:
+        yield
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        cause = getattr(error, "reason", error)
+        raise ServerUnreachable(
+            f"{url} cannot be reached: {_words(cause)}. Is the server running? `gossamer scrapyd` starts one; --target "
+            "names another."
+        ) from error
+
+
+def _words(cause: Any) -> str:
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, socket.gaierror):
+        return "there is no host of this name"
+    if isinstance(cause, ssl.SSLError):
+        return f"the secure connection failed ({cause.reason or cause})"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    return str(cause) or type(cause).__name__
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,172 @@
+"""Client of the platform's own API under /v1. Each method is one call, or a few; answers are the API's JSON.
+
+A change may be repeated after a connection broke, because it is sent with a key by which the server knows it again.
+Fixed: nothing but the API's own paths and fields, which docs/reference/platform.md has.
+"""
+
+import http.client
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from gossamer.platform.client.http import HttpSession, ServerRefused, ServerUnreachable, UploadBody
+from gossamer.platform.client.targets import DeployTarget
+
+_SILENCE_SECONDS: Final = 60.0
+"""Longest silence of a stream of events; the server sends a comment every 15 seconds. May be changed."""
+_BUILD_SECONDS: Final = 900.0
+"""Longest wait for the answer to a deployment. May be changed."""
+_LOOK_SECONDS: Final = 0.5
+"""Pause between two looks at what is to change. May be changed."""
+_RETRIES: Final = 4
+"""Number of times that a call is repeated whose answer was lost. May be changed."""
+_PAGE: Final = 1000
+"""Entries of a page: the most that the API returns."""
+ENDED: Final = frozenset({"finished", "failed", "cancelled"})
+"""States in which a job has ended. The API's: fixed."""
+
+
+class PlatformClient:
+    """A server with the API /v1."""
+
+    def __init__(self, target: DeployTarget) -> None:
+        self.target = target
+        self.session = HttpSession(target.url, target.credentials)
+
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """Return the answer of an endpoint below /v1. A call that reads is repeated when the connection broke."""
+        return _repeated(lambda: self.session.json(method, f"/v1{path}", **options), times=_RETRIES * (method == "GET"))
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Create something, once even if the call has to be repeated."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return _repeated(
+            lambda: self.session.json("POST", f"/v1{path}", body=dict(body), headers=headers), times=_RETRIES
+        )
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    def deploy(
+        self, project: str, version: str, content: bytes, show: Callable[[int, int], None], **query: Any
+    ) -> dict[str, Any]:
+        """Send an artefact, and wait until its spiders are listed. Return the version. Raises ServerRefused with the
+        reason if it is broken."""
+        answer = self.session.json(
+            "POST",
+            "/v1/versions",
+            query={"project": project, "version": version, **query},
+            body=UploadBody([content], show),
+            headers={"Content-Type": "application/zip"},
+            seconds=_BUILD_SECONDS,
+        )
+        while answer["state"] == "building":
+            time.sleep(_LOOK_SECONDS)
+            number = answer["id"]
+            found = [each for each in self.call("GET", "/versions", query={"project": project}) if each["id"] == number]
+            if not found:
+                raise ServerRefused(f"version {version} was deleted while it was built")
+            answer = found[0]
+        if answer["state"] == "broken":
+            raise ServerRefused(answer["reason"], 422)
+        return dict(answer)
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def jobs(self, limit: int, **filters: Any) -> list[dict[str, Any]]:
+        """Return up to `limit` jobs, the latest first."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while len(found) < limit:
+            query = {**filters, "after": after, "limit": min(_PAGE, limit - len(found))}
+            page = self.call("GET", "/jobs", query=query)
+            found += page["jobs"]
+            after = page["next"]
+            if after is None:
+                break
+        return found
+
+    def job(self, number: int) -> dict[str, Any]:
+        """Return a job."""
+        return dict(self.call("GET", f"/jobs/{number}"))
+
+    def wait(self, number: int) -> dict[str, Any]:
+        """Return a job once it has ended. An outage of the server is waited for."""
+        while True:
+            try:
+                job = self.job(number)
+            except ServerUnreachable:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            if job["state"] in ENDED:
+                return job
+            time.sleep(_LOOK_SECONDS)
+
+    def follow(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (kind, data) of each event of a job, `log` or `state`, until it has ended. After a break of the
+        connection it continues where it was."""
+        place = ""
+        failures = 0
+        while True:
+            headers = {"Last-Event-ID": place} if place else {}
+            try:
+                with self.session.open(
+                    "GET", f"/v1/jobs/{number}/events", headers=headers, seconds=_SILENCE_SECONDS
+                ) as response:
+                    for kind, identity, data in _events(response):
+                        failures = 0
+                        place = identity or place
+                        if kind == "end":
+                            return
+                        yield kind, data
+            except (OSError, http.client.HTTPException, ServerUnreachable):
+                failures += 1
+                if failures > _RETRIES:
+                    raise ServerUnreachable(f"{self.session.url} broke the connection; the job goes on there") from None
+            time.sleep(_LOOK_SECONDS)
+
+    def read(self, path: str, **query: Any) -> Iterator[bytes]:
+        """Yield the content of a file below /v1, in parts."""
+        with self.session.open("GET", f"/v1{path}", query=query) as response:
+            while part := response.read(64 * 1024):
+                yield part
+
+
+def segment(name: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(name, safe="")
+
+
+def _repeated(call: Callable[[], Any], *, times: int) -> Any:
+    """Return the result of a call, repeated when the server could not be reached or was not ready."""
+    for left in range(times, -1, -1):
+        try:
+            return call()
+        except (ServerUnreachable, ServerRefused) as error:
+            is_passing = isinstance(error, ServerUnreachable) or error.status == 503
+            refused = isinstance(error.__cause__, OSError) and "refused" in str(error.__cause__).lower()
+            if not is_passing or refused or not left:
+                raise
+            time.sleep(_LOOK_SECONDS)
+    raise AssertionError
+
+
+def _events(response: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (event, id, data) of a stream of server-sent events."""
+    fields: dict[str, str] = {}
+    for raw in response:
+        line = raw.decode(errors="replace").rstrip("\r\n")
+        if not line and fields:
+            yield fields.get("event", "message"), fields.get("id", ""), json.loads(fields.get("data", "{}"))
+            fields = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+
+
+def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield the values in parts of up to `size`."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -1,0 +1,138 @@
+"""Targets: servers that a Scrapy project names in scrapy.cfg, or that the environment or an address names.
+
+The sections are those of scrapyd-client, which reads the same file: `[deploy]` is the default, `[deploy:NAME]` another
+one. Fixed: names of sections and options; that `$NAME` in a value stands for a variable; the variables below.
+"""
+
+import configparser
+import netrc
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gossamer.errors import BadInput
+from gossamer.platform.client.http import Credentials
+
+URL_VARIABLE: Final = "GOSSAMER_PLATFORM_URL"
+TOKEN_VARIABLE: Final = "GOSSAMER_PLATFORM_TOKEN"  # noqa: S105 (the variable's name)
+DEFAULT_URL: Final = "http://localhost:6800"
+"""Address of `gossamer scrapyd` on this machine, which is used if nothing else is named. Fixed."""
+_DEFAULT_NAME: Final = "default"
+"""Name of the target in the section [deploy]. scrapyd-client's: fixed."""
+
+
+class DeployTarget(NamedTuple):
+    """A server, and what a project wants from it."""
+
+    name: str
+    """Name in scrapy.cfg. Empty: it was named by its address."""
+    url: str
+    credentials: Credentials
+    project: str = ""
+    """Name of the project on the server. Empty: none is set."""
+    version: str = ""
+    """Name for a version, or GIT or HG. Empty: none is set."""
+
+
+class ScrapyProject(NamedTuple):
+    """A Scrapy project on this machine."""
+
+    folder: Path
+    """Folder of its scrapy.cfg."""
+    settings_module: str
+    targets: Mapping[str, DeployTarget]
+
+    def default_name(self) -> str:
+        """Return the project's name: that of the default target, else the package of its settings."""
+        target = self.targets.get(_DEFAULT_NAME)
+        return (target.project if target else "") or self.settings_module.partition(".")[0]
+
+
+def find_project(folder: Path) -> ScrapyProject | None:
+    """Return the project of the folder, or of the closest one above it. None: there is no scrapy.cfg.
+
+    Raises BadInput for a scrapy.cfg that cannot be read.
+    """
+    for parent in (folder.absolute(), *folder.absolute().parents):
+        path = parent / "scrapy.cfg"
+        if path.is_file():
+            return _read(path)
+    return None
+
+
+def _read(path: Path) -> ScrapyProject:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        raise BadInput(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    # SCRAPY_PROJECT chooses one of several settings modules, as everywhere in Scrapy.
+    chosen = os.environ.get("SCRAPY_PROJECT", "default")
+    module = parser.get("settings", chosen, fallback="")
+    common = dict(parser.items("deploy")) if parser.has_section("deploy") else {}
+    targets = {}
+    for section in parser.sections():
+        kind, _, name = section.partition(":")
+        if kind != "deploy":
+            continue
+        options = {**common, **dict(parser.items(section))}
+        targets[name or _DEFAULT_NAME] = _target(name or _DEFAULT_NAME, options)
+    return ScrapyProject(path.parent, module, targets)
+
+
+def _target(name: str, options: Mapping[str, str]) -> DeployTarget:
+    values = {key: os.path.expandvars(value) for key, value in options.items()}
+    url = values.get("url", DEFAULT_URL)
+    credentials = Credentials(values.get("token", ""), values.get("username", ""), values.get("password", ""))
+    return DeployTarget(name, url, credentials, values.get("project", ""), values.get("version", ""))
+
+
+def choose_target(named: str | None, project: ScrapyProject | None) -> DeployTarget:
+    """Return the target with a name of scrapy.cfg or an address. None: that of the environment, else the project's
+    default, else the server on this machine. Raises BadInput."""
+    targets = project.targets if project else {}
+    if named and "://" not in named and named not in targets:
+        known = f"There are: {', '.join(targets)}." if targets else "It has none, or there is no scrapy.cfg here."
+        raise BadInput(
+            f"there is no target {named!r} in scrapy.cfg. {known} Add a section [deploy:{named}] with url = http://…, "
+            "or write an address such as http://localhost:6800."
+        )
+    if named and "://" not in named:
+        return with_credentials(targets[named])
+    url = named or os.environ.get(URL_VARIABLE, "")
+    default = targets.get(_DEFAULT_NAME)
+    if not url:
+        return with_credentials(default or DeployTarget("", DEFAULT_URL, Credentials()))
+    scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
+    if scheme not in ("http", "https") or not host:
+        raise BadInput(f"{url} is no address of a server. Write one such as http://localhost:6800.")
+    same = next((target for target in targets.values() if target.url.rstrip("/") == url.rstrip("/")), None)
+    return with_credentials(same or DeployTarget("", url, Credentials(), default.project if default else ""))
+
+
+def with_credentials(target: DeployTarget) -> DeployTarget:
+    """Return the target with credentials: its own; else the token of the environment; else those of ~/.netrc; else
+    those in its address."""
+    parts = urlsplit(target.url)
+    if "@" in parts.netloc:
+        host = parts.netloc.rpartition("@")[2]
+        target = target._replace(url=parts._replace(netloc=host).geturl())
+    if target.credentials.header():
+        return target
+    # A token is for the server of the environment; without one there, for whichever target is named.
+    only = os.environ.get(URL_VARIABLE, "").rstrip("/")
+    if (token := os.environ.get(TOKEN_VARIABLE, "")) and only in ("", target.url.rstrip("/")):
+        return target._replace(credentials=Credentials(token=token))
+    if parts.username:
+        return target._replace(credentials=Credentials("", parts.username, parts.password or ""))
+    return target._replace(credentials=_netrc(parts.hostname or ""))
+
+
+def _netrc(host: str) -> Credentials:
+    try:
+        found = netrc.netrc().authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return Credentials()
+    return Credentials("", found[0], found[2] or "") if found else Credentials()
