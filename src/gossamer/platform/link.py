@@ -86,6 +86,8 @@ class JobAssignment(NamedTuple):
     """Bytes of memory of the process tree at which the attempt is killed. 0: none."""
     file_limit: int = 0
     """Bytes of the log, and of the items, at which the attempt is ended. 0: none."""
+    variables: Mapping[str, str] = {}
+    """Environment variables of the project, secrets included."""
 
 
 class Listing(NamedTuple):
@@ -93,6 +95,8 @@ class Listing(NamedTuple):
 
     version_id: int
     artefact: Artefact
+    variables: Mapping[str, str] = {}
+    """As in JobAssignment."""
 
 
 class StopOrder(NamedTuple):

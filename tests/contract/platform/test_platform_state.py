@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event, func, select, update
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, projects
+from gossamer.platform.state import jobs, projects, variables
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
@@ -341,3 +341,24 @@ async def test_a_project_runs_no_more_jobs_than_it_may(database: StateDatabase) 
 def test_an_address_of_another_kind_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(BadInput, match="write for example postgresql"):
         StateDatabase(url)
+
+
+async def test_a_secret_that_was_set_anew_is_not_overwritten_by_its_rotation(database: StateDatabase) -> None:
+    await database.write(lambda c: variables.set_variable(c, "shop", "KEY", "old", is_secret=True))
+    [row] = await database.read(variables.list_secrets)
+    await database.write(lambda c: variables.set_variable(c, "shop", "KEY", "set anew", is_secret=True))
+    assert not await database.write(lambda c: variables.replace_token(c, row.id, old="old", new="rotated"))
+    assert [found.value for found in await database.read(variables.list_secrets)] == ["set anew"]
+    assert await database.write(lambda c: variables.replace_token(c, row.id, old="set anew", new="rotated"))
+
+
+async def test_a_project_has_a_limited_number_of_variables_and_is_kept_for_them(database: StateDatabase) -> None:
+    def set_all(connection: Connection) -> list[bool]:
+        names = [f"V{number}" for number in range(variables.MAX_VARIABLES + 1)]
+        return [variables.set_variable(connection, "shop", name, "x", is_secret=False) for name in names]
+
+    assert await database.write(set_all) == [True] * variables.MAX_VARIABLES + [False]
+    assert await database.write(lambda c: variables.set_variable(c, "shop", "V0", "y", is_secret=False))
+    await database.write(lambda c: c.execute(update(project_table).values(created_at=0.0)))
+    await database.write(projects.forget_versions)
+    assert len(await database.read(lambda c: variables.list_variables(c, "shop"))) == variables.MAX_VARIABLES

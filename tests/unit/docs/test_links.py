@@ -31,8 +31,11 @@ NOT_SETTINGS = {
     "GOSSAMER_WHATWG_DATA",
     "GOSSAMER_PLATFORM_TOKEN",
     "GOSSAMER_PLATFORM_URL",
+    "GOSSAMER_SECRET_KEYS",
+    "GOSSAMER_SECRET_KEYS_FILE",
 }
-"""Variables that are no settings: the tests read them, or the commands for Scrapy projects (platform/client)."""
+"""Variables that are no settings: the tests read them, or the commands for Scrapy projects (platform/client), or the
+manager (its keys)."""
 
 ABOUT_OTHER_PROGRAMS = {ROOT / "CONTRIBUTING.md", ROOT / "bench" / "README.md"}
 """Pages that speak of other programs' options, too."""

@@ -27,6 +27,7 @@ from gossamer.platform.link import (
     StopOrder,
 )
 from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.vault import SecretUnreadable
 from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state import environments, jobs, projects
 
@@ -118,9 +119,12 @@ class LocalLink:
         assignments = []
         for job, version in taken:
             try:
-                assignments.append(await asyncio.to_thread(self._assignment, job, version))
+                assignment = await asyncio.to_thread(self._assignment, job, version)
+                assignments.append(assignment._replace(variables=await self._variables(job.project)))
             except OSError as error:
                 await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
+            except SecretUnreadable as error:
+                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
         self._unanswered = ""
         for project, spider in {(job.project, job.spider) for job, _ in taken} if self._retention.files else ():
             with contextlib.suppress(ManagerUnavailable):  # the next job of this spider tries again
@@ -178,7 +182,14 @@ class LocalLink:
         if not await self._read(projects.has_wanted_listing):
             return None
         row = await self._write(lambda connection: projects.take_listing(connection, self._incarnation))
-        return None if row is None else Listing(row.id, self._artefact(row.project, row))
+        if row is None:
+            return None
+        try:
+            values = await self._variables(row.project)
+        except SecretUnreadable as error:
+            await self.listed(row.id, ListingResult(fault=f"secret {error}"))
+            return None
+        return Listing(row.id, self._artefact(row.project, row), values)
 
     async def stops(self) -> Sequence[StopOrder]:
         rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
@@ -220,6 +231,12 @@ class LocalLink:
 
     async def prepared(self, report: EnvironmentReport) -> None:
         await self._write(lambda connection: environments.record_environment(connection, LOCAL_NODE, report))
+
+    async def _variables(self, project: str) -> Mapping[str, str]:
+        try:
+            return await self._manager.variables.values(project)
+        except SQLAlchemyError as error:
+            raise ManagerUnavailable(str(error)) from error
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         try:

@@ -20,7 +20,9 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.state import defaults, jobs, projects, schedules, tokens
+from gossamer.platform.manager.variables import ProjectVariables
+from gossamer.platform.manager.vault import SecretVault
+from gossamer.platform.state import defaults, jobs, projects, schedules, tokens, variables
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -63,9 +65,11 @@ class JobConflict(GossamerError):
 class Manager:
     """All operations on one platform."""
 
-    def __init__(self, database: StateDatabase, artefacts: ArtefactStore) -> None:
+    def __init__(self, database: StateDatabase, artefacts: ArtefactStore, vault: SecretVault | None = None) -> None:
+        """`vault` None: there are no keys, so projects can have no secrets."""
         self.database = database
         self.artefacts = artefacts
+        self.variables = ProjectVariables(database, vault or SecretVault())
         self.wake_nodes: Callable[[], None] = lambda: None
         """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
@@ -80,6 +84,7 @@ class Manager:
         `local_projects`: settings modules, by name, of projects whose code is on the Python path.
         """
         await self.database.migrate()
+        await self.variables.warn_of_unreadable()
         await self.database.write(lambda connection: projects.set_local_projects(connection, local_projects))
         known = await self.database.read(projects.ready_files)
         for row in known:
@@ -231,13 +236,16 @@ class Manager:
         return name
 
     async def delete_project(self, project: str) -> None:
-        """Remove all versions of a project and cancel its pending jobs. Jobs that run go on. Raises NotFound."""
+        """Remove all versions and variables of a project, and cancel its pending jobs. Jobs that run go on. Raises
+        NotFound."""
 
         def remove(connection: Connection) -> list[str]:
             found = [version for version in projects.ready_versions(connection, project) if version.digest]
             removed = [version.file for version in found if projects.remove_version(connection, version.id)]
             if removed:
                 jobs.cancel_pending(connection, project, reason="project_deleted")
+                # Another project of this name must not get its secrets.
+                variables.delete_variables(connection, project)
             return removed
 
         files = await self.database.write(remove)

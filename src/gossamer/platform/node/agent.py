@@ -51,7 +51,12 @@ _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
-_HIDDEN: Final = frozenset({"SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL", MARK})
+_HIDDEN: Final = frozenset(
+    {
+        *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL"),
+        *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", MARK),
+    }
+)
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
 
 
@@ -178,7 +183,7 @@ class NodeAgent:
             command = Command(
                 "crawl",
                 job,
-                environment.complete(_environment(assignment.artefact)),
+                environment.complete(_environment(assignment.artefact, assignment.variables)),
                 os.getcwd(),
                 assignment.output,
                 assignment.time_limit,
@@ -254,7 +259,7 @@ class NodeAgent:
         async with self._environments.use(listing.artefact, file, anew=True) as environment:
             artefact = await asyncio.to_thread(self._code.importable, file)
             job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
-            variables = environment.complete(_environment(listing.artefact))
+            variables = environment.complete(_environment(listing.artefact, listing.variables))
             command = Command("list", job, variables, os.getcwd(), time_limit=self._listing_seconds)
             async with self._listing_slots:
                 return await list_spiders(attempt, listing, command._replace(python=environment.python))
@@ -365,9 +370,10 @@ def _number(name: str) -> AttemptId | None:
     return AttemptId(int(job), int(number)) if job.isdigit() and number.isdigit() else None
 
 
-def _environment(artefact: Artefact) -> Mapping[str, str]:
-    """Return the environment of a project's processes: that of the node, with Scrapyd's variables."""
+def _environment(artefact: Artefact, variables: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """Return the environment of a project's processes: that of the node, with the project's and Scrapyd's variables."""
     found = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    found.update(variables or {})
     found["SCRAPY_PROJECT"] = artefact.project
     if artefact.version:
         found["SCRAPYD_EGG_VERSION"] = artefact.version

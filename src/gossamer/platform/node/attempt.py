@@ -84,7 +84,6 @@ class JobAttempt:
         attempt = {
             "command": command.program
             or (command.python or sys.executable, runner.__file__, command.mode, str(self.folder)),
-            "environment": {**command.environment, MARK: str(self.folder)},
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),
             "time_limit": command.time_limit,
@@ -94,6 +93,7 @@ class JobAttempt:
             "valid_until": "",
         }
         shim.write_json(str(new), "job.json", dict(command.job))
+        shim.write_json(str(new), "environment.json", {**command.environment, MARK: str(self.folder)})
         shim.write_json(str(new), "attempt.json", attempt)
         os.rename(new, self.folder)
 

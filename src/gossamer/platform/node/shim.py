@@ -5,7 +5,9 @@
 The shim outlives the node that started it, and is found again by the files in FOLDER (see `attempt.py`, which writes
 and reads the same files). It uses the standard library only, because the node starts one for each attempt.
 
-- `attempt.json` (from the node): `command`, `environment`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
+- `environment.json` (from the node): environment variables of the process. The shim deletes it once the process runs,
+  because values may be secrets.
+- `attempt.json` (from the node): `command`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
   `memory_limit` (bytes of the whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
   0 for none), `valid_until` (a file, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
@@ -40,8 +42,8 @@ _WATCHED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signa
 
 
 def write_json(folder: str, name: str, content: dict[str, object], *, durable: bool = False) -> None:
-    """Write a file that is there completely or not at all. `durable`: even after a power cut."""
-    with open(os.path.join(folder, f".{name}"), "w") as file:
+    """Write a file that is there completely or not at all, for this user only. `durable`: even after a power cut."""
+    with open(os.path.join(folder, f".{name}"), "w", opener=_open_private) as file:
         json.dump(content, file)
         if durable:
             file.flush()
@@ -51,6 +53,10 @@ def write_json(folder: str, name: str, content: dict[str, object], *, durable: b
         descriptor = os.open(folder, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def claim(folder: str, content: dict[str, object]) -> bool:
@@ -130,6 +136,8 @@ class Shim:
 
     def _start(self, libc: ctypes.CDLL) -> str:
         """Start the main process in a group of its own. Return why it could not be started."""
+        with open(os.path.join(self._folder, "environment.json")) as file:
+            environment = json.load(file)
         read, write = os.pipe()  # closed by exec, or gets the reason
         shim = os.getpid()
         pid = os.fork()
@@ -146,7 +154,7 @@ class Shim:
                 os.dup2(output, 1)
                 os.dup2(output, 2)
                 command = self._attempt["command"]
-                os.execve(command[0], command, self._attempt["environment"])  # noqa: S606 (no shell is wanted)
+                os.execve(command[0], command, environment)  # noqa: S606 (no shell is wanted)
             except BaseException as error:
                 os.write(write, str(error).encode())
             finally:
@@ -156,6 +164,7 @@ class Shim:
         while part := os.read(read, 65536):
             reason += part
         os.close(read)
+        os.unlink(os.path.join(self._folder, "environment.json"))
         if reason:
             os.waitpid(pid, 0)
             return reason.decode()

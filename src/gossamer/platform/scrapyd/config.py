@@ -84,6 +84,9 @@ class ScrapydConfig:
     """Seconds that building an isolated environment may take. Not in Scrapyd."""
     database_url: str = ""
     """PostgreSQL database for the state. Empty: SQLite in `dbs_dir`. Not in Scrapyd."""
+    secret_keys_file: str = ""
+    """File with the keys for secrets, one a line. Empty: the environment names it, or there are none. Not in
+    Scrapyd."""
     local_projects: Mapping[str, str]
     """Settings modules of projects without eggs, by name: the section `[settings]`."""
     services: frozenset[str] = frozenset(SERVICES)
@@ -169,6 +172,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         listing_timeout=get("listing_timeout", _seconds, 120.0),
         build_timeout=get("build_timeout", _seconds, 1800.0),
         database_url=get("database_url", str, ""),
+        secret_keys_file=get("secret_keys_file", str, ""),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),
     )

@@ -28,6 +28,7 @@ from gossamer.errors import BadInput
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.node.agent import NodeAgent
 from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
@@ -72,7 +73,8 @@ async def run_scrapyd(
         database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
         closing.push_async_callback(database.close)
         await _own(database)
-        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"))
+        vault = load_vault(os.environ, config.secret_keys_file)
+        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
         await manager.open(config.local_projects)
         if config.dbs_dir != ":memory:":
             await import_queues(manager, Path(config.dbs_dir))

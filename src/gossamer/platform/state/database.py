@@ -170,6 +170,7 @@ def _postgresql_engine(url: str) -> Engine:
             url,
             pool_size=_WRITERS + _READERS + 1,  # one for the owner's lock
             max_overflow=0,
+            hide_parameters=True,  # a message about a fault is logged; a parameter may be a secret
             pool_pre_ping=True,  # the server may have been restarted
             connect_args={"prepare_threshold": None},  # a pooler in front of the server knows no prepared statements
         )
@@ -182,6 +183,7 @@ def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:
         url,
         pool_size=connections,
         max_overflow=0,
+        hide_parameters=True,  # as above
         connect_args={"check_same_thread": False, "timeout": _SQLITE_SECONDS},
     )
 

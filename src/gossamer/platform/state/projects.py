@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer.platform.names import in_order, same_version
 from gossamer.platform.state.changes import change_version
-from gossamer.platform.state.tables import DatabaseNow, environments, jobs, projects, schedules, versions
+from gossamer.platform.state.tables import DatabaseNow, environments, jobs, projects, schedules, variables, versions
 
 WANTED: Final = "wanted"
 """Mark of a version whose spiders a node is to list. Stored: fixed."""
@@ -322,7 +322,7 @@ def wanted_digests(connection: Connection) -> set[str]:
 
 def forget_versions(connection: Connection) -> None:
     """Delete versions that jobs cannot run and no job refers to, but the latest broken ones, and projects that have
-    neither versions nor jobs nor schedules."""
+    neither versions nor jobs, schedules or variables."""
     old = DatabaseNow() - _FORGET_SECONDS
     newness = func.row_number().over(partition_by=(versions.c.project_id, versions.c.state), order_by=-versions.c.id)
     ranked = select(versions.c.id, versions.c.state, newness.label("newness")).subquery()
@@ -346,5 +346,6 @@ def forget_versions(connection: Connection) -> None:
         ~select(versions.c.id).where(versions.c.project_id == projects.c.id).exists(),
         ~select(jobs.c.id).where(jobs.c.project_id == projects.c.id).exists(),
         ~select(schedules.c.id).where(schedules.c.project_id == projects.c.id).exists(),
+        ~select(variables.c.id).where(variables.c.project_id == projects.c.id).exists(),
     )
     connection.execute(delete(projects).where(empty))

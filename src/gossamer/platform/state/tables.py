@@ -208,6 +208,19 @@ schedules = Table(
     sqlite_autoincrement=True,
 )
 
+variables = Table(
+    "variable",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("value", Text, nullable=False),  # of a secret: its token, see manager/vault.py
+    Column("is_secret", Boolean, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    UniqueConstraint("project_id", "name"),
+    sqlite_autoincrement=True,
+)
+
 tokens = Table(
     "token",
     METADATA,

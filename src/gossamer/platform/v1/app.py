@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound, VersionInUse
+from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.v1 import events, jobs, projects, schedules
+from gossamer.platform.v1 import events, jobs, projects, schedules, variables
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
@@ -38,6 +39,7 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (NotFound, 404, "not-found"),
     (JobConflict, 409, "job-conflict"),
     (VersionInUse, 409, "version-in-use"),
+    (NoSecretKey, 409, "no-secret-key"),
     (BrokenVersion, 422, "broken-version"),
     (NotAnArtefact, 400, "invalid-request"),
     (UnsafeName, 400, "invalid-request"),
@@ -115,6 +117,7 @@ def routes() -> FastAPI:
     app.include_router(events.router)
     app.include_router(schedules.router)
     app.include_router(projects.router)
+    app.include_router(variables.router)
     return app
 
 

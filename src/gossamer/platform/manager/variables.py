@@ -1,0 +1,118 @@
+"""Operations on environment variables and secrets of projects: set, list, delete, encrypt anew, give to a job.
+
+A secret's value leaves this module in `values` only, for the node that runs a process of the project, and in `masked`,
+for the mask of logs. Safe to change: the limits. Fixed: that no message and no log line has a value in it.
+"""
+
+import logging
+import re
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row
+
+from gossamer.errors import BadInput
+from gossamer.platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
+from gossamer.platform.names import check_file_name
+from gossamer.platform.state import variables
+from gossamer.platform.state.database import StateDatabase
+
+log = logging.getLogger("gossamer.platform.manager")
+
+MAX_VALUE_BYTES: Final = 16 * 1024
+"""Length of a value. May be changed; see MAX_VARIABLES."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
+_RESERVED: Final = frozenset(
+    {"GOSSAMER_ATTEMPT", "SCRAPY_PROJECT", "SCRAPYD_EGG_VERSION", KEYS_VARIABLE, KEYS_FILE_VARIABLE}
+)
+"""Names that the platform itself gives to processes of a project, or keeps from them."""
+
+
+class Rotation(NamedTuple):
+    """Result of encrypting all secrets anew."""
+
+    rotated: int
+    """Secrets that only the first key is needed for now."""
+    unreadable: list[str]
+    """Those that could not be decrypted, as PROJECT/NAME."""
+
+
+class ProjectVariables:
+    """Environment variables of all projects."""
+
+    def __init__(self, database: StateDatabase, vault: SecretVault) -> None:
+        self._database = database
+        self._vault = vault
+
+    async def set(self, project: str, name: str, value: str, *, is_secret: bool) -> Row[Any]:
+        """Set a variable, and return its row. The project is created if it does not exist.
+
+        Raises BadInput, UnsafeName for the project, and NoSecretKey.
+        """
+        check_file_name(project, project)
+        check_variable(name, value)
+        stored = self._vault.encrypt(project, name, value) if is_secret else value
+
+        def change(connection: Connection) -> Row[Any]:
+            if not variables.set_variable(connection, project, name, stored, is_secret=is_secret):
+                raise BadInput(f"project '{project}' has {variables.MAX_VARIABLES} variables; delete some first")
+            found = variables.list_variables(connection, project)
+            return next(row for row in found if row.name == name)
+
+        return await self._database.write(change)
+
+    async def list(self, project: str) -> list[Row[Any]]:
+        """Return the rows of a project's variables."""
+        return list(await self._database.read(lambda connection: variables.list_variables(connection, project)))
+
+    async def delete(self, project: str, name: str) -> bool:
+        """Delete a variable. Return False if there is none of this name."""
+        return await self._database.write(lambda connection: variables.delete_variable(connection, project, name))
+
+    async def values(self, project: str) -> dict[str, str]:
+        """Return the variables of a process of the project, secrets included. Raises SecretUnreadable."""
+        return {
+            row.name: self._vault.decrypt(project, row.name, row.value) if row.is_secret else row.value
+            for row in await self.list(project)
+        }
+
+    async def rotate(self) -> Rotation:
+        """Encrypt all secrets with the first key. May be repeated, also after a kill in the middle."""
+        count, unreadable = 0, []
+        for row in await self._database.read(variables.list_secrets):
+            try:
+                new = self._vault.rotate(row.project, row.name, row.value)
+            except SecretUnreadable:
+                unreadable.append(f"{row.project}/{row.name}")
+                continue
+
+            def change(connection: Connection, row: Row[Any] = row, new: str = new) -> bool:
+                return variables.replace_token(connection, row.id, old=row.value, new=new)
+
+            # One that was changed meanwhile has been encrypted with the first key already.
+            await self._database.write(change)
+            count += 1
+        return Rotation(count, unreadable)
+
+    async def warn_of_unreadable(self) -> None:
+        """Log the secrets that cannot be decrypted, so that an operator learns of a wrong key before a job fails."""
+        for row in await self._database.read(variables.list_secrets):
+            try:
+                self._vault.decrypt(row.project, row.name, row.value)
+            except SecretUnreadable as error:
+                log.warning("jobs of project %s will fail: secret %s", row.project, error)
+
+
+def check_variable(name: str, value: str) -> None:
+    """Raise BadInput unless a process can have this environment variable, and a project may set it."""
+    if _NAME.fullmatch(name) is None:
+        raise BadInput(f"{name} is no name of an environment variable: write letters, digits and _, no digit first")
+    if name in _RESERVED:
+        raise BadInput(f"{name} is set by the platform itself; choose another name")
+    if "\0" in value:
+        raise BadInput(f"the value of {name} contains the character NUL, which environment variables cannot have")
+    try:
+        length = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadInput(f"the value of {name} contains half of a surrogate pair, which is no character") from None
+    if length > MAX_VALUE_BYTES:
+        raise BadInput(f"the value of {name} is longer than {MAX_VALUE_BYTES} bytes")

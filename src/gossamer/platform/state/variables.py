@@ -1,0 +1,67 @@
+"""Statements on environment variables of projects; some of them are secrets, whose values are encrypted.
+
+This module neither encrypts nor decrypts: it stores what `manager/vault.py` has made of a secret. Fixed: that a row is
+replaced only while it has the value that was read (`replace_token`), because a client may set a secret while the
+secrets are encrypted anew.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+
+from gossamer.platform.state.projects import project_id
+from gossamer.platform.state.tables import DatabaseNow, projects, variables
+
+MAX_VARIABLES: Final = 100
+"""Variables of a project. May be changed, together with the length of a value: Linux gives a process about 2 MB for all
+of them."""
+
+
+def set_variable(connection: Connection, project: str, name: str, value: str, *, is_secret: bool) -> bool:
+    """Set a variable of a project, which is created if there is none of this name. `value`: of a secret, its token.
+
+    Return False, and change nothing, if the project has too many variables.
+    """
+    number = project_id(connection, project)
+    this = and_(variables.c.project_id == number, variables.c.name == name)
+    columns = {"value": value, "is_secret": is_secret, "changed_at": DatabaseNow()}
+    if connection.execute(update(variables).where(this).values(**columns)).rowcount:
+        return True
+    known = select(func.count()).select_from(variables).where(variables.c.project_id == number)
+    if (connection.scalar(known) or 0) >= MAX_VARIABLES:
+        return False
+    connection.execute(insert(variables).values(project_id=number, name=name, **columns))
+    return True
+
+
+def delete_variable(connection: Connection, project: str, name: str) -> bool:
+    """Delete a variable. Return False if there is none of this name."""
+    of_project = select(projects.c.id).where(projects.c.name == project).scalar_subquery()
+    this = and_(variables.c.project_id == of_project, variables.c.name == name)
+    return bool(connection.execute(delete(variables).where(this)).rowcount)
+
+
+def delete_variables(connection: Connection, project: str) -> None:
+    """Delete all variables of a project."""
+    of_project = select(projects.c.id).where(projects.c.name == project).scalar_subquery()
+    connection.execute(delete(variables).where(variables.c.project_id == of_project))
+
+
+def list_variables(connection: Connection, project: str) -> Sequence[Row[Any]]:
+    """Return the variables of a project in the order of their names."""
+    statement = select(variables).join(projects, projects.c.id == variables.c.project_id)
+    return connection.execute(statement.where(projects.c.name == project).order_by(variables.c.name)).all()
+
+
+def list_secrets(connection: Connection) -> Sequence[Row[Any]]:
+    """Return the secrets of all projects, with `project`."""
+    statement = select(variables, projects.c.name.label("project")).where(variables.c.is_secret)
+    joined = statement.join(projects, projects.c.id == variables.c.project_id)
+    return connection.execute(joined.order_by(projects.c.name, variables.c.name)).all()
+
+
+def replace_token(connection: Connection, variable_id: int, *, old: str, new: str) -> bool:
+    """Replace the token of a secret whose value stays. Return False if the secret was changed or deleted meanwhile."""
+    unchanged = and_(variables.c.id == variable_id, variables.c.is_secret, variables.c.value == old)
+    return bool(connection.execute(update(variables).where(unchanged).values(value=new)).rowcount)

@@ -1,0 +1,143 @@
+"""Environment variables and secrets of projects: what jobs get, and where a secret's value is found afterwards."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+
+from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
+
+_VALUE = "hunter2-\u00e4-1f9c27d0"
+_SHOWS = "yield {name: os.environ.get(name) for name in ('COLOR', 'API_KEY', 'GOSSAMER_SECRET_KEYS')}"
+_SPIDERS = spider("shows", _SHOWS) + spider("sleepy", "yield {'awake': 1}\nawait asyncio.sleep(600)")
+_VARIABLES = "/v1/projects/shop/variables"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
+    folder = tmp_path_factory.mktemp("secrets")
+    keys = {"GOSSAMER_SECRET_KEYS": Fernet.generate_key().decode()}
+    with scrapyd(folder, conf="max_proc = 3", environment=keys) as running:
+        _put(running, "API_KEY", _VALUE, secret=True)
+        # The project needs its secret to be imported at all.
+        content = egg(_SPIDERS, settings="import os\nos.environ['API_KEY']")
+        assert running.deploy(content)["status"] == "ok"
+        yield running
+
+
+def _put(server: Scrapyd, name: str, value: str, *, secret: bool = False) -> Any:
+    answer = server.client.put(f"{_VARIABLES}/{name}", json={"value": value, "secret": secret})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _run(server: Scrapyd, spider_name: str) -> Any:
+    """An ended job."""
+    job = server.client.post("/v1/jobs", json={"project": "shop", "spider": spider_name}).json()
+    return _ended(server, job["id"])
+
+
+def _ended(server: Scrapyd, job: int) -> Any:
+    found: list[Any] = []
+
+    def has_ended() -> bool:
+        found[:] = [server.client.get(f"/v1/jobs/{job}").json()]
+        return found[0]["state"] in ("finished", "failed", "cancelled")
+
+    until(has_ended, what=lambda: f"{found}\n{server.said()}")
+    return found[0]
+
+
+def _items(server: Scrapyd, job: int) -> Any:
+    return server.client.get(f"/v1/jobs/{job}/items").json()["items"]
+
+
+def _files_with(folder: Path, value: str) -> list[Path]:
+    forms = [value.encode(), json.dumps(value)[1:-1].encode()]
+    return [path for path in folder.rglob("*") if path.is_file() and any(form in path.read_bytes() for form in forms)]
+
+
+def test_a_job_gets_variables_and_secrets_of_its_project(server: Scrapyd) -> None:
+    _put(server, "COLOR", "red")
+    job = _run(server, "shows")
+    assert job["state"] == "finished", server.said()
+    assert _items(server, job["id"]) == [{"COLOR": "red", "API_KEY": _VALUE, "GOSSAMER_SECRET_KEYS": None}]
+
+
+def test_a_secret_is_in_no_answer_no_log_of_the_server_and_no_file(server: Scrapyd) -> None:
+    known = _files_with(server.folder, _VALUE)  # items of other tests, which are their projects' own business
+    shown = _put(server, "API_KEY", _VALUE, secret=True)
+    assert (shown["secret"], shown["value"]) == (True, None)
+    job = server.client.post("/v1/jobs", json={"project": "shop", "spider": "sleepy"}).json()["id"]
+    until(lambda: _items(server, job), what=server.said)
+    for path in (_VARIABLES, "/v1/projects", f"/v1/jobs/{job}", "/v1/jobs", "/v1/audit", "/listjobs.json"):
+        assert _VALUE not in server.client.get(path).text
+    # The job runs now: its environment is where it belongs, and nowhere else.
+    assert _VALUE.encode() in Path(f"/proc/{server.client.get(f'/v1/jobs/{job}').json()['pid']}/environ").read_bytes()
+    assert _files_with(server.folder, _VALUE) == known
+    server.client.post(f"/v1/jobs/{job}/cancel", params={"signal": 9})
+    assert _ended(server, job)["state"] == "cancelled"
+    assert _files_with(server.folder, _VALUE) == known
+    actions = [(entry["action"], entry["subject"]) for entry in server.client.get("/v1/audit").json()]
+    assert ("secret.set", "shop API_KEY") in actions
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("A-B", "x", "A-B is no name of an environment variable"),
+        ("1A", "x", "1A is no name"),
+        ("SCRAPY_PROJECT", "x", "set by the platform itself"),
+        ("A", "x\0y", "contains the character NUL"),
+        ("A", "\u00e4" * 9000, "longer than 16384 bytes"),
+        ("A", "x" * 17000, "value: String should have at most"),
+    ],
+)
+def test_a_variable_that_no_process_can_have_is_refused(server: Scrapyd, name: str, value: str, reason: str) -> None:
+    answer = server.client.put(f"{_VARIABLES}/{name}", json={"value": value, "secret": True})
+    assert answer.status_code == 400
+    assert reason in answer.json()["detail"]
+    assert value not in answer.text or value == "x"
+
+
+def test_keys_change_and_a_job_whose_secret_cannot_be_decrypted_fails_with_its_name(tmp_path: Path) -> None:
+    old, new, other = (Fernet.generate_key().decode() for _ in range(3))
+    keys = tmp_path / "keys"
+    environment = {"GOSSAMER_SECRET_KEYS_FILE": str(keys)}
+
+    def tokens() -> list[str]:
+        with sqlite3.connect(tmp_path / "dbs/gossamer/state.db") as database:
+            return [token for (token,) in database.execute("SELECT value FROM variable WHERE is_secret")]
+
+    keys.write_text(old)
+    with scrapyd(tmp_path, environment=environment, quick=True) as server:
+        _put(server, "API_KEY", _VALUE, secret=True)
+        assert server.deploy(egg(_SPIDERS))["status"] == "ok"
+    keys.write_text(f"{new}\n{old}\n")
+    with scrapyd(tmp_path, environment=environment, quick=True) as server:
+        before = tokens()
+        assert server.client.post("/v1/secrets/rotate").json() == {"rotated": 1, "unreadable": []}
+        assert tokens() != before
+        assert json.loads(Fernet(new).decrypt(tokens()[0])) == ["shop", "API_KEY", _VALUE]
+    keys.write_text(other)
+    with scrapyd(tmp_path, environment=environment, quick=True) as server:
+        job = _run(server, "quick")
+        assert job["state"] == "failed"
+        assert job["reason"].startswith("secret_unreadable: API_KEY: none of the manager's keys decrypts it")
+        assert "jobs of project shop will fail: secret API_KEY" in server.said()
+        assert server.client.post("/v1/secrets/rotate").json() == {"rotated": 0, "unreadable": ["shop/API_KEY"]}
+        broken = server.deploy(egg(_SPIDERS), version="2")
+        assert "secret API_KEY: none of the manager's keys decrypts it" in broken["message"]
+
+
+def test_a_project_that_is_deleted_takes_its_secrets_along(server: Scrapyd) -> None:
+    variables = "/v1/projects/gone/variables"
+    server.client.put(f"{variables}/API_KEY", json={"value": _VALUE, "secret": True})
+    assert server.deploy(egg(_SPIDERS, name="gone"), project="gone")["status"] == "ok"
+    assert len(server.client.get(variables).json()) == 1
+    assert server.post("delproject", project="gone")["status"] == "ok"
+    assert server.client.get(variables).json() == []
