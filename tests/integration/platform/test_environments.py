@@ -1,18 +1,63 @@
 """Wheels, isolated environments, and the default version of a project, on a running server."""
 
 import contextlib
+import io
+import json
+import os
+import shutil
+import stat
+import subprocess
 import sysconfig
+import tarfile
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers.scrapyd import Scrapyd, project_wheel, scrapyd, spider, until, wheel
+from tests.servers.pip_programs import program
+from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
+from tests.servers.small_disk import a_disk
+from tests.servers.valkey import free_ports
 
 _TELLS = spider("tells", "import coloured\nyield {'colour': coloured.COLOUR, 'python': sys.prefix}")
 """A spider that needs a package which the server does not have."""
+_BACKEND = """
+import os, time, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    print("compiling slowly", flush=True)
+    while not os.path.exists({go!r}):
+        time.sleep(0.02)
+    name = "slow-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as packed:
+        packed.writestr("coloured.py", "COLOUR = 'slow'")
+        packed.writestr("slow-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: slow\\nVersion: 1.0\\n")
+        packed.writestr("slow-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        packed.writestr("slow-1.0.dist-info/RECORD", "")
+    return name
+"""
+"""Build backend of a package whose build waits for a file."""
+
+
+def _slow_package(index: Path, go: Path) -> None:
+    """Put a source package into the index whose build lasts until the file exists."""
+    project = '[project]\nname = "slow"\nversion = "1.0"\n'
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    files = {
+        "pyproject.toml": project + system,
+        "backend.py": _BACKEND.format(go=str(go)),
+        "PKG-INFO": "Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n",
+    }
+    with tarfile.open(index / "slow-1.0.tar.gz", "w:gz") as packed:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"slow-1.0/{name}")
+            entry.size = len(text)
+            packed.addfile(entry, io.BytesIO(text.encode()))
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +74,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def _server(folder: Path, index: Path, *, builder: str = "", conf: str = "") -> Iterator[Scrapyd]:
-    variables = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "GOSSAMER_PLATFORM_BUILDER": builder}
-    with scrapyd(folder, environment=variables, conf=conf) as running:
+def _server(folder: Path, index: Path, conf: str = "", **variables: str) -> Iterator[Scrapyd]:
+    """A server that finds packages in the folder only, and builds with pip."""
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "GOSSAMER_PLATFORM_BUILDER": "pip"}
+    with scrapyd(folder, environment={**offline, **variables}, conf=conf) as running:
         yield running
 
 
@@ -60,14 +106,228 @@ def _run(server: Scrapyd, spider_name: str, **fields: Any) -> Any:
     return found[0], server.client.get(f"{address}/items").json()["items"]
 
 
-def test_a_wheel_runs_in_an_environment_of_its_requirements(server: Scrapyd) -> None:
-    for number, colour in (("1", "red"), ("2", "blue")):
-        answer = _deploy(
-            server, project_wheel(_TELLS, requires=[f"coloured=={number}.0"]), project="shop", version=number
-        )
+def _environment(server: Scrapyd, **parameters: Any) -> Any:
+    """The latest environment of a project."""
+    found = server.client.get("/v1/environments", params={"project": "shop", **parameters}).json()
+    return found[0] if found else {"status": ""}
+
+
+def _version(server: Scrapyd, name: str, project: str = "shop") -> Any:
+    versions = server.client.get("/v1/versions", params={"project": project}).json()
+    return next(found for found in reversed(versions) if found["name"] == name)
+
+
+def test_each_version_runs_in_an_environment_of_its_requirements(server: Scrapyd) -> None:
+    for number in ("1", "2"):
+        content = project_wheel(_TELLS, requires=[f"coloured=={number}.0"])
+        answer = _deploy(server, content, version=number)
         assert answer.status_code == 201, answer.text
-        assert answer.json()["spiders"] == ["tells"]
-        job, items = _run(server, "tells", project="shop")
+        assert (answer.json()["spiders"], answer.json()["environment"]) == (["tells"], "isolated")
+    for number, colour in (("1", "red"), ("2", "blue")):
+        job, items = _run(server, "tells", version=number)
         assert job["state"] == "finished", server.said()
         assert items[0]["colour"] == colour
-        assert "/environments/" in items[0]["python"]
+        built = _environment(server, version=number)
+        assert items[0]["python"].endswith(f"/environments/{built['digest']}")
+        assert built["status"] == "ready"
+        assert built["requirements"] == [f"coloured=={number}.0", f"scrapy=={version('scrapy')}"]
+        assert built["built"].endswith(f"Scrapy {version('scrapy')}, built by pip")
+    log = server.client.get("/v1/environments/log", params={"project": "shop", "version": "2"}).text
+    assert "Successfully installed coloured-2.0" in log
+
+
+def test_an_egg_with_requirements_and_the_default_of_a_project(server: Scrapyd) -> None:
+    """A client of Scrapyd cannot name the kind of environment, so the project has one."""
+    server.deploy(egg(spider("first")), project="eggs")
+    changed = server.client.patch("/v1/projects/eggs", json={"environment": "isolated"})
+    assert changed.json()["environment"] == "isolated"
+    content = io.BytesIO(egg(_TELLS))
+    with contextlib.closing(__import__("zipfile").ZipFile(content, "a")) as packed:
+        packed.writestr("EGG-INFO/requires.txt", "coloured<2\n")
+    assert server.deploy(content.getvalue(), project="eggs", version="2")["spiders"] == 1
+    assert _run(server, "tells", project="eggs")[1][0]["colour"] == "red"
+
+
+def test_versions_with_the_same_requirements_share_an_environment(server: Scrapyd) -> None:
+    for name in ("a", "b"):
+        assert _deploy(server, project_wheel(_TELLS, requires=["coloured"]), project=name).status_code == 201
+    one, other = (_environment(server, project=name)["digest"] for name in ("a", "b"))
+    assert one == other
+    folder = server.folder / "dbs/gossamer/node/environments" / one
+    paths = [folder, *(path for path in folder.rglob("*") if not path.is_symlink())]
+    assert not [path for path in paths if stat.S_IMODE(path.stat().st_mode) & 0o222]
+    said = subprocess.run([folder / "bin/python", "-c", "import coloured; print(coloured.COLOUR)"], capture_output=True)
+    assert said.stdout == b"blue\n"
+
+
+def test_a_version_whose_requirements_cannot_be_met_is_broken(server: Scrapyd) -> None:
+    assert _deploy(server, project_wheel(_TELLS, requires=["coloured"]), project="picky").status_code == 201
+    for requirement in ("coloured==3", "nothing-of-this-name", "coloured<2\nRequires-Dist: coloured>=2"):
+        refused = _deploy(server, project_wheel(_TELLS, requires=[requirement]), project="picky", version="2")
+        assert refused.status_code == 422, refused.text
+        assert "cannot be built from the requirements and scrapy==" in refused.json()["detail"]
+        assert requirement.partition("\n")[0].partition("=")[0].partition("<")[0] in refused.json()["detail"]
+    for content, reason in (
+        (project_wheel(_TELLS, more={"requirements.txt": "-e ."}), "'-e .' is not allowed"),
+        (project_wheel(_TELLS, requires=["coloured\nRequires-Python: <3"]), "needs Python <3"),
+    ):
+        refused = _deploy(server, content, project="picky", version="2")
+        assert (refused.status_code, reason in refused.json()["detail"]) == (422, True), refused.text
+    assert server.get("listversions", project="picky")["versions"] == ["1"]
+    assert _version(server, "2", "picky")["state"] == "broken"
+    assert _run(server, "tells", project="picky")[0]["state"] == "finished"
+
+
+def test_pin_roll_back_and_delete(server: Scrapyd) -> None:
+    for name in ("1.9", "1.10", "1.11"):
+        source = spider("says", f"yield {{'version': '{name}'}}") + spider("sleepy", "await asyncio.sleep(600)")
+        assert _deploy(server, project_wheel(source), project="pins", version=name, environment="shared").is_success
+
+    def default(answer: Any) -> tuple[str, bool]:
+        assert answer.status_code == 200, answer.text
+        return answer.json()["default_version"], answer.json()["is_pinned"]
+
+    def delete(name: str, **parameters: Any) -> Any:
+        return server.client.delete("/v1/versions", params={"project": "pins", "version": name, **parameters})
+
+    projects = {each["name"]: each for each in server.client.get("/v1/projects").json()}
+    assert (projects["pins"]["default_version"], projects["pins"]["is_pinned"]) == ("1.11", False)
+    address = "/v1/projects/pins"
+    assert default(server.client.post(f"{address}/rollback")) == ("1.10", True)
+    assert default(server.client.post(f"{address}/rollback")) == ("1.9", True)
+    assert server.client.post(f"{address}/rollback").status_code == 404
+    assert _run(server, "says", project="pins")[1] == [{"version": "1.9"}]
+    assert server.client.put(f"{address}/default", params={"version": "2"}).status_code == 404
+    assert default(server.client.put(f"{address}/default", params={"version": "1.10"})) == ("1.10", True)
+    assert "pinned as the default" in delete("1.10").json()["detail"]
+    assert default(server.client.delete(f"{address}/default")) == ("1.11", False)
+    assert "it is the default" in delete("1.11").json()["detail"]
+
+    job = {"project": "pins", "spider": "sleepy", "version": "1.9"}
+    running = server.client.post("/v1/jobs", json=job).json()["id"]
+    until(lambda: server.client.get(f"/v1/jobs/{running}").json()["state"] == "running", what=server.said)
+    server.client.patch(address, json={"max_running": 1})
+    waiting = server.client.post("/v1/jobs", json=job).json()["id"]
+    rule = {"project": "pins", "name": "nightly", "spider": "says", "version": "1.9", "cron": "0 3 * * *"}
+    assert server.client.post("/v1/schedules", json=rule).is_success
+    refused = delete("1.9")
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:gossamer:problem:version-in-use")
+    for part in ("1 job runs it", "1 pending job will run it", "the schedules nightly name it"):
+        assert part in refused.json()["detail"]
+    assert delete("1.9", force=True).status_code == 204
+    for number in (waiting, running):
+        server.client.post(f"/v1/jobs/{number}/cancel")
+    assert server.post("delversion", project="pins", version="1.11")["status"] == "ok"  # Scrapyd's own asks nothing
+    assert delete("1.10").status_code == 409
+    assert delete("1.10", force=True).status_code == 204
+
+
+def test_a_wheel_may_replace_an_egg(server: Scrapyd) -> None:
+    server.deploy(egg(spider("old")), project="both", version="1")
+    settings_by_file = project_wheel(
+        spider("new"),
+        more={"INFO/entry_points.txt": "", "shop-1.0.data/data/scrapy.cfg": "[settings]\ndefault = shop.settings\n"},
+    )
+    answer = server.deploy(settings_by_file, project="both", version="1")
+    assert answer["status"] == "ok", answer
+    assert os.listdir(server.folder / "eggs/both") == ["1.whl"]
+    assert server.get("listspiders", project="both")["spiders"] == ["new"]
+    server.deploy(egg(spider("old")), project="both", version="1")
+    assert os.listdir(server.folder / "eggs/both") == ["1.egg"]
+
+
+def test_uv_builds_the_same(tmp_path: Path, index: Path) -> None:
+    path = f"{program('uv', 'uv').parent}{os.pathsep}{os.environ['PATH']}"
+    with _server(tmp_path, index, PATH=path, GOSSAMER_PLATFORM_BUILDER="") as server:
+        assert _deploy(server, project_wheel(_TELLS, requires=["coloured==1.0"])).status_code == 201
+        assert _environment(server)["built"].endswith("built by uv")
+        assert _run(server, "tells")[1][0]["colour"] == "red"
+        refused = _deploy(server, project_wheel(_TELLS, requires=["coloured==3"]), version="2")
+        assert refused.status_code == 422
+        assert "coloured==3" in refused.json()["detail"]
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, port: int) -> Iterator[None]:
+    """An index of packages, as PyPI's."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=folder)) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield
+        serving.shutdown()
+        thread.join()
+
+
+def test_an_index_that_cannot_be_reached_does_not_break_the_version(tmp_path: Path, index: Path) -> None:
+    for path in index.glob("*.whl"):
+        name = path.name.partition("-")[0]
+        (tmp_path / "simple" / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / "simple" / name)
+    [port] = free_ports(1)
+    variables = {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+    address = f"http://user:secret@127.0.0.1:{port}/simple"
+    with _server(tmp_path, index, "deploy_wait = 0.1", **variables, PIP_INDEX_URL=address) as server:
+        content = project_wheel(_TELLS, requires=["coloured==1.0"])
+        said = server.deploy(content)["message"]
+        assert said.startswith("version '1' is not built after 0.1 seconds"), said
+        server.client.patch("/v1/projects/shop", json={"environment": "isolated"})
+        assert _deploy(server, content, wait_seconds=0).status_code == 202
+        until(lambda: _version(server, "1")["reason"], what=server.said)
+        found = _version(server, "1")
+        assert found["state"] == "building"
+        assert "No matching distribution" in found["reason"]
+        assert _environment(server)["status"] == "failed"
+        assert "secret" not in json.dumps([found, _environment(server)])
+        with _serving(tmp_path, port):
+            until(lambda: _version(server, "1")["state"] == "ready", what=lambda: _version(server, "1"))
+        assert (_version(server, "1")["reason"], _environment(server)["status"]) == ("", "ready")
+
+
+def test_a_full_disk_does_not_break_the_version(tmp_path: Path, index: Path) -> None:
+    node = tmp_path / "dbs/gossamer/node"
+    node.mkdir(parents=True)
+    with a_disk(node / "environments", "24k") as disk, _server(tmp_path, index) as server:
+        assert _deploy(server, project_wheel(_TELLS, requires=["coloured"]), wait_seconds=0).status_code == 202
+        until(lambda: _version(server, "1")["reason"], what=server.said)
+        assert "No space left on device" in _version(server, "1")["reason"]
+        assert _version(server, "1")["state"] == "building"
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        until(lambda: _version(server, "1")["state"] == "ready", what=lambda: _version(server, "1"))
+        server.stop()
+
+
+def test_a_build_survives_nothing_and_disturbs_nothing(tmp_path: Path, index: Path) -> None:
+    """While a package is compiled: a job waits and can be cancelled; a killed server begins anew and leaves nothing."""
+    go, links = tmp_path / "go", tmp_path / "links"
+    shutil.copytree(index, links)
+    _slow_package(links, go)
+    environments = tmp_path / "dbs/gossamer/node/environments"
+    with _server(tmp_path, links) as server:
+        assert _deploy(server, project_wheel(_TELLS, requires=["slow"]), wait_seconds=0).status_code == 202
+        until(lambda: _environment(server)["status"] == "building", what=server.said)
+        server.kill()
+        server.start()
+        until(
+            lambda: len(list(tmp_path.glob("dbs/gossamer/node/attempts/build-*/started.json"))) == 1, what=server.said
+        )
+        go.touch()
+        until(lambda: _version(server, "1")["state"] == "ready", what=server.said)
+        assert not list(environments.glob(".new-*"))
+
+        go.unlink()
+        [built] = (path for path in environments.iterdir() if path.is_dir())
+        built.rename(tmp_path / "gone")  # as on another machine
+        answer = server.client.post("/v1/jobs", json={"project": "shop", "spider": "tells"}).json()
+        kept = server.client.post("/v1/jobs", json={"project": "shop", "spider": "tells"}).json()
+        until(lambda: _environment(server)["status"] == "building", what=server.said)
+        cancelled = server.client.post(f"/v1/jobs/{answer['id']}/cancel")
+        assert cancelled.status_code == 202, cancelled.text
+        until(lambda: server.client.get(f"/v1/jobs/{answer['id']}").json()["state"] == "cancelled", what=server.said)
+        assert server.client.get(f"/v1/jobs/{kept['id']}").json()["state"] == "starting"
+        go.touch()
+        until(lambda: server.client.get(f"/v1/jobs/{kept['id']}").json()["state"] == "finished", what=server.said)

@@ -211,10 +211,10 @@ class LocalLink:
     async def listed(self, version_id: int, result: ListingResult) -> None:
         mine = self._incarnation
 
+        def postpone(connection: Connection) -> float | None:
+            return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
+
         def record(connection: Connection) -> Row[Any] | None:
-            if result.fault and result.of_node:
-                projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
-                return None
             return projects.record_listing(
                 connection,
                 version_id,
@@ -224,6 +224,12 @@ class LocalLink:
                 warnings=result.warnings,
             )
 
+        if result.fault and result.of_node:
+            pause = await self._write(postpone)
+            if pause is not None:
+                asyncio.get_running_loop().call_later(pause, self._manager.wake_nodes)
+            self._manager.notice_listing()
+            return
         row = await self._write(record)
         if row is not None and not result.fault:
             await asyncio.to_thread(self._manager.artefacts.publish, row.digest, row.file)

@@ -22,6 +22,8 @@ import sys
 
 MARK = "gossamer-environment.json"
 """File in a complete environment. Fixed: later releases look for it."""
+DETAILS = "details"
+"""File beside `job.json` with the full log of pip. Fixed: `environments.py` reads it."""
 _NICE = 10
 """Niceness of a build, so that jobs and the API go first. May be changed."""
 
@@ -73,6 +75,7 @@ def build(new: str, target: str, folder: str, job: "dict[str, object]") -> int:
     with open(os.path.join(new, MARK), "w") as file:
         json.dump({**mark, "requirements": job["requirements"]}, file)
         file.flush()
+        os.fchmod(file.fileno(), 0o444)
         os.fsync(file.fileno())
     os.chmod(new, 0o555)  # noqa: S103 (read-only for all, and readable for the users of jobs)
     return 0
@@ -94,7 +97,9 @@ def with_uv(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":
 
 def with_pip(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":
     """Return the commands for venv and pip: the pip of the node, or one in the environment if the node has none."""
-    options = ["install", "--no-input", "--disable-pip-version-check", "--no-color", "--progress-bar=off", "-r", listed]
+    options = ["install", "--no-input", "--disable-pip-version-check", "--no-color", "--progress-bar=off"]
+    # pip tells only in its full log that an index could not be reached.
+    options += ["--log", os.path.join(os.path.dirname(listed), DETAILS), "-r", listed]
     if importlib.util.find_spec("pip") is not None:
         create = [sys.executable, "-I", "-m", "venv", "--without-pip", new]
         return [create, [sys.executable, "-I", "-m", "pip", "--python", python, *options]]

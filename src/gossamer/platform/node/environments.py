@@ -35,6 +35,7 @@ from gossamer.platform.link import Artefact, EnvironmentReport
 from gossamer.platform.node import build
 from gossamer.platform.node.attempt import Command, JobAttempt
 from gossamer.platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
+from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.packages import PackageFile, remove_folder
 
 log = logging.getLogger("gossamer.platform.node")
@@ -47,8 +48,12 @@ _KEPT: Final = 20
 """Environments that are kept although nothing uses them, the latest ones. May be changed; each has 70 MB or more."""
 _KEPT_SECONDS: Final = 30 * 86400.0
 """Time since its last use after which an environment is deleted. May be changed."""
+_LEFT_SECONDS: Final = 86400.0
+"""Age from which the folder of a build that was killed is deleted. May be changed; no build may take longer."""
 _LOG_BYTES: Final = 64 * 1024
 """Length of the end of a build's log that is kept. May be changed."""
+_DETAIL_BYTES: Final = 1024 * 1024
+"""Length of the end of pip's own log in which a fault of the node is looked for. May be changed."""
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
 """Length of a build's log at which the build is ended. May be changed."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
@@ -75,10 +80,12 @@ class EnvironmentFailed(GossamerError):
 
     only_detail = True
 
-    def __init__(self, reason: str, *, of_node: bool) -> None:
+    def __init__(self, reason: str, *, of_node: bool, log: str = "") -> None:
         super().__init__(reason)
         self.of_node = of_node
         """True: the node is at fault, so another try may succeed. False: the version is."""
+        self.log = log
+        """End of what the builder printed."""
 
 
 class VersionEnvironment(NamedTuple):
@@ -106,6 +113,14 @@ class _Build(NamedTuple):
     """True: the project's requirements do not name Scrapy."""
 
 
+class _Built(NamedTuple):
+    """Environment that was built."""
+
+    mark: Mapping[str, Any]
+    """Content of the mark; see `build.py`."""
+    log: str
+
+
 class EnvironmentStore:
     """Environments below one folder. The coroutines belong to the agent's event loop."""
 
@@ -125,12 +140,13 @@ class EnvironmentStore:
         self._report = report
         self._build_seconds = build_seconds
         self._variables = variables
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._builds: dict[str, asyncio.Task[_Built]] = {}
+        """Builds that run, by digest. They go on when those that wait for them are stopped."""
         self._slots = asyncio.Semaphore(_BUILDS)
         self._users: defaultdict[str, int] = defaultdict(int)
         """Number of callers inside `use`, by digest."""
         self._failed: dict[str, tuple[float, EnvironmentFailed]] = {}
-        self._said: set[tuple[int, str]] = set()
+        self._told: set[tuple[int, str]] = set()
         """Versions and digests that the manager knows of."""
 
     @contextlib.asynccontextmanager
@@ -152,11 +168,12 @@ class EnvironmentStore:
             raise EnvironmentFailed(str(error), of_node=False) from None
         self._users[plan.digest] += 1
         try:
-            async with self._locks[plan.digest]:
-                await self._require(plan, artefact, anew=anew)
+            await self._require(plan, artefact, anew=anew)
             yield self._environment(plan.digest)
         finally:
             self._users[plan.digest] -= 1
+            if not self._users[plan.digest]:
+                del self._users[plan.digest]
 
     def _environment(self, digest: str) -> VersionEnvironment:
         scripts = self._folder / digest / "bin"
@@ -170,29 +187,37 @@ class EnvironmentStore:
     async def _require(self, plan: _Build, artefact: Artefact, *, anew: bool) -> None:
         """Build the environment unless it is there. Raises EnvironmentFailed."""
         target = self._folder / plan.digest
-        if (target / build.MARK).exists() and (target / "bin/python").exists():
-            with contextlib.suppress(OSError):
-                os.utime(f"{target}.lock")
-            if (artefact.version_id, plan.digest) not in self._said:
-                built = json.loads((target / build.MARK).read_text())
-                await self._tell(plan, artefact, "ready", built=built, text="The environment was there already.")
+        if plan.digest not in self._builds and await asyncio.to_thread(_is_complete, target):
+            if (artefact.version_id, plan.digest) not in self._told:
+                mark = json.loads((target / build.MARK).read_text())
+                await self._tell(plan, artefact, "ready", _Built(mark, "The environment was there already."))
             return
         until, error = self._failed.get(plan.digest, (0.0, None))
         if error is not None and not anew and time.monotonic() < until:
             raise error
+        task = self._builds.get(plan.digest)
+        if task is None:
+            task = self._builds[plan.digest] = asyncio.create_task(self._build(plan, artefact, target))
+            task.add_done_callback(lambda done: self._built(plan.digest, done))
         try:
             await self._tell(plan, artefact, "building")
-            async with self._slots:
-                await self._build(plan, artefact, target)
+            built = await asyncio.shield(task)
         except EnvironmentFailed as failed:
-            self._failed = {digest: each for digest, each in self._failed.items() if each[0] > time.monotonic()}
-            self._failed[plan.digest] = (time.monotonic() + _REMEMBER_SECONDS, failed)
+            await self._tell(plan, artefact, "failed", _Built({}, failed.log), reason=str(failed))
             raise
+        await self._tell(plan, artefact, "ready", built)
 
-    async def _build(self, plan: _Build, artefact: Artefact, target: Path) -> None:
+    def _built(self, digest: str, task: "asyncio.Task[_Built]") -> None:
+        """Take note of the end of a build."""
+        self._builds.pop(digest, None)
+        now = time.monotonic()
+        self._failed = {each: known for each, known in self._failed.items() if known[0] > now}
+        if not task.cancelled() and isinstance(error := task.exception(), EnvironmentFailed):
+            self._failed[digest] = (now + _REMEMBER_SECONDS, error)
+
+    async def _build(self, plan: _Build, artefact: Artefact, target: Path) -> _Built:
         attempt = JobAttempt(self._attempts / f"build-{plan.digest[:16]}-{uuid.uuid4().hex[:8]}")
         job = {"target": str(target), "requirements": plan.requirements, "uv": find_uv()}
-        program = (sys.executable, "-I", build.__file__, str(attempt.folder))
         command = Command(
             "build",
             job,
@@ -200,61 +225,48 @@ class EnvironmentStore:
             str(self._attempts),
             time_limit=self._build_seconds,
             file_limit=_OUTPUT_BYTES,
-            program=program,
+            program=(sys.executable, "-I", build.__file__, str(attempt.folder)),
         )
         try:
-            await asyncio.to_thread(attempt.prepare, command)
-            os.close(await asyncio.to_thread(attempt.start))
-            await attempt.wait()
+            async with self._slots:
+                await asyncio.to_thread(attempt.prepare, command)
+                os.close(await asyncio.to_thread(attempt.start))
+                await attempt.wait()
             end = await asyncio.to_thread(attempt.end)
-            text = _PASSWORD.sub(r"\1***@", attempt.output_tail(_LOG_BYTES))
+            mark, text, details = await asyncio.to_thread(_read, attempt)
         except OSError as error:
-            raise await self._failure(
-                plan, artefact, f"the build cannot be started: {error}", "", of_node=True
-            ) from None
-        built = attempt.read("built.json")
+            raise EnvironmentFailed(f"the environment cannot be built: {error}", of_node=True) from None
         await asyncio.to_thread(attempt.remove)
-        if built is not None and end.exit_code == 0:
-            await self._tell(plan, artefact, "ready", built=built, text=text)
-            return
-        if end.fault == "timed_out":
-            said = f"building the environment took more than {self._build_seconds:g} seconds\n"
-            raise await self._failure(plan, artefact, said + _last_lines(text), text, of_node=False)
-        if end.exit_code is None:
-            what = end.fault or f"signal {end.signal}"
-            raise await self._failure(
-                plan, artefact, f"the build was ended: {what}\n{_last_lines(text)}", text, of_node=True
-            )
-        said = "the environment cannot be built from the requirements"
-        if plan.adds_scrapy:
-            said += f" and {scrapy_requirement()}, which was added because they do not name Scrapy"
-        raise await self._failure(plan, artefact, f"{said}:\n{_last_lines(text)}", text, of_node=is_fault_of_node(text))
+        if mark is not None and end.exit_code == 0:
+            return _Built(mark, text)
+        raise self._failure(plan, end, text, details)
 
-    async def _failure(
-        self, plan: _Build, artefact: Artefact, reason: str, text: str, *, of_node: bool
-    ) -> EnvironmentFailed:
-        await self._tell(plan, artefact, "failed", text=text, reason=reason)
-        return EnvironmentFailed(reason, of_node=of_node)
+    def _failure(self, plan: _Build, end: AttemptEnd, text: str, details: str) -> EnvironmentFailed:
+        """Return what a build that ended in another way than well is to say."""
+        last = _last_lines(text)
+        if end.fault == "timed_out":
+            reason = f"building the environment took more than {self._build_seconds:g} seconds\n{last}"
+            return EnvironmentFailed(reason, of_node=False, log=text)
+        if end.exit_code is None or end.fault:
+            reason = f"the build of the environment was ended: {end.fault or f'signal {end.signal}'}\n{last}"
+            return EnvironmentFailed(reason, of_node=not end.fault.startswith("file_limit"), log=text)
+        reason = "the environment cannot be built from the requirements"
+        if plan.adds_scrapy:
+            reason += f" and {scrapy_requirement()}, which was added because they do not name Scrapy"
+        return EnvironmentFailed(f"{reason}:\n{last}", of_node=is_fault_of_node(text + details), log=text)
 
     async def _tell(
-        self,
-        plan: _Build,
-        artefact: Artefact,
-        status: str,
-        *,
-        built: Mapping[str, Any] | None = None,
-        text: str = "",
-        reason: str = "",
+        self, plan: _Build, artefact: Artefact, status: str, built: _Built | None = None, *, reason: str = ""
     ) -> None:
         """Report the environment of a version to the manager."""
-        found = built or {}
-        told = f"Python {found.get('python')}, Scrapy {found.get('scrapy')}, built by {found.get('builder')}"
-        report = EnvironmentReport(
-            artefact.version_id, plan.digest, status, reason, tuple(plan.requirements), told if built else "", text
-        )
+        mark = built.mark if built else {}
+        told = f"Python {mark['python']}, Scrapy {mark['scrapy']}, built by {mark['builder']}" if mark else ""
+        text = built.log if built else ""
+        requirements = tuple(plan.requirements)
+        report = EnvironmentReport(artefact.version_id, plan.digest, status, reason, requirements, told, text)
         await self._report(report)
         if status == "ready":
-            self._said.add((artefact.version_id, plan.digest))
+            self._told.add((artefact.version_id, plan.digest))
 
     async def forget(self) -> None:
         """Delete environments that nothing has used for weeks, and all but the latest; those in use stay."""
@@ -264,12 +276,12 @@ class EnvironmentStore:
         found = await asyncio.to_thread(self._by_last_use)
         for place, (at, digest) in enumerate(found):
             is_old = place >= _KEPT or time.time() - at > _KEPT_SECONDS
-            if not is_old or digest in used or self._users[digest] or self._locks[digest].locked():
+            if not is_old or digest in used or digest in self._users or digest in self._builds:
                 continue
             gone = self._folder / f".gone-{uuid.uuid4().hex}"
             with contextlib.suppress(OSError):
                 (self._folder / digest).rename(gone)  # at once: nothing in this event loop can come between
-            self._said = {each for each in self._said if each[1] != digest}
+            self._told = {each for each in self._told if each[1] != digest}
             await asyncio.to_thread(remove_folder, gone)
             log.info("the environment %s was deleted", digest)
 
@@ -277,7 +289,8 @@ class EnvironmentStore:
         """Return time of the last use and digest of all environments, the latest first."""
         found = []
         for folder in self._folder.iterdir():
-            if folder.name.startswith(".gone-"):
+            is_left = folder.name.startswith(".new-") and time.time() - folder.stat().st_mtime > _LEFT_SECONDS
+            if folder.name.startswith(".gone-") or is_left:
                 remove_folder(folder)
             elif folder.is_dir() and not folder.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
@@ -320,6 +333,27 @@ def isolated(variables: Mapping[str, str]) -> dict[str, str]:
 def is_fault_of_node(text: str) -> bool:
     """Return whether the output of a failed build shows a fault of the node or its network."""
     return _FAULTS_OF_NODE.search(text) is not None
+
+
+def _is_complete(target: Path) -> bool:
+    """Return whether the environment is there, and its Python, too. Take note of its use."""
+    if not (target / build.MARK).exists() or not (target / "bin/python").exists():
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(f"{target}.lock")
+    return True
+
+
+def _read(attempt: JobAttempt) -> tuple[Any, str, str]:
+    """Return the mark of a finished build, or None, the end of what it printed, and of pip's own log."""
+    text = _PASSWORD.sub(r"\1***@", attempt.output_tail(_LOG_BYTES))
+    try:
+        with (attempt.folder / build.DETAILS).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _DETAIL_BYTES))
+            details = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        details = ""
+    return attempt.read("built.json"), text, details
 
 
 def _last_lines(text: str) -> str:

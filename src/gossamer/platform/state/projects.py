@@ -29,7 +29,7 @@ one. May be changed."""
 
 _TRY_SECONDS: Final = 86400.0
 """Time since its deployment for which a version waits for a node that can build it. May be changed."""
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0
 """Pauses between two such tries. In between, a pause is half of the time since the deployment. May be changed."""
 
 
