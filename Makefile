@@ -5,17 +5,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak links docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
-$(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml
+$(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what Gossamer needs into $(VENV) (one to three minutes)"
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@echo "Installing Gossamer into $(VENV) (a few seconds)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./fakeweb
+	@PATH="$(CURDIR)/$(BIN):$$PATH"; if ! command -v cargo > /dev/null; then \
+	  echo "The compiled extension is left out, because cargo was not found. Gossamer works without it, but slower."; \
+	elif echo "Building the compiled extension (about a minute)" && \
+	  ! $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation ./native; then \
+	  echo "The compiled extension is left out, because it could not be built. Gossamer works without it, but slower."; \
+	fi
 	@touch $@
 
 demo: setup  ## Start the fake web, crawl it, show where the pages are.
@@ -53,6 +59,9 @@ hostile: setup  ## The hostile web next to a healthy one: all bounded, nobody ha
 
 soak: setup  ## Half a million pages by one worker: its memory, as a chart in .cache/soak.
 	$(BIN)/python -m tests.soak $(ARGS)
+
+links: setup  ## The compiled extension's links against the reference: a million generated pages, and real ones (ARGS="--folder DIR").
+	$(BIN)/python -m tests.links $(ARGS)
 
 docs: .cache/docs/.installed  ## The documentation as a site with search, in .cache/site.
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet

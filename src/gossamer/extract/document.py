@@ -158,7 +158,7 @@ here needs that, and it takes half as long again."""
 class HtmlDocument:
     """HTML of one page. It is parsed when a tree is asked for, and the tree lives as long as the document."""
 
-    __slots__ = ("_is_parsable", "_tree", "_xpath_root", "base", "cut", "data", "is_costly")
+    __slots__ = ("_is_costly", "_is_parsable", "_tree", "_xpath_root", "base", "cut", "data")
 
     def __init__(self, html: bytes | str, encoding: str | None = None) -> None:
         """`encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it; None: UTF-8."""
@@ -173,9 +173,8 @@ class HtmlDocument:
             data = data[:MAX_PARSED_BYTES]
         self.data = data
         """The HTML in UTF-8, perhaps with invalid bytes."""
-        self.is_costly = is_costly(data)
-        """True: a parser might take far more time or memory than the page's size suggests."""
-        self._is_parsable: bool | None = not self.is_costly or None
+        self._is_costly: bool | None = None
+        self._is_parsable: bool | None = None
         """False: the page nests too deeply to be parsed as a whole. None: that was not looked at yet."""
         self._tree: LexborHTMLParser | None = None
         self._xpath_root: Any = None
@@ -183,12 +182,19 @@ class HtmlDocument:
         """Canonical URL that relative links are resolved against. Empty: `LinkExtractor` has not read the links yet."""
 
     @property
+    def is_costly(self) -> bool:
+        """True: a parser might take far more time or memory than the page's size suggests."""
+        if self._is_costly is None:
+            self._is_costly = is_costly(self.data)
+        return self._is_costly
+
+    @property
     def tree(self) -> LexborHTMLParser | None:
         """Tree of the whole page. None: it would be too costly to parse.
 
         A page that is costly by its number of tags is looked at more closely here, which takes time."""
         if self._is_parsable is None:
-            self._is_parsable = not is_nested_deeply(self.data)
+            self._is_parsable = not (self.is_costly and is_nested_deeply(self.data))
         if self._tree is None and self._is_parsable:
             self._tree = _parse(self.data)
         return self._tree

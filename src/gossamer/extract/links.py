@@ -10,6 +10,7 @@ is never fetched.
 
 import re
 from collections.abc import Collection, Hashable
+from typing import Any
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -17,7 +18,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_utf8
-from gossamer.extract.memory import HrefMemory
+from gossamer.extract.memory import NOTHING_REMEMBERED, RememberedHrefs, native, new_href_memory
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import BaseUrl, fingerprint, host, join, registered_domain, with_sorted_query
 
@@ -137,7 +138,7 @@ class LinkExtractor:
         follow_nofollow: bool = False,
         texts: bool = False,
         sorted_queries: bool = False,
-        memory: HrefMemory | None = None,
+        memory: Any = None,
         namespace: Hashable = None,
     ) -> None:
         """`scope`: filters of links; None: the caller passes them to each call of `extract`. `seed`: key of the
@@ -150,8 +151,19 @@ class LinkExtractor:
         self._fingerprint = _order_independent_fingerprint if sorted_queries else fingerprint
         self._follow_nofollow = follow_nofollow
         self._texts = texts
-        self._memory = HrefMemory() if memory is None else memory
+        self._memory = new_href_memory() if memory is None else memory
         self._namespace = namespace
+        self._native: Any = None
+        if native is not None and isinstance(self._memory, native.Memory):
+            self._native = native.Extractor(
+                seed=seed,
+                follow_nofollow=follow_nofollow,
+                sorted_queries=sorted_queries,
+                namespace=repr(namespace),
+                memory=self._memory,
+                refresh_target=refresh_target,
+                registered_domain=registered_domain,
+            )
 
     def extract(
         self,
@@ -180,6 +192,9 @@ class LinkExtractor:
         nofollow_count = 0
         document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
         links.cut = document.cut
+        if self._native is not None and charset is None:
+            self._extract_compiled(document, base_url, active_scope, links)
+            return links
         for tree in document.trees():  # one tree, or several for a page that would be costly to parse
             if base is None:
                 base = base_of(tree, base_url)
@@ -210,6 +225,13 @@ class LinkExtractor:
         self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
+    def _extract_compiled(self, document: HtmlDocument, base_url: str, scope: LinkScope, links: Links) -> None:
+        """Set the fields of `links`, of a page in UTF-8."""
+        self._native.extract(document.data, base_url, scope.compiled(native), links)
+        document.base = links.base
+        if self._texts:
+            links.texts = list_links(document, base_url, encoding=None)
+
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
         """Record that the URLs of `links` are in the frontier, so that `extract` counts them as `known` on later pages.
 
@@ -220,7 +242,10 @@ class LinkExtractor:
         hrefs = links.hrefs
         if except_positions:
             hrefs = [href for position, href in enumerate(hrefs) if position not in except_positions]
-        self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
+        if self._native is not None:
+            self._native.remember(links.base, hrefs)
+        else:
+            self._memory.keep(self._namespace, links.base, hrefs, KNOWN)
 
     def _follow(self, hrefs: list[str], page: str, charset: str | None, links: Links, scope: LinkScope) -> None:
         """Sort the hrefs into new URLs, repeats (of an href or URL of this page) and dropped ones, which are counted by
@@ -228,7 +253,7 @@ class LinkExtractor:
         The loop runs for each href of each page, so it must not get slower."""
         base, dropped = links.base, links.dropped
         # Outcomes of hrefs that were met before, by the pages on which such an href means the same (see `HrefMemory`).
-        anywhere, on_site, in_directory = self._memory.recall(self._namespace, base)
+        anywhere, on_site, in_directory = self._recall(base)
         document = BaseUrl(base)
         fingerprint_of, seed = self._fingerprint, self._seed
         seen: set[str] = set()
@@ -275,11 +300,15 @@ class LinkExtractor:
                         links.hrefs.append(href if target is href else "")
                         continue
                 # A link to the page itself is not remembered, because another page of the spider may follow it.
-                if target is href and outcome is not KNOWN:
+                if target is href and outcome is not KNOWN and self._native is None:
                     self._memory.keep(self._namespace, base, (href,), outcome)
             dropped[outcome] = dropped.get(outcome, 0) + 1
         if known_count:
             dropped[KNOWN] = dropped.get(KNOWN, 0) + known_count
+
+    def _recall(self, base: str) -> RememberedHrefs:
+        """Return the outcomes of hrefs. The compiled extension has a memory of its own, which is not asked here."""
+        return self._memory.recall(self._namespace, base) if self._native is None else NOTHING_REMEMBERED
 
 
 def _order_independent_fingerprint(url: str, *, seed: int) -> int:

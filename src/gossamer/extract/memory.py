@@ -10,10 +10,26 @@ rules above. An href that is remembered for more pages than it means the same on
 page would never be fetched.
 """
 
+import os
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gossamer.policy.urls import directory, origin
+
+try:
+    if os.environ.get("GOSSAMER_NATIVE") == "0":  # to compare, or to find out whether a fault comes from it
+        raise ImportError
+    import gossamer_native  # the compiled extension, from the folder native/
+except ImportError:
+    native: Any = None
+else:
+    native = gossamer_native
+
+
+def new_href_memory(*, max_bytes: int = 16 * 1024 * 1024) -> Any:
+    """Return the memory of the compiled extension, or that of this module where there is none."""
+    return (HrefMemory if native is None else native.Memory)(max_bytes=max_bytes)
+
 
 _MAX_HREF_LENGTH = 512
 """Length in characters of the longest href that is remembered. Tuning only: long ones seldom recur and take memory."""
@@ -56,6 +72,9 @@ class _Place:
 
 _NOTHING: Outcomes = {}
 """Hrefs of a place that is not kept. Shared by all, so it must stay empty."""
+
+
+NOTHING_REMEMBERED = RememberedHrefs(_NOTHING, _NOTHING, _NOTHING)
 
 
 class HrefMemory:

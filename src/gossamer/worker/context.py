@@ -15,7 +15,7 @@ import msgspec
 
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.links import LinkExtractor, Links
-from gossamer.extract.memory import HrefMemory
+from gossamer.extract.memory import new_href_memory
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
@@ -127,7 +127,7 @@ class SharedMemory:
         """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters.
         `rules_bytes`: for compiled extraction rules."""
         self.seen = seen
-        self.hrefs = HrefMemory(max_bytes=href_bytes)
+        self.hrefs = new_href_memory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
         self._rules: BoundedCache[bytes, CompiledExtraction] = BoundedCache(rules_bytes)
 

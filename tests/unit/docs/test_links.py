@@ -27,6 +27,7 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 VARIABLE = re.compile(r"\bGOSSAMER_[A-Z0-9_]+[A-Z0-9]\b")
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 NOT_SETTINGS = {
+    "GOSSAMER_NATIVE",
     "GOSSAMER_HYPOTHESIS",
     "GOSSAMER_WHATWG_DATA",
     "GOSSAMER_PLATFORM_TOKEN",

@@ -8,6 +8,8 @@ from ada_url import join_url
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gossamer.extract import links as links_module
+from gossamer.extract import memory
 from gossamer.extract.document import MAX_PARSED_BYTES
 from gossamer.extract.links import MAX_TEXT_LENGTH, LinkExtractor, Links
 from gossamer.extract.memory import HrefMemory
@@ -16,6 +18,16 @@ from gossamer.policy.urls import fingerprint, host, registered_domain
 
 PAGE = "http://www.a.test/dir/page.html?x=1"
 SEED = 7
+
+
+@pytest.fixture(autouse=True, params=["compiled", "reference"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with the compiled extension, and without it."""
+    if request.param == "reference":
+        monkeypatch.setattr(links_module, "native", None)
+        monkeypatch.setattr(memory, "native", None)
+    elif memory.native is None:
+        pytest.skip("gossamer_native is not installed: `make setup` builds it where cargo is")
 
 
 def extractor(scope: LinkScope | None = None, **options: object) -> LinkExtractor:

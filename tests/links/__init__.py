@@ -1,0 +1,1 @@
+"""The compiled reading of links held against the reference in Python, on generated and on real pages."""
