@@ -86,6 +86,7 @@ def test_a_job_from_its_creation_to_its_items(server: Scrapyd) -> None:
     assert server.client.get(f"{address}/items").json() == {
         "items": [{"a": 1, "name": "x"}, {"a": 2, "b": ["<&>", None]}],
         "next": None,
+        "end": "51",
     }
     log = server.client.get(f"{address}/log")
     assert "Spider closed (finished)" in log.text

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,6 +25,7 @@ from gossamer.platform.link import (
     ManagerUnavailable,
     StopOrder,
 )
+from gossamer.platform.manager.files import FileKind, JobFiles
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.vault import SecretUnreadable
 from gossamer.platform.outcome import AttemptEnd, failure_of
@@ -37,47 +37,6 @@ log = logging.getLogger("gossamer.platform.manager")
 
 LOCAL_NODE: Final = "local"
 """Name of the node. Stored with jobs: fixed."""
-
-
-class JobPlaces(NamedTuple):
-    """Places of a job's files, and what the job is told about them."""
-
-    output: str
-    """File for the log. Empty: a file of the attempt, which is deleted with it."""
-    items: str
-    """File for the items. Empty: items are not kept."""
-    arguments: Mapping[str, str]
-    """Arguments of the spider beside those of the client."""
-    settings: Mapping[str, str]
-    """Settings that precede those of the client."""
-
-
-class FileKind(StrEnum):
-    """File of a job. Part of addresses: fixed."""
-
-    LOG = "log"
-    ITEMS = "items"
-
-
-class JobFiles(Protocol):
-    """Decides where the files of jobs are."""
-
-    def places(self, job: Row[Any]) -> JobPlaces:
-        """Make folders for the files of a job that is about to start, and return their places. Each attempt that
-        follows a failed one has files of its own."""
-
-    def delete(self, job: Row[Any]) -> None:
-        """Delete the files of a job that has ended, with those of its earlier attempts."""
-
-    def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
-        """Return the length of a file of a job. None: there is no such file.
-
-        `attempt`: number of an attempt that ran, from 1; 0: the last one.
-        """
-
-    def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
-        """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such
-        file."""
 
 
 class Retention(NamedTuple):
@@ -139,7 +98,8 @@ class LocalLink:
         deleted = []
         for row in rows:
             try:
-                await asyncio.to_thread(self._files.delete, row)
+                for kind in FileKind:
+                    await asyncio.to_thread(self._files.delete, row, kind)
                 deleted.append(row.id)
             except OSError as error:
                 log.warning("the files of job %d cannot be deleted: %s", row.id, error)

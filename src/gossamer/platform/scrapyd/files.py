@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Row
 
-from gossamer.platform.manager.local_link import FileKind, JobPlaces
+from gossamer.platform.manager.files import FileKind, JobPlaces
 from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer.platform.storage.local_file import LocalFile
 
 
 class JobFile(NamedTuple):
@@ -77,6 +78,14 @@ class ScrapydFiles:
         """Return the path of the items of the job's last attempt on this server. None: it has none."""
         return _url("items", self._config.items_folder, job, "jl")
 
+    def open(self, job: Row[Any], kind: FileKind, attempt: int) -> LocalFile | None:
+        """Begin to read a file of a job. None: there is no such file."""
+        path = self._path(job, kind, attempt)
+        try:
+            return None if path is None else LocalFile(path)
+        except FileNotFoundError:
+            return None
+
     def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
         """Return the length of a file of a job. None: there is no such file."""
         path = self._path(job, kind, attempt)
@@ -100,11 +109,12 @@ class ScrapydFiles:
         folder, suffix = (config.logs_dir, "log") if kind is FileKind.LOG else (config.items_folder, "jl")
         return JobFile.of(job).below(folder, suffix, attempt=attempt or _last(job)) if folder else None
 
-    def delete(self, job: Row[Any]) -> None:
-        """Delete the files of all attempts of a job that has ended."""
-        for folder, suffix in ((self._config.logs_dir, "log"), (self._config.items_folder, "jl")):
-            for attempt in range(1, _last(job) + 1) if folder else ():
-                JobFile.of(job).below(folder, suffix, attempt=attempt).unlink(missing_ok=True)
+    def delete(self, job: Row[Any], kind: FileKind) -> None:
+        """Delete the logs or the items of all attempts of a job that has ended."""
+        for attempt in range(1, _last(job) + 1):
+            path = self._path(job, kind, attempt)
+            if path is not None:
+                path.unlink(missing_ok=True)
 
 
 def _last(job: Row[Any]) -> int:

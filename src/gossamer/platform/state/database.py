@@ -80,6 +80,14 @@ class StateDatabase:
         """Run `work`, which must not write, on one consistent state of the database."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, _transact, self._reading, work)
 
+    def read_now(self, work: Callable[[Connection], T]) -> T:
+        """As `read`, for a thread that may wait."""
+        return self._readers.submit(_transact, self._reading, work).result()
+
+    def write_now(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for a thread that may wait."""
+        return self._writers.submit(_transact, self._writing, work).result()
+
     async def migrate(self) -> None:
         """Bring the tables up to date. Of several processes that start at once, one does it and the others wait."""
         await self.write(self._migrate)

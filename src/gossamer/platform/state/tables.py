@@ -75,6 +75,13 @@ projects = Table(
     Column("file_limit", BigInteger, nullable=False, server_default="0"),
     Column("environment", String(16), nullable=False, server_default="shared"),  # of new versions; see EnvironmentKind
     Column("pinned_version", Text),  # name of the version that is the default; null: the latest
+    # Retention; null: the manager's default; 0: kept for ever. See RetentionPolicy.
+    Column("keep_logs_days", Double),
+    Column("keep_logs_jobs", Integer),
+    Column("keep_items_days", Double),
+    Column("keep_items_jobs", Integer),
+    Column("keep_jobs_days", Double),
+    Column("keep_jobs", Integer),
     UniqueConstraint("name"),
     sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
 )
@@ -138,7 +145,9 @@ jobs = Table(
     Column("finish_reason", Text),
     Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
     Column("stop_signal", Integer),  # signal of the last stop
-    Column("has_files", Boolean, nullable=False, server_default=false()),  # True: its log and items may exist
+    Column("has_files", Boolean, nullable=False, server_default=false()),  # True: its log or its items may exist
+    Column("log_deleted", Boolean, nullable=False, server_default=false()),
+    Column("items_deleted", Boolean, nullable=False, server_default=false()),
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
@@ -244,4 +253,52 @@ audit = Table(
     Column("action", String(40), nullable=False),
     Column("subject", Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+job_files = Table(
+    "job_file",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("job_id", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", String(8), nullable=False),  # log, items
+    Column("length", BigInteger, nullable=False, server_default="0"),  # bytes of its chunks together
+    Column("lines", BigInteger, nullable=False, server_default="0"),  # ends of lines in them
+    Column("received", BigInteger, nullable=False, server_default="0"),  # end of what was received of the node's file
+    Column("missing", BigInteger, nullable=False, server_default="0"),  # bytes of the node's file that are lost
+    Column("added", Integer, nullable=False, server_default="0"),  # chunks since some were last merged
+    Column("lease", String(64), nullable=False, server_default=""),  # of the merge or deletion that is under way
+    Column("leased_until", Double, nullable=False, server_default="0"),
+    Column("sweep_at", Double),  # time from which objects that no chunk names are deleted; null: there are none
+    Column("read_until", Double, nullable=False, server_default="0"),  # a reader was at work that may go on until then
+    Column("deleted_at", Double),  # since when clients do not see it; null: they do
+    Column("changed_at", Double, nullable=False),
+    UniqueConstraint("job_id", "attempt", "kind"),
+    Index(None, "added"),
+    Index(None, "sweep_at"),
+    Index(None, "deleted_at"),
+    sqlite_autoincrement=True,
+)
+
+chunks = Table(
+    "chunk",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("file_id", ForeignKey(job_files.c.id), nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("lines_before", BigInteger, nullable=False),  # ends of lines in the chunks before it
+    Column("lines", Integer, nullable=False),  # ends of lines in it
+    Column("line_index", JSON, nullable=False),  # see line_index.py
+    Column("object", Text, nullable=False),  # name of its object in the storage
+    UniqueConstraint("file_id", "offset"),
+    Index(None, "file_id", "lines_before"),
+    sqlite_autoincrement=True,
+)
+
+storage = Table(
+    "storage",
+    METADATA,
+    Column("id", Integer, primary_key=True),  # 1: there is at most one row
+    Column("identity", String(64), nullable=False),  # what the storage's marker says
 )

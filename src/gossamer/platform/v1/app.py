@@ -21,7 +21,7 @@ from gossamer.platform.manager.operations import BrokenVersion, JobConflict, Not
 from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.v1 import events, jobs, projects, schedules, variables
+from gossamer.platform.v1 import events, job_files, jobs, projects, schedules, variables
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
@@ -114,6 +114,7 @@ def routes() -> FastAPI:
         },
     )
     app.include_router(jobs.router)
+    app.include_router(job_files.router)
     app.include_router(events.router)
     app.include_router(schedules.router)
     app.include_router(projects.router)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 
-from gossamer.platform.manager.local_link import JobFiles
+from gossamer.platform.manager.files import JobFiles
 from gossamer.platform.manager.operations import Manager, NotFound
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.v1.access import NotPermitted

@@ -22,7 +22,7 @@ from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import ENDED
-from gossamer.platform.manager.local_link import FileKind
+from gossamer.platform.manager.files import FileKind
 from gossamer.platform.v1.context import Client, Reader
 from gossamer.platform.v1.jobs import JobId, visible_job
 

@@ -1,129 +1,133 @@
-"""Reads the items of a job from its file of JSON lines, and writes them in other formats.
+"""Reads the items of a job from its file of JSON lines: by cursor, by number, and through conditions.
 
-A job may be running: a line that is not complete yet is left out. The memory needed does not depend on the number of
-items. Waits for the disk: call it in a thread. Fixed: the formats' names and the shapes of what they write.
+The number of an item is that of its line, from 0. A job may be running: a line that is not complete yet is left out.
+The memory needed does not depend on the number of items. Waits for the disk or the network: call it in a thread. Safe
+to change: the numbers of bytes. Fixed: that an item keeps its number, which is part of addresses.
 """
 
-import csv
-import io
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-from xml.sax.saxutils import escape, quoteattr
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Row
 
-from gossamer.platform.manager.local_link import FileKind, JobFiles
+from gossamer.platform.manager.files import FileKind, JobFiles
+from gossamer.platform.v1.item_filter import ItemFilter
 
-_CHUNK_BYTES: Final = 256 * 1024
+_BLOCK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time. May be changed."""
-_NOT_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML document may contain, not even escaped."""
+_FIRST_BYTES: Final = 32 * 1024
+"""Bytes that are read first, for a short page. May be changed."""
+_MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+"""Longest line; a longer one is left out as if it were no JSON. May be changed; one is held in memory."""
+_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of lines after which a page ends although it has fewer items than were asked for. May be changed; conditions
+that few items meet would otherwise keep a request waiting while all items are read."""
+
+
+class ItemLine(NamedTuple):
+    """A complete line of the items file."""
+
+    number: int
+    content: bytes
+    """Without its end. Empty: there is nothing on it, or it is too long."""
+    end: int
+    """Offset behind it."""
+
+
+class NumberedItem(NamedTuple):
+    """An item."""
+
+    number: int
+    item: Any
+    end: int
+    """Offset behind its line."""
+
+
+class ItemPagePart(NamedTuple):
+    """Items of a page."""
+
+    items: list[NumberedItem]
+    end: int
+    """Offset from which the next page begins."""
+    is_last: bool
+    """True: there are no more items now."""
 
 
 class ItemReader:
-    """Items of one attempt of a job."""
+    """Items of one attempt of a job; 0: of the last one. Close it after use."""
 
     def __init__(self, files: JobFiles, job: Row[Any], attempt: int) -> None:
-        self._files = files
-        self._job = job
-        self._attempt = attempt
+        self._file = files.open(job, FileKind.ITEMS, attempt)
 
-    def lines(self, position: int = 0) -> Iterator[tuple[bytes, int]]:
-        """Yield each complete line from a byte offset on, without its end, and the offset behind it."""
-        rest, place = b"", position
-        while content := self._files.read(self._job, FileKind.ITEMS, self._attempt, slice(place, place + _CHUNK_BYTES)):
-            place += len(content)
-            parts = (rest + content).split(b"\n")
-            rest = parts.pop()
-            for part in parts:
-                position += len(part) + 1
-                if part:
-                    yield part, position
+    def close(self) -> None:
+        """End the reading. May be repeated."""
+        if self._file is not None:
+            self._file.close()
 
-    def parsed(self, position: int = 0) -> Iterator[tuple[Any, int]]:
-        """Yield each item from a byte offset on, and the offset behind it. A line that is no JSON is left out."""
-        for line, end in self.lines(position):
-            try:
-                yield json.loads(line), end
-            except ValueError:  # the job's process was killed within a write, and its next attempt wrote on
-                continue
+    def lines(self, position: int = 0, number: int = 0) -> Iterator[ItemLine]:
+        """Yield each complete line from a byte offset on, at which the line of this number begins."""
+        rest: list[bytes] = []
+        place, size, dropped = position, _FIRST_BYTES, False
+        while self._file is not None and (content := self._file.read(place, place + size)):
+            parts = content.split(b"\n")
+            end = place
+            for part in parts[:-1]:
+                line = b"" if dropped else b"".join((*rest, part)) if rest else part
+                rest, dropped = [], False
+                end += len(part) + 1
+                yield ItemLine(number, line, end)
+                number += 1
+            rest.append(parts[-1])
+            place, size = place + len(content), _BLOCK_BYTES
+            if sum(map(len, rest)) > _MAX_LINE_BYTES:
+                rest, dropped = [], True
 
-    def page(self, position: int, limit: int) -> tuple[list[Any], int]:
-        """Return up to `limit` items from a byte offset on, and the offset behind the last one."""
-        found: list[Any] = []
-        for item, end in self.parsed(position):
-            found.append(item)
-            position = end
-            if len(found) == limit:
-                break
-        return found, position
+    def items(self, position: int = 0, number: int = 0, filters: Sequence[ItemFilter] = ()) -> Iterator[NumberedItem]:
+        """Yield each item from a byte offset on that meets all conditions. A line that is no JSON is left out."""
+        for line in self.lines(position, number):
+            found, item = _parse(line.content)
+            if found and all(condition.accepts(item) for condition in filters):
+                yield NumberedItem(line.number, item, line.end)
 
+    def position(self, number: int) -> tuple[int, int]:
+        """Return the offset at which the line of an item begins, and its number. If there are fewer lines: the offset
+        behind the last complete one, and their number."""
+        if self._file is None:
+            return 0, 0
+        offset, count = self._file.near_line(number)
+        if count < number:
+            for line in self.lines(offset, count):
+                offset, count = line.end, line.number + 1
+                if count == number:
+                    break
+        return offset, count
 
-def _as_json_lines(reader: ItemReader) -> Iterator[bytes]:
-    for line, _ in reader.lines():
-        yield line + b"\n"
+    def range(self, start: int, count: int, filters: Sequence[ItemFilter] = ()) -> list[NumberedItem]:
+        """Return up to `count` items from the one with the number `start` on. Fewer: there are no more, or the page
+        would be too long; a further one begins behind the last one's number."""
+        position, number = self.position(start)
+        return self.page(position, count, filters, number=number).items if number == start else []
 
-
-def _as_json(reader: ItemReader) -> Iterator[bytes]:
-    yield b"["
-    for number, (item, _) in enumerate(reader.parsed()):
-        yield (b",\n" if number else b"\n") + json.dumps(item, ensure_ascii=False).encode()
-    yield b"\n]\n"
-
-
-def _as_csv(reader: ItemReader) -> Iterator[bytes]:
-    """Write one column for each field that any item has, in the order in which they occur first."""
-    columns: dict[str, None] = {}
-    for item, _ in reader.parsed():
-        columns.update(dict.fromkeys(_fields(item)))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(columns), extrasaction="ignore")
-    writer.writeheader()
-    for item, _ in reader.parsed():
-        writer.writerow({name: _cell(value) for name, value in _fields(item).items()})
-        yield buffer.getvalue().encode()
-        buffer.seek(0)
-        buffer.truncate()
-    yield buffer.getvalue().encode()
-
-
-def _fields(item: Any) -> Mapping[str, Any]:
-    return item if isinstance(item, dict) else {"value": item}
+    def page(self, position: int, limit: int, filters: Sequence[ItemFilter] = (), *, number: int = 0) -> ItemPagePart:
+        """Return up to `limit` items from a byte offset on. A page that took long ends before, with `is_last` False."""
+        found: list[NumberedItem] = []
+        end = position
+        for line in self.lines(position, number):
+            if len(found) == limit or end - position > _PAGE_BYTES:
+                return ItemPagePart(found, end, False)
+            is_item, item = _parse(line.content)
+            if is_item and all(condition.accepts(item) for condition in filters):
+                found.append(NumberedItem(line.number, item, line.end))
+            end = line.end
+        return ItemPagePart(found, end, True)
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-
-
-def _as_xml(reader: ItemReader) -> Iterator[bytes]:
-    yield b'<?xml version="1.0" encoding="utf-8"?>\n<items>\n'
-    for item, _ in reader.parsed():
-        fields = "".join(
-            f"<field name={_attribute(name)}>{_xml(value)}</field>" for name, value in _fields(item).items()
-        )
-        yield f"<item>{fields}</item>\n".encode()
-    yield b"</items>\n"
-
-
-def _attribute(name: str) -> str:
-    return quoteattr(_NOT_IN_XML.sub("\ufffd", name))
-
-
-def _xml(value: Any) -> str:
-    if isinstance(value, list):
-        return "".join(f"<value>{_xml(part)}</value>" for part in value)
-    if isinstance(value, dict):
-        return "".join(f"<field name={_attribute(name)}>{_xml(part)}</field>" for name, part in value.items())
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return escape(_NOT_IN_XML.sub("\ufffd", text))
-
-
-EXPORTS: Final[Mapping[str, tuple[str, Callable[[ItemReader], Iterator[bytes]]]]] = {
-    "jsonl": ("application/jsonl", _as_json_lines),
-    "json": ("application/json", _as_json),
-    "csv": ("text/csv; charset=utf-8", _as_csv),
-    "xml": ("application/xml", _as_xml),
-}
-"""Media type and function of each format."""
+def _parse(line: bytes) -> tuple[bool, Any]:
+    """Return whether a line has an item, and the item."""
+    if not line:
+        return False, None
+    try:
+        return True, json.loads(line)
+    except ValueError:  # the job's process was killed within a write, and its next attempt wrote on
+        return False, None

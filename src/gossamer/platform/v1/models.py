@@ -272,6 +272,8 @@ class ItemPage(_Response):
     items: list[Any]
     next: str | None
     """Value of `after` for the next page. Null: there are no more items now; a running job may add some."""
+    end: str
+    """Value of `after` that continues behind this page when the job has added items."""
 
 
 def _times(columns: Mapping[str, Any]) -> dict[str, datetime | None]:

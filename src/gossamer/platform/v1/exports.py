@@ -1,0 +1,149 @@
+"""Writes the items of a job as JSON Lines, CSV, JSON or XML, in pieces, so that the memory needed is constant.
+
+Waits for the disk or the network: take the pieces in a thread. Safe to change: the length of a piece. Fixed: the
+formats' names and the shapes of what they write.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from gossamer.platform.v1.item_filter import ItemFilter
+from gossamer.platform.v1.items import ItemReader
+
+_PIECE_BYTES: Final = 64 * 1024
+"""Length from which a piece is sent. May be changed; a piece takes one step of a thread."""
+_PIECE_PARTS: Final = 2000
+"""Number of items after which a piece ends, however short it is. May be changed."""
+_NOT_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML document may contain, not even escaped."""
+
+
+class ItemSelection(NamedTuple):
+    """Items of a job that are exported."""
+
+    reader: ItemReader
+    start: int = 0
+    """Number of the first one."""
+    limit: int | None = None
+    """Largest number of items. None: all."""
+    filters: Sequence[ItemFilter] = ()
+
+    def items(self) -> Iterator[Any]:
+        """Yield the items."""
+        position, number = self.reader.position(self.start)
+        left = self.limit
+        if number < self.start or left == 0:
+            return
+        for found in self.reader.items(position, number, self.filters):
+            yield found.item
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    return
+
+    def raw(self) -> Iterator[bytes] | None:
+        """Yield the lines of all items as they were written. None: only some items are wanted."""
+        if self.start or self.limit is not None or self.filters:
+            return None
+        return (line.content for line in self.reader.lines() if line.content)
+
+
+def export(form: str, selection: ItemSelection) -> Iterator[bytes]:
+    """Yield the items in one of the formats in `EXPORTS`, in pieces; close the reader at the end."""
+    try:
+        piece: list[bytes] = []
+        size = 0
+        for part in _WRITERS[form](selection):
+            piece.append(part)
+            size += len(part)
+            if size >= _PIECE_BYTES or len(piece) == _PIECE_PARTS:
+                yield b"".join(piece)
+                piece, size = [], 0
+        yield b"".join(piece)
+    finally:
+        selection.reader.close()
+
+
+def _as_json_lines(selection: ItemSelection) -> Iterator[bytes]:
+    raw = selection.raw()
+    if raw is not None:
+        for line in raw:
+            yield line + b"\n"
+        return
+    for item in selection.items():
+        yield json.dumps(item, ensure_ascii=False).encode() + b"\n"
+
+
+def _as_json(selection: ItemSelection) -> Iterator[bytes]:
+    yield b"["
+    for number, item in enumerate(selection.items()):
+        yield (b",\n" if number else b"\n") + json.dumps(item, ensure_ascii=False).encode()
+    yield b"\n]\n"
+
+
+def _as_csv(selection: ItemSelection) -> Iterator[bytes]:
+    """Write one column for each field that any item has, in the order in which they occur first."""
+    columns: dict[str, None] = {}
+    for item in selection.items():
+        columns.update(dict.fromkeys(_fields(item)))
+        yield b""  # so that a piece ends after some items here, too
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(columns), extrasaction="ignore")
+    writer.writeheader()
+    for item in selection.items():
+        writer.writerow({name: _cell(value) for name, value in _fields(item).items()})
+        yield buffer.getvalue().encode()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue().encode()
+
+
+def _fields(item: Any) -> Mapping[str, Any]:
+    return item if isinstance(item, dict) else {"value": item}
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+def _as_xml(selection: ItemSelection) -> Iterator[bytes]:
+    yield b'<?xml version="1.0" encoding="utf-8"?>\n<items>\n'
+    for item in selection.items():
+        fields = "".join(
+            f"<field name={_attribute(name)}>{_xml(value)}</field>" for name, value in _fields(item).items()
+        )
+        yield f"<item>{fields}</item>\n".encode()
+    yield b"</items>\n"
+
+
+def _attribute(name: str) -> str:
+    return quoteattr(_NOT_IN_XML.sub("\ufffd", name))
+
+
+def _xml(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(f"<value>{_xml(part)}</value>" for part in value)
+    if isinstance(value, dict):
+        return "".join(f"<field name={_attribute(name)}>{_xml(part)}</field>" for name, part in value.items())
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return escape(_NOT_IN_XML.sub("\ufffd", text))
+
+
+_WRITERS: Final[Mapping[str, Callable[[ItemSelection], Iterator[bytes]]]] = {
+    "jsonl": _as_json_lines,
+    "json": _as_json,
+    "csv": _as_csv,
+    "xml": _as_xml,
+}
+EXPORTS: Final[Mapping[str, str]] = {
+    "jsonl": "application/jsonl",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "xml": "application/xml",
+}
+"""Media type of each format."""

@@ -1,0 +1,64 @@
+"""Threads in which logs and items are read, apart from the threads of everything else.
+
+A storage that hangs holds these threads only: jobs go on to be scheduled and shown. Safe to change: the numbers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from gossamer.platform.manager.files import OpenJobFile
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-read")
+"""For reads that take milliseconds. The number may be changed."""
+_STREAM_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="file-stream")
+"""For the pieces of long answers. Two, because they parse and write items, and more of them would make the event loop
+wait for Python's lock. May be changed."""
+_PIECE_BYTES: Final = 256 * 1024
+"""Bytes of a file that are read at a time. May be changed."""
+
+
+async def in_reader(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return what a call returns that waits for the disk or the network for a short time."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: call(*arguments, **named))
+
+
+async def pieces(source: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a long answer that are not empty. Each step of `source` runs in a thread."""
+    loop = asyncio.get_running_loop()
+    try:
+        while (piece := await loop.run_in_executor(_STREAM_THREADS, next, source, None)) is not None:
+            if piece:
+                yield piece
+    finally:
+        close = getattr(source, "close", None)
+        if close is not None:
+            _STREAM_THREADS.submit(close)  # not awaited: this may be the end of a task that was cancelled
+
+
+def file_pieces(file: OpenJobFile, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, and close it. The pieces end before `stop` if the file does."""
+    try:
+        while start < stop and (piece := file.read(start, min(stop, start + _PIECE_BYTES))):
+            yield piece
+            start += len(piece)
+    finally:
+        file.close()
+
+
+def matching_lines(source: Iterator[bytes], text: bytes) -> Iterator[bytes]:
+    """Yield the lines that contain a text, in pieces. A piece of a line longer than a piece of the file counts as a
+    line."""
+    rest = b""
+    for piece in source:
+        block = rest + piece
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(block) >= 4 * _PIECE_BYTES:
+            cut = len(block)
+        rest = block[cut:]
+        yield b"".join(line for line in block[:cut].splitlines(keepends=True) if text in line)
+    yield rest if text in rest else b""
