@@ -1,4 +1,4 @@
-"""A project may do anything while its spiders are listed: its version is broken, with the reason, and nothing else is."""
+"""A project may do anything while its spiders are listed: that breaks its version with the reason, and nothing else."""
 
 import os
 import time

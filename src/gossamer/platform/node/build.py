@@ -4,7 +4,8 @@
 
 The node runs this file under a shim, with a time limit, so a build may be killed at any line. FOLDER has `job.json`:
 `target` (folder of the environment), `requirements` (lines of a requirements file), `uv` (path of uv, or ""). What the
-programs print is the log. Exit code 0: the environment is complete, and `built.json` in FOLDER tells with what.
+programs print is the log. Exit code 0: the environment is complete, and `built.json` in FOLDER tells with what; 70: the
+requirements are not at fault.
 
 Fixed: the order. The environment is built beside its place under a lock, written to the disk, marked by a file in it,
 and renamed. So a folder with the mark is complete, also after a power cut, and of two builds one does the work.
@@ -19,9 +20,12 @@ import shutil
 import stat
 import subprocess
 import sys
+import traceback
 
 MARK = "gossamer-environment.json"
 """File in a complete environment. Fixed: later releases look for it."""
+OWN_FAULT = 70
+"""Exit code for a fault of this program or of the disk, which says nothing about the requirements. Fixed, as above."""
 DETAILS = "details"
 """File beside `job.json` with the full log of pip. Fixed: `environments.py` reads it."""
 _NICE = 10
@@ -61,7 +65,7 @@ def build(new: str, target: str, folder: str, job: "dict[str, object]") -> int:
         print("$", " ".join(command), flush=True)
         code = subprocess.call(command, stdin=subprocess.DEVNULL)
         if code:
-            return code if code > 0 else 128 - code
+            return 1 if code == OWN_FAULT else code if code > 0 else 128 - code
     check = "import json, sys, scrapy; print(json.dumps([scrapy.__version__, sys.version.split()[0]]))"
     found = subprocess.run([python, "-I", "-c", check], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     if found.returncode:
@@ -110,7 +114,7 @@ def move_scripts(new: str, target: str) -> None:
     """Let the programs of the environment find their Python after the renaming."""
     scripts = os.path.join(new, "bin")
     for name in [*(os.path.join(scripts, name) for name in os.listdir(scripts)), os.path.join(new, "pyvenv.cfg")]:
-        if os.path.islink(name) or os.path.getsize(name) > 1024 * 1024:
+        if os.path.islink(name) or not os.path.isfile(name) or os.path.getsize(name) > 1024 * 1024:
             continue
         with open(name, "rb") as file:
             content = file.read()
@@ -151,4 +155,8 @@ def delete(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    try:
+        sys.exit(main(sys.argv[1]))
+    except Exception:
+        traceback.print_exc()
+        sys.exit(OWN_FAULT)

@@ -253,7 +253,8 @@ class EnvironmentStore:
         reason = "the environment cannot be built from the requirements"
         if plan.adds_scrapy:
             reason += f" and {scrapy_requirement()}, which was added because they do not name Scrapy"
-        return EnvironmentFailed(f"{reason}:\n{last}", of_node=is_fault_of_node(text + details), log=text)
+        of_node = end.exit_code == build.OWN_FAULT or is_fault_of_node(text + details)
+        return EnvironmentFailed(f"{reason}:\n{last}", of_node=of_node, log=text)
 
     async def _tell(
         self, plan: _Build, artefact: Artefact, status: str, built: _Built | None = None, *, reason: str = ""
