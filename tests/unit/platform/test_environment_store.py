@@ -20,13 +20,13 @@ _OF_NODE = [
     # pip 23.2.1
     "Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('Failed to establish a new connection: "
     "[Errno 111] Connection refused')': /simple/coloured/",
-    "Could not fetch URL http://127.0.0.1:47503/: HTTPConnectionPool(host='127.0.0.1', port=47503): Max retries exceeded",
+    "Could not fetch URL http://127.0.0.1:47503/: HTTPConnectionPool(host='127.0.0.1'): Max retries exceeded with url",
     "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
 ]
 _OF_VERSION = [
     # uv 0.13.9
-    "error: No solution found when resolving dependencies\n  cause: Because coloured was not found in the package registry "
-    "and you require coloured, we can conclude that your requirements are unsatisfiable.",
+    "error: No solution found when resolving dependencies\n  cause: Because coloured was not found in the package "
+    "registry and you require coloured, we can conclude that your requirements are unsatisfiable.",
     # pip 23.2.1
     "ERROR: Could not find a version that satisfies the requirement coloured (from versions: none)\n"
     "ERROR: No matching distribution found for coloured",
