@@ -58,6 +58,11 @@ COMMANDS = {
     "schedule": ("schedule:schedule", "Run a spider of a deployed project as a job."),
     "jobs": ("jobs:jobs", "List jobs, the latest first."),
     "job": ("jobs:job", "Show one job: its state, its log or its items; cancel it, or run it again."),
+    "manager": (
+        "platform:manager",
+        "Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.",
+    ),
+    "node": ("platform:node", "Run the jobs of a manager elsewhere on this machine."),
     "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (
         "extract:extract",

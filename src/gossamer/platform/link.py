@@ -5,6 +5,7 @@ may be lost. Fields may be added with a default; nothing may be removed while no
 """
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,12 @@ from gossamer.platform.outcome import AttemptEnd
 
 class ManagerUnavailable(GossamerError):
     """The manager cannot answer at present; the call may be repeated."""
+
+
+class LinkRefused(GossamerError):
+    """The manager refuses the node: its token, its name, or its call. To repeat the call would not help."""
+
+    only_detail = True
 
 
 class AttemptId(NamedTuple):
@@ -32,7 +39,8 @@ class Artefact(NamedTuple):
     """Name of the version. Empty: there is no artefact; the code is on the node's Python path."""
     digest: str
     path: Path | None
-    """File of the artefact where the node may read it. None: there is none."""
+    """File of the artefact where a node of the manager's own process may read it. None: there is none, or the node
+    gets it with `fetch`."""
     settings_module: str
     version_id: int = 0
     environment: EnvironmentKind = EnvironmentKind.SHARED
@@ -108,12 +116,45 @@ class StopOrder(NamedTuple):
     """Number of stops that were asked for so far; the node catches up when it missed some."""
 
 
+class Announcement(NamedTuple):
+    """A node that has just started."""
+
+    incarnation: str
+    """Random name of its process."""
+    slots: int
+    labels: Sequence[str] = ()
+    """Words for what its machine has or may do. A job may demand one."""
+
+
+class FileUploads(Protocol):
+    """Sends the log and the items of attempts to the manager while they grow."""
+
+    def begin(self, attempt: AttemptId, output: str, items: str) -> None:
+        """Follow these files; an empty name means none. May be repeated for one attempt."""
+
+    async def complete(self, attempt: AttemptId) -> None:
+        """Send the rest of an attempt that has ended, within a limited time, and forget it."""
+
+
+class BeatOrder(StrEnum):
+    """The manager's answer for one attempt that a heartbeat lists. On the wire: fixed."""
+
+    KEEP = "keep"
+    STOP = "stop"
+    UNKNOWN = "unknown"
+    """The attempt is not the node's any more; it must kill what is left of it."""
+
+
 class ManagerLink(Protocol):
     """A node's way to its manager."""
 
-    async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
+    async def register(self, node: Announcement) -> Mapping[AttemptId, bool]:
         """Announce a node that has just started. Return the attempts that it has by what the manager knows; True: the
-        process was started."""
+        process was started. Raises LinkRefused."""
+
+    def fetch(self, artefact: Artefact, target: Path) -> None:
+        """Write a copy of an artefact to a new file. Waits for the disk or the network: call it in a thread. Raises
+        OSError."""
 
     async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
         """Take up to `free` jobs. The same `call` returns the same jobs again."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import stat
 import struct
 import zipfile
@@ -125,8 +126,13 @@ def _package(folder: Path, content: bytes) -> PackageFile:
     return PackageFile(folder / "digest.egg")
 
 
+def _fetch(artefact: Artefact, target: Path) -> None:
+    assert artefact.path is not None
+    shutil.copyfile(artefact.path, target)
+
+
 def test_a_wheel_is_unpacked_read_only_and_an_egg_is_not(tmp_path: Path) -> None:
-    code = CodeStore(tmp_path / "node")
+    code = CodeStore(tmp_path / "node", _fetch)
     (tmp_path / "a.egg").write_bytes(egg(spider("good")))
     (tmp_path / "a.whl").write_bytes(project_wheel(spider("good"), more={"shop-1.0.data/purelib/extra.py": "x = 1"}))
     found = [code.file(Artefact("shop", "1", name, tmp_path / f"a.{name}", "")) for name in ("egg", "whl")]

@@ -288,7 +288,7 @@ def scrapyd(
 async def _run_scrapyd(files: list[Path]) -> None:
     try:
         from gossamer.platform.scrapyd.config import load, scrapyd_files
-        from gossamer.platform.scrapyd.server import run_scrapyd
+        from gossamer.platform.serving.scrapyd import run_scrapyd
     except ModuleNotFoundError as error:
         raise BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[platform]'") from None
     config = load([*scrapyd_files(), *map(str, files)], os.environ)

@@ -84,6 +84,14 @@ _gossamer() {
     'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --limit'|'jobs -n') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'job --target'|'job -t'|'job --project'|'job -p'|'job --attempt') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'job --format') COMPREPLY=($(compgen -W 'jsonl json csv xml' -- "$cur")); return ;;
+    'manager --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
+    'manager --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
+    'manager --config'|'manager --store'|'manager --scrapyd-conf') _gossamer_files "$cur"; return ;;
+    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'node --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
+    'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
+    'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
+    'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
     'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
@@ -115,7 +123,7 @@ _gossamer() {
     'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
     esac
     case $command in
-    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job extract text completion demo new crawls domains migrate --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node extract text completion demo new crawls domains migrate --help --version' -- "$cur")) ;;
     'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
     'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
     'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
@@ -141,6 +149,8 @@ _gossamer() {
     'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --wait --follow -f --json' -- "$cur")) ;;
     'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
+    'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --scrapyd-conf' -- "$cur")) ;;
+    'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d' -- "$cur")) ;;
     'extract')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --allow-domain --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'text') COMPREPLY=($(compgen -W '--help -o --output --items --pages --csv-guard --text --markdown --chunk --text-in --processes --config --verbose -v --force -f --json --quiet -q' -- "$cur")) ;;

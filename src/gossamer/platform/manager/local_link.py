@@ -1,21 +1,24 @@
 """Way of a node to the manager of the same process.
 
 One node, which this machine's folder belongs to. It never loses contact with its manager while it lives, so nothing is
-fenced off here; after a kill of both, the next pair finds the jobs again. Fixed: `register` asks nothing of the node's
-name, since there is one node; another way must compare incarnations.
+fenced off here; after a kill of both, the next pair finds the jobs again. Fixed: the name of the node, which is stored
+with jobs.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+import shutil
+import socket
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.lifecycle import EnvironmentKind, JobState
 from gossamer.platform.link import (
+    Announcement,
     Artefact,
     AttemptId,
     EnvironmentReport,
@@ -26,10 +29,11 @@ from gossamer.platform.link import (
     StopOrder,
 )
 from gossamer.platform.manager.files import FileKind, JobFiles
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.vault import SecretUnreadable
-from gossamer.platform.outcome import AttemptEnd, failure_of
-from gossamer.platform.state import environments, jobs, projects
+from gossamer.platform.manager.nodes import NodeKey, NodeOperations, known_attempts
+from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.state import jobs, projects
+from gossamer.platform.state.nodes import NewNode
+from gossamer.platform.wire import RELEASE
 
 T = TypeVar("T")
 
@@ -51,48 +55,41 @@ class Retention(NamedTuple):
 class LocalLink:
     """Implements ManagerLink by calls of the database."""
 
-    def __init__(self, manager: Manager, files: JobFiles, retention: Retention) -> None:
-        self._manager = manager
+    def __init__(self, nodes: NodeOperations, files: JobFiles, retention: Retention) -> None:
+        self._nodes = nodes
+        self._manager = nodes.manager
         self._files = files
         self._retention = retention
-        self._incarnation = ""
+        self._key = NodeKey(LOCAL_NODE, "")
         self._unanswered = ""
         """Number of the last call that has not returned its jobs."""
 
-    async def register(self, incarnation: str) -> Mapping[AttemptId, bool]:
-        self._incarnation = incarnation
-        await self._write(projects.repeat_listings)
-        rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
-        return {AttemptId(row.id, row.attempt): row.pid is not None for row in rows}
+    async def register(self, node: Announcement) -> Mapping[AttemptId, bool]:
+        self._key = NodeKey(LOCAL_NODE, node.incarnation)
+        # Its folder is the one that has the database's lock, so it has no name of its own.
+        new = NewNode(LOCAL_NODE, LOCAL_NODE, node.incarnation, node.slots, node.labels, socket.gethostname(), RELEASE)
+        await self._call(self._manager.database.write(projects.repeat_listings))
+        return known_attempts(await self._call(self._nodes.register(new)))
 
     async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
-        def take(connection: Connection) -> list[tuple[Row[Any], Row[Any]]]:
-            rows = jobs.take_jobs(connection, node=LOCAL_NODE, call=call, free=free)
-            return [(row, projects.version_row(connection, row.version_id)) for row in rows]
-
         # Asked first without the lock of a writer: most calls find nothing. Not for a call that is repeated.
-        if call != self._unanswered and not (await self._read(jobs.count_jobs)).get(JobState.PENDING):
+        if call != self._unanswered and not await self._call(self._nodes.has_pending()):
             return []
         self._unanswered = call
-        taken = await self._write(take)
-        assignments = []
-        for job, version in taken:
-            try:
-                assignment = await asyncio.to_thread(self._assignment, job, version)
-                assignments.append(assignment._replace(variables=await self._variables(job.project)))
-            except OSError as error:
-                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
-            except SecretUnreadable as error:
-                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
+        assignments = await self._call(self._nodes.take(self._key, call, free, places=self._files.places))
         self._unanswered = ""
-        for project, spider in {(job.project, job.spider) for job, _ in taken} if self._retention.files else ():
+        spiders = {(each.artefact.project, each.spider) for each in assignments}
+        for project, spider in spiders if self._retention.files else ():
             with contextlib.suppress(ManagerUnavailable):  # the next job of this spider tries again
                 await self._delete_outdated(project, spider)
         return assignments
 
     async def _delete_outdated(self, project: str, spider: str) -> None:
         keep = self._retention.files
-        rows = await self._read(lambda connection: jobs.outdated_files(connection, project, spider, keep=keep))
+        database = self._manager.database
+        rows = await self._call(
+            database.read(lambda connection: jobs.outdated_files(connection, project, spider, keep=keep))
+        )
         if not rows:
             return
         deleted = []
@@ -108,110 +105,35 @@ class LocalLink:
             jobs.forget_files(connection, deleted)
             jobs.forget_jobs(connection, keep=self._retention.jobs)
 
-        await self._write(forget)
+        await self._call(database.write(forget))
 
-    def _assignment(self, job: Row[Any], version: Row[Any]) -> JobAssignment:
-        places = self._files.places(job)
-        return JobAssignment(
-            id=AttemptId(job.id, job.attempt),
-            spider=job.spider,
-            artefact=self._artefact(job.project, version),
-            arguments={**job.arguments, **places.arguments},
-            settings={**job.settings, **places.settings},
-            output=places.output,
-            items=places.items,
-            time_limit=job.time_limit,
-            memory_limit=job.memory_limit,
-            file_limit=job.file_limit,
-        )
-
-    def _artefact(self, project: str, version: Row[Any]) -> Artefact:
-        path = self._manager.artefacts.path(version.digest, version.file) if version.digest else None
-        return Artefact(
-            project,
-            version.name,
-            version.digest,
-            path,
-            version.settings_module,
-            version.id,
-            EnvironmentKind(version.environment),
-            version.requirements,
-        )
+    def fetch(self, artefact: Artefact, target: Path) -> None:
+        assert artefact.path is not None
+        shutil.copyfile(artefact.path, target)
 
     async def take_listing(self) -> Listing | None:
-        if not await self._read(projects.has_wanted_listing):
-            return None
-        row = await self._write(lambda connection: projects.take_listing(connection, self._incarnation))
-        if row is None:
-            return None
-        try:
-            values = await self._variables(row.project)
-        except SecretUnreadable as error:
-            await self.listed(row.id, ListingResult(fault=f"secret {error}"))
-            return None
-        return Listing(row.id, self._artefact(row.project, row), values)
+        return await self._call(self._nodes.take_listing(self._key))
 
     async def stops(self) -> Sequence[StopOrder]:
-        rows = await self._read(lambda connection: jobs.active_jobs(connection, LOCAL_NODE))
-        stopping = (row for row in rows if row.state == JobState.STOPPING)
-        return [StopOrder(AttemptId(row.id, row.attempt), row.stop_signal, row.stops) for row in stopping]
+        return await self._call(self._nodes.stops(LOCAL_NODE))
 
     async def started(self, attempt: AttemptId, pid: int) -> None:
-        await self._write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
+        await self._call(self._nodes.started(attempt, pid))
 
     async def returned(self, attempt: AttemptId, reason: str = "") -> None:
-        await self._write(lambda connection: jobs.record_return(connection, *attempt, reason=reason))
-        self._manager.wake_nodes()
+        await self._call(self._nodes.returned(attempt, reason))
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
-        state = await self._write(lambda connection: jobs.record_end(connection, *attempt, end))
-        if state is not None:
-            log.info("job %d ended: %s %s", attempt.job, state, failure_of(end))
+        await self._call(self._nodes.ended(attempt, end))
 
     async def listed(self, version_id: int, result: ListingResult) -> None:
-        mine = self._incarnation
-
-        def postpone(connection: Connection) -> float | None:
-            return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
-
-        def record(connection: Connection) -> Row[Any] | None:
-            return projects.record_listing(
-                connection,
-                version_id,
-                incarnation=mine,
-                spiders=result.spiders,
-                fault=result.fault,
-                warnings=result.warnings,
-            )
-
-        if result.fault and result.of_node:
-            pause = await self._write(postpone)
-            if pause is not None:
-                asyncio.get_running_loop().call_later(pause, self._manager.wake_nodes)
-            self._manager.notice_listing()
-            return
-        row = await self._write(record)
-        if row is not None and not result.fault:
-            await asyncio.to_thread(self._manager.artefacts.publish, row.digest, row.file)
-        self._manager.notice_listing()
+        await self._call(self._nodes.listed(self._key, version_id, result))
 
     async def prepared(self, report: EnvironmentReport) -> None:
-        await self._write(lambda connection: environments.record_environment(connection, LOCAL_NODE, report))
+        await self._call(self._nodes.prepared(self._key, report))
 
-    async def _variables(self, project: str) -> Mapping[str, str]:
+    async def _call(self, operation: Awaitable[T]) -> T:
         try:
-            return await self._manager.variables.values(project)
-        except SQLAlchemyError as error:
-            raise ManagerUnavailable(str(error)) from error
-
-    async def _read(self, work: Callable[[Connection], T]) -> T:
-        try:
-            return await self._manager.database.read(work)
-        except SQLAlchemyError as error:
-            raise ManagerUnavailable(str(error)) from error
-
-    async def _write(self, work: Callable[[Connection], T]) -> T:
-        try:
-            return await self._manager.database.write(work)
+            return await operation
         except SQLAlchemyError as error:
             raise ManagerUnavailable(str(error)) from error

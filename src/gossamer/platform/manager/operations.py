@@ -6,6 +6,7 @@ two of them leaves the earlier version in place.
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 import uuid
@@ -22,7 +23,7 @@ from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.state import defaults, jobs, projects, schedules, tokens, variables
+from gossamer.platform.state import defaults, jobs, nodes, projects, schedules, tokens, variables
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -32,6 +33,8 @@ log = logging.getLogger("gossamer.platform.manager")
 _CLOCK_SECONDS: Final = 2.0
 """Allowed difference between the time of a file and that of the database. May be changed; a longer one overlooks an egg
 that a person has replaced within that time."""
+_LOOK_SECONDS: Final = 1.0
+"""Longest pause between looks whether a listing has come to an end. May be changed."""
 STOPPING_SIGNALS: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT}
 )
@@ -56,6 +59,12 @@ class VersionInUse(GossamerError):
     only_detail = True
 
 
+class NoNode(GossamerError):
+    """No node is online."""
+
+    only_detail = True
+
+
 class JobConflict(GossamerError):
     """The job cannot be created beside another one."""
 
@@ -70,10 +79,14 @@ class Manager:
         self.database = database
         self.artefacts = artefacts
         self.variables = ProjectVariables(database, vault or SecretVault())
+        self.wake_clients: Callable[[], None] = self.notice_listing
+        """Called when a listing has come to an end. Set as below."""
         self.wake_nodes: Callable[[], None] = lambda: None
         """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
         """Sends a signal that does not stop the job. Set as above."""
+        self.has_remote_nodes = False
+        """True: the nodes are elsewhere, and there may be none. Set as above."""
         self._listing_ended = asyncio.Event()
         """Set and replaced whenever the listing of a version has come to an end."""
 
@@ -118,6 +131,8 @@ class Manager:
             tokens.forget_audit(connection)
 
         await self.database.write(forget)
+        for row in await self.database.read(projects.ready_files):  # what a manager left that was killed before it
+            await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)
         building = await self.database.read(projects.building_digests)
         await asyncio.to_thread(self.artefacts.clean, building)
         return await self.database.read(projects.wanted_digests)
@@ -139,8 +154,10 @@ class Manager:
         `environment`: None: that of the project. `requirements`: text of a requirements file, for an isolated
         environment, beside those of the artefact. `wait_seconds`: longest time to wait; a row of a version that is
         still being built has the state `building`. None: until it is ready or broken.
-        Raises NotAnArtefact, UnsafeName, or BrokenVersion with the reason; then the project is as it was before.
+        Raises NotAnArtefact, UnsafeName, NoNode, or BrokenVersion with the reason; then the project is as it was
+        before.
         """
+        await self._require_node()
         digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
         columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
         number = await self.database.write(
@@ -155,6 +172,13 @@ class Manager:
             raise BrokenVersion(row.reason or "the version was removed while it was built")
         return row
 
+    async def _require_node(self) -> None:
+        """Raise NoNode if no node could list spiders."""
+        if self.has_remote_nodes and not await self.database.read(nodes.has_nodes):
+            raise NoNode(
+                "no node is online that could list the spiders. Start one with `gossamer node`, and repeat this"
+            )
+
     async def _listed(self, version_id: int) -> Row[Any]:
         """Wait until a version's listing has come to an end. Return the version's row."""
         self.wake_nodes()
@@ -163,7 +187,9 @@ class Manager:
             row = await self.database.read(lambda connection: projects.version_row(connection, version_id))
             if not row.listing:
                 return row
-            await ended.wait()
+            with contextlib.suppress(TimeoutError):  # the notice of another manager may be lost
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await ended.wait()
 
     def notice_listing(self) -> None:
         """Wake the clients that wait for a listing."""
@@ -191,6 +217,7 @@ class Manager:
             raise NotFound(f"version '{version}' not found")  # Scrapyd's message
         if found.spiders is not None:
             return found.spiders
+        await self._require_node()
         await self.database.write(lambda connection: projects.want_listing(connection, found.id))
         row = await self._listed(found.id)
         if row.spiders is None:

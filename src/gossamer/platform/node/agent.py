@@ -14,19 +14,23 @@ import select
 import shutil
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.platform.link import (
+    Announcement,
     Artefact,
     AttemptId,
     EnvironmentReport,
+    FileUploads,
     JobAssignment,
+    LinkRefused,
     Listing,
     ListingResult,
     ManagerLink,
     ManagerUnavailable,
+    StopOrder,
 )
 from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt, readable
 from gossamer.platform.node.code import CodeStore
@@ -54,10 +58,19 @@ _RETRY_SECONDS: Final = 1.0
 _HIDDEN: Final = frozenset(
     {
         *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL"),
-        *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", MARK),
+        *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", "GOSSAMER_NODE_TOKEN", MARK),
     }
 )
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
+
+
+class RemoteParts(NamedTuple):
+    """Parts that only a node on another machine than its manager needs."""
+
+    fence: Path
+    """File with the time after which the shims kill their attempts; see `heartbeat.py`."""
+    uploads: FileUploads | None
+    """Sends logs and items to the manager. None: they stay on this machine."""
 
 
 class NodeAgent:
@@ -72,13 +85,18 @@ class NodeAgent:
         grace_seconds: float,
         listing_seconds: float,
         build_seconds: float = 1800.0,
+        labels: Sequence[str] = (),
+        remote: RemoteParts | None = None,
     ) -> None:
         """`grace_seconds`: time that a stopped job has until its process tree is killed. `listing_seconds`: time limit
-        for listing the spiders of a version. `build_seconds`: time limit for building an environment."""
+        for listing the spiders of a version. `build_seconds`: time limit for building an environment. `remote`: parts
+        of a node whose manager is elsewhere."""
         self.incarnation = uuid.uuid4().hex
         self._link = link
+        self._labels = labels
+        self._remote = remote
         self._folder = folder / "attempts"
-        self._code = CodeStore(folder / "artefacts")
+        self._code = CodeStore(folder / "artefacts", link.fetch)
         self._environments = EnvironmentStore(
             folder / "environments",
             self._folder,
@@ -94,6 +112,8 @@ class NodeAgent:
         """Attempts whose processes do not exist yet; a stop just cancels the task."""
         self._stopped_early: set[AttemptId] = set()
         """Those of them that were stopped."""
+        self._given_away: set[AttemptId] = set()
+        """Those that run and are not this node's any more."""
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
@@ -117,7 +137,7 @@ class NodeAgent:
                     await self._obey_stops()
                     await self._take_jobs()
                     await self._take_listings()
-                except ManagerUnavailable as error:
+                except (ManagerUnavailable, LinkRefused) as error:
                     log.warning("%s", error)
                 except Exception:
                     log.exception("%s node", logs.SERVICE_BROKE)
@@ -191,14 +211,23 @@ class NodeAgent:
                 assignment.file_limit,
                 python=environment.python,
             )
+            if self._remote is not None:
+                command = command._replace(valid_until=str(self._remote.fence))
             # From here on a stop goes to the shim: an attempt that may have been started is not given back.
             self._preparing.pop(assignment.id, None)
-            return await asyncio.to_thread(_launch, attempt, command)
+            started = await asyncio.to_thread(_launch, attempt, command)
+            if assignment.id in self._given_away:
+                attempt.stop(signal.SIGKILL, grace_seconds=0)
+            return started
 
     async def _give_back(self, number: AttemptId, attempt: JobAttempt, reason: str) -> None:
         """Return a job that was never started."""
         await _insist(self._link.returned, number, reason)
+        await self._forget(number, attempt)
+
+    async def _forget(self, number: AttemptId, attempt: JobAttempt) -> None:
         self._running.pop(number, None)
+        self._given_away.discard(number)
         await asyncio.to_thread(attempt.remove)
         self.wake()
 
@@ -223,6 +252,10 @@ class NodeAgent:
         if started is not None:
             await readable(started)
             os.close(started)
+        uploads = self._remote.uploads if self._remote is not None else None
+        if uploads is not None:
+            files = attempt.read("attempt.json")
+            uploads.begin(number, files["output"], files["items"])
         while True:
             try:
                 if (pid := attempt.pid()) is not None:
@@ -233,13 +266,13 @@ class NodeAgent:
             except OSError:  # no file descriptors left, say; the attempt keeps its slot until its end is known
                 log.exception("attempt %d of job %d cannot be followed at present", number.number, number.job)
             await asyncio.sleep(_RETRY_SECONDS)
+        if uploads is not None:
+            await uploads.complete(number)
         await self._report_end(number, attempt, end)
 
     async def _report_end(self, number: AttemptId, attempt: JobAttempt, end: AttemptEnd) -> None:
         await _insist(self._link.ended, number, end)
-        self._running.pop(number, None)
-        await asyncio.to_thread(attempt.remove)
-        self.wake()
+        await self._forget(number, attempt)
 
     async def _list(self, listing: Listing) -> None:
         attempt = JobAttempt(self._folder / f"list-{listing.version_id}-{uuid.uuid4().hex[:8]}")
@@ -268,17 +301,35 @@ class NodeAgent:
 
     async def _obey_stops(self) -> None:
         for order in await self._link.stops():
-            attempt = self._running.get(order.id)
-            if attempt is None:
-                continue
-            if (preparing := self._preparing.pop(order.id, None)) is not None:
-                self._stopped_early.add(order.id)
-                preparing.cancel()
-            if order.id in self._stopped_early:
-                continue
+            self.stop(order)
+
+    def stop(self, order: StopOrder) -> None:
+        """Stop an attempt, unless that was done. Call this in the agent's event loop."""
+        if (attempt := self._running.get(order.id)) is not None and not self._was_stopped_early(order.id):
             for _ in range(order.stops - attempt.stops()):
-                with contextlib.suppress(FileNotFoundError):  # it has ended and was removed
+                with contextlib.suppress(FileNotFoundError):  # not there yet (the next look stops it), or removed
                     attempt.stop(order.signal, grace_seconds=self._grace_seconds)
+
+    def _was_stopped_early(self, number: AttemptId) -> bool:
+        """Stop an attempt that has no process yet. Return False if it may have one."""
+        if (preparing := self._preparing.pop(number, None)) is not None:
+            self._stopped_early.add(number)
+            preparing.cancel()
+        return number in self._stopped_early
+
+    def give_up(self, number: AttemptId) -> None:
+        """Kill an attempt that the manager has given away. Call this in the agent's event loop."""
+        if (attempt := self._running.get(number)) is not None and number not in self._given_away:
+            log.warning("attempt %d of job %d is not this node's any more; it is killed", number.number, number.job)
+            self._given_away.add(number)
+            if self._was_stopped_early(number):
+                return
+            with contextlib.suppress(FileNotFoundError):  # not there yet (it is killed when it is), or removed
+                attempt.stop(signal.SIGKILL, grace_seconds=0)
+
+    def attempts(self) -> list[tuple[AttemptId, AttemptState]]:
+        """Return the attempts that run, or whose end is still to be reported. May be called in any thread."""
+        return [(number, attempt.state()) for number, attempt in list(self._running.items())]
 
     def send_signal(self, number: AttemptId, what: int) -> None:
         """Send a signal to the process of a running attempt that does not stop it."""
@@ -290,7 +341,8 @@ class NodeAgent:
 
     async def _adopt_all(self) -> None:
         """Find the attempts of an earlier agent in this folder."""
-        known = await _insist(self._link.register, self.incarnation)
+        node = Announcement(self.incarnation, self._slots, self._labels)
+        known = await _insist(self._link.register, node)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folders = {entry.name for entry in self._folder.iterdir()}
         for name in folders:

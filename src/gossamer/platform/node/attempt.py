@@ -50,6 +50,8 @@ class Command(NamedTuple):
     """Command line to run instead of the runner."""
     python: str = ""
     """Interpreter for the runner. Empty: that of the node."""
+    valid_until: str = ""
+    """File with the time at which the shim kills the attempt (CLOCK_BOOTTIME). Empty: there is no such time."""
 
 
 class AttemptState(Enum):
@@ -90,7 +92,7 @@ class JobAttempt:
             "memory_limit": command.memory_limit,
             "file_limit": command.file_limit,
             "items": command.job.get("items", ""),
-            "valid_until": "",
+            "valid_until": command.valid_until,
         }
         shim.write_json(str(new), "job.json", dict(command.job))
         shim.write_json(str(new), "environment.json", {**command.environment, MARK: str(self.folder)})

@@ -9,9 +9,9 @@ under its final name.
 """
 
 import os
-import shutil
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,18 +26,20 @@ _FOLDER_END: Final = "-files.egg"
 class CodeStore:
     """Copies of artefacts below one folder. The methods wait for the disk: call them in a thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fetch: Callable[[Artefact, Path], None]) -> None:
+        """`fetch` writes a copy of an artefact to a new file."""
         self._folder = folder
+        self._fetch = fetch
 
     def file(self, artefact: Artefact) -> Path | None:
         """Return the node's own copy of the artefact. None: there is no artefact."""
-        if artefact.path is None:
+        if not artefact.digest:
             return None
         kept = self._folder / f"{artefact.digest}.egg"
         if not kept.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             new = kept.with_name(f".{uuid.uuid4().hex}")
-            shutil.copyfile(artefact.path, new)
+            self._fetch(artefact, new)
             os.replace(new, kept)
         return kept
 

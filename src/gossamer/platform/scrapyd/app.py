@@ -34,7 +34,7 @@ from gossamer.platform.state import jobs, tokens
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized
 from gossamer.platform.v1.app import create_app
-from gossamer.platform.v1.context import PlatformContext
+from gossamer.platform.v1.context import PlatformContext, RemoteNodes
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -62,7 +62,9 @@ _METHODS: Final = {"GET": ("HEAD", "OPTIONS", "GET"), "POST": ("HEAD", "OPTIONS"
 class ScrapydApp:
     """The application."""
 
-    def __init__(self, manager: Manager, config: ScrapydConfig, files: ScrapydFiles) -> None:
+    def __init__(
+        self, manager: Manager, config: ScrapydConfig, files: ScrapydFiles, nodes: RemoteNodes | None = None
+    ) -> None:
         self._manager = manager
         self._config = config
         self._files = files
@@ -73,12 +75,12 @@ class ScrapydApp:
             Login(config.username, config.password),
             lambda secret: manager.database.read(lambda connection: tokens.find_principal(connection, secret)),
         )
-        self._v1 = create_app(PlatformContext(manager, files, self._principal))
+        self._v1 = create_app(PlatformContext(manager, files, self._principal, nodes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if scope["path"].startswith("/v1/"):
+        if scope["path"].startswith(("/v1/", "/nodes/v1/")):
             await self._v1(scope, receive, send)
             return
         request = Request(scope, receive)

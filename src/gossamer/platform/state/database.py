@@ -17,7 +17,7 @@ confirmed jobs), and that a transaction whose connection broke is not repeated: 
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -45,7 +45,10 @@ _MIGRATION_LOCK: Final = 7_310_946_110
 """Number of the lock under which PostgreSQL migrates. Any number; must be the same in all versions of Gossamer."""
 
 _OWNER_LOCK: Final = 7_310_946_112
-"""Number of the lock of a server that does not share its PostgreSQL database. As above."""
+"""Number of the lock of the servers of a PostgreSQL database: one that does not share it, or managers that do. As
+above."""
+_CHANNEL: Final = "gossamer_platform"
+"""Channel of the notices between managers. As above."""
 _EXAMPLE: Final = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 
@@ -64,6 +67,7 @@ class StateDatabase:
             self._writing = _postgresql_engine(url)
             # A reader sees the state of its first statement in all others, too.
             self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._url = url
         self._owner: Connection | None = None
         self._writers = ThreadPoolExecutor(1 if self._is_sqlite else _WRITERS, thread_name_prefix="state-write")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="state-read")
@@ -98,16 +102,47 @@ class StateDatabase:
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _MIGRATION_LOCK})
         migrate(connection)
 
-    async def own(self) -> bool:
+    @property
+    def is_shared(self) -> bool:
+        """True if several managers may use the database at a time."""
+        return not self._is_sqlite
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a SQLite database. None: it is no file."""
+        name = make_url(self._url).database
+        return Path(name) if self._is_sqlite and name and name != ":memory:" else None
+
+    async def notify(self, notices: Sequence[str]) -> None:
+        """Send notices to all that `listen`. Only where the database is shared."""
+        send = text("SELECT pg_notify(:channel, :notice)")
+        await self.write(lambda c: [c.execute(send, {"channel": _CHANNEL, "notice": each}) for each in notices])
+
+    async def listen(self, hear: Callable[[str], None]) -> None:
+        """Call `hear` with each notice, until the connection is lost or the caller is cancelled. Raises BadInput if the
+        database cannot be reached. Only where the database is shared."""
+        import psycopg
+
+        # The one connection that is asynchronous: it waits for ever, and a thread could not be cancelled.
+        address = make_url(self._url).set(drivername="postgresql").render_as_string(hide_password=False)
+        try:
+            async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
+                await connection.execute(f"LISTEN {_CHANNEL}")
+                async for notice in connection.notifies():
+                    hear(notice.payload)
+        except psycopg.Error as error:
+            raise BadInput(f"the database cannot be reached: {str(error).strip()}") from None
+
+    async def own(self, *, shared: bool = False) -> bool:
         """Keep other servers that call this off the database, until this one is closed or loses its connection. Return
         False if another one has it. May be repeated, and must be now and then, to notice a lost connection.
 
-        Nothing happens in SQLite, whose file belongs to a folder that has a lock. Raises BadInput if the database
-        cannot be reached.
+        `shared`: keep only those off that do not share it. Nothing happens in SQLite, whose file has a lock. Raises
+        BadInput if the database cannot be reached.
         """
-        return self._is_sqlite or await asyncio.to_thread(self._own)
+        return self._is_sqlite or await asyncio.to_thread(self._own, shared)
 
-    def _own(self) -> bool:
+    def _own(self, shared: bool) -> bool:
         try:
             if self._owner is not None:
                 self._owner.execute(text("SELECT 1"))
@@ -118,11 +153,22 @@ class StateDatabase:
             connection = self._writing.connect().execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
             raise BadInput(f"the database cannot be reached: {str(error.orig).strip()}") from None
-        if not connection.scalar(text("SELECT pg_try_advisory_lock(:number)"), {"number": _OWNER_LOCK}):
+        lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
+        if not connection.scalar(text(f"SELECT {lock}(:number)"), {"number": _OWNER_LOCK}):
             connection.close()
             return False
         self._owner = connection
         return True
+
+    async def share(self) -> None:
+        """Let in those that share the database, after `own` alone. No other server gets in between."""
+        if not self._is_sqlite:
+            await asyncio.to_thread(self._share)
+
+    def _share(self) -> None:
+        assert self._owner is not None
+        for call in ("pg_advisory_lock_shared", "pg_advisory_unlock"):
+            self._owner.execute(text(f"SELECT {call}(:number)"), {"number": _OWNER_LOCK})
 
     async def close(self) -> None:
         """Wait for the transactions that run, and close all connections."""

@@ -19,7 +19,7 @@ from gossamer.platform.names import check_file_name
 from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state.changes import change_job
 from gossamer.platform.state.projects import JobPolicy, find_version, project_id
-from gossamer.platform.state.tables import DatabaseNow, imports, jobs, projects
+from gossamer.platform.state.tables import DatabaseNow, imports, jobs, labels, projects
 
 _DISPATCH_LOCK = 7_310_946_111
 """Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""
@@ -44,6 +44,8 @@ class NewJob(NamedTuple):
     arguments: Mapping[str, str] = {}
     settings: Mapping[str, str] = {}
     priority: float = 0.0
+    label: str | None = None
+    """Label that a node must have to run the job. Empty: none; None: the project's."""
     policy: JobPolicy = JobPolicy()
     request_key: str | None = None
     """Key that the client chose for its request: a second request with the same key adds nothing. None: none."""
@@ -79,6 +81,7 @@ def add_job(connection: Connection, job: NewJob) -> int:
             arguments=dict(job.arguments),
             settings=dict(job.settings),
             priority=job.priority,
+            label=common.label if job.label is None else job.label,
             retries_left=policy.pop("retries"),
             **policy,
             earlier_attempts=[],
@@ -140,8 +143,12 @@ def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     return name
 
 
-def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> list[Row[Any]]:
+def take_jobs(
+    connection: Connection, *, node: str, call: str, free: int, offered: Sequence[str] = ()
+) -> list[Row[Any]]:
     """Give a node up to `free` pending jobs, which become `starting`, and return their rows, with `project`.
+
+    `offered`: labels of the node. Jobs that demand another one are left to other nodes.
 
     `call` is unique for each call of a node; the same one returns the same jobs, so that a node may repeat it when the
     answer was lost.
@@ -152,7 +159,7 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
     if repeated:
         return repeated
     taken: list[int] = []
-    while len(taken) < free and (row := _next_job(connection)) is not None:
+    while len(taken) < free and (row := _next_job(connection, offered)) is not None:
         version = find_version(connection, row.project, row.version_name)
         if version is None:
             reason = f"no_version: {row.version_name or 'the project has none'}"
@@ -167,8 +174,12 @@ def take_jobs(connection: Connection, *, node: str, call: str, free: int) -> lis
     return _rows(connection, jobs.c.id.in_(taken)) if taken else []
 
 
-def _next_job(connection: Connection) -> Row[Any] | None:
-    due = and_(jobs.c.state == JobState.PENDING, or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()))
+def _next_job(connection: Connection, offered: Sequence[str]) -> Row[Any] | None:
+    due = and_(
+        jobs.c.state == JobState.PENDING,
+        or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()),
+        jobs.c.label.in_(["", *_free_labels(connection, offered)]),
+    )
     waiting = select(jobs.c.project_id).where(due, jobs.c.project_id == projects.c.id)
     running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.project_id == projects.c.id).scalar_subquery()
     may_run = or_(projects.c.max_running.is_(None), running < projects.c.max_running)
@@ -184,6 +195,15 @@ def _next_job(connection: Connection) -> Row[Any] | None:
         .order_by(jobs.c.priority.desc(), jobs.c.id)
         .limit(1)
     ).first()
+
+
+def _free_labels(connection: Connection, offered: Sequence[str]) -> list[str]:
+    """Return those of the labels of which another job may run."""
+    if not offered:
+        return []
+    running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.label == labels.c.name).scalar_subquery()
+    full = select(labels.c.name).where(labels.c.name.in_(offered), running >= labels.c.max_running)
+    return [label for label in offered if label not in set(connection.scalars(full))]
 
 
 def _rows(connection: Connection, *conditions: Any) -> list[Row[Any]]:

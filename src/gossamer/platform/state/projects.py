@@ -320,6 +320,12 @@ def wanted_digests(connection: Connection) -> set[str]:
     return set(connection.scalars(select(versions.c.digest).where(or_(current, running))))
 
 
+def artefact_file(connection: Connection, digest: str) -> str | None:
+    """Return the file of the latest version with this artefact, for ArtefactStore.path. None: there is none."""
+    statement = select(versions.c.file).where(versions.c.digest == digest).order_by(versions.c.id.desc())
+    return connection.execute(statement).scalars().first()
+
+
 def forget_versions(connection: Connection) -> None:
     """Delete versions that jobs cannot run and no job refers to, but the latest broken ones, and projects that have
     neither versions nor jobs, schedules or variables."""

@@ -67,6 +67,7 @@ projects = Table(
     # Number of the project's last turn: of the projects that wait, the one with the lowest number starts a job next.
     Column("turn", BigInteger, nullable=False, server_default="0"),
     Column("max_running", Integer),  # jobs of the project that run at a time; null: as many as there are slots
+    Column("label", String(100), nullable=False, server_default=""),  # of its jobs that name none; see job.label
     # What a job gets whose client names nothing else; see JobPolicy.
     Column("retries", Integer, nullable=False, server_default="0"),
     Column("retry_seconds", Double, nullable=False, server_default="30"),
@@ -125,6 +126,7 @@ jobs = Table(
     Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
     Column("arguments", JSON, nullable=False),
     Column("settings", JSON, nullable=False),
+    Column("label", String(100), nullable=False, server_default=""),  # only nodes with this label run it; empty: all do
     Column("priority", Double, nullable=False),
     Column("retries_left", Integer, nullable=False, server_default="0"),
     Column("retry_seconds", Double, nullable=False, server_default="30"),  # pause before the next retry
@@ -158,6 +160,7 @@ jobs = Table(
     Index(None, "state", "node"),
     Index(None, "project_id", "spider", "ended_at"),
     Index(None, "ended_at", "id"),
+    Index(None, "state", "label"),
     Index(None, "version_id"),
     Index(None, "schedule_id", "state"),
     Index(None, "name"),
@@ -176,6 +179,35 @@ environments = Table(
     Column("built", Text, nullable=False, server_default=""),  # versions of Python and Scrapy, and the builder
     Column("log", Text, nullable=False, server_default=""),  # end of what the builder printed
     Column("changed_at", Double, nullable=False),
+)
+
+nodes = Table(
+    "node",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("folder", String(64), nullable=False),  # random name of the node's folder: tells two machines apart
+    Column("incarnation", String(64), nullable=False),  # random name of the process, new at each start
+    Column("address", String(200), nullable=False, server_default=""),  # name of its machine, for people
+    Column("release", String(100), nullable=False, server_default=""),  # release of Gossamer and of Python
+    Column("slots", Integer, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("is_draining", Boolean, nullable=False, server_default=false()),  # True: it is given no more jobs
+    Column("beats", BigInteger, nullable=False, server_default="0"),  # number of its calls that show that it lives
+    # seconds of silence after which the node itself kills its jobs; a manager waits longer (`lost_after`)
+    Column("limit_seconds", Double, nullable=False),
+    Column("registered_at", Double, nullable=False),
+    Column("beat_at", Double, nullable=False),  # for people; nothing is decided by it
+    Column("lost_at", Double),  # when its jobs were taken from it; null: it is not lost
+    UniqueConstraint("name"),
+    sqlite_autoincrement=True,
+)
+
+labels = Table(
+    "label",
+    METADATA,
+    Column("name", String(100), primary_key=True),
+    Column("max_running", Integer, nullable=False),  # jobs with this label that run at a time, on all nodes
 )
 
 imports = Table(

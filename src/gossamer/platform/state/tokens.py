@@ -20,7 +20,7 @@ _AUDIT_KEPT: Final = 100_000
 
 
 class TokenScope(StrEnum):
-    """Permission of a token. Each scope includes those before it."""
+    """Permission of a token. Each scope includes those before it, but NODE stands beside them."""
 
     READ = "read"
     """Read everything: jobs, logs, items, versions."""
@@ -30,9 +30,13 @@ class TokenScope(StrEnum):
     """Deploy and delete versions, which is running code."""
     ADMIN = "admin"
     """Change limits, and make and revoke tokens."""
+    NODE = "node"
+    """Take and report jobs, as a node does, and nothing else. Admins may do so, too."""
 
     def includes(self, other: "TokenScope") -> bool:
         """Return whether this scope permits what the other does."""
+        if TokenScope.NODE in (self, other):
+            return self in (other, TokenScope.ADMIN)
         order = list(TokenScope)
         return order.index(self) >= order.index(other)
 

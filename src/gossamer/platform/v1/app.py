@@ -17,11 +17,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NotFound, VersionInUse
+from gossamer.platform.link import LinkRefused
+from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NoNode, NotFound, VersionInUse
 from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.v1 import events, job_files, jobs, projects, schedules, variables
+from gossamer.platform.v1 import events, job_files, jobs, node_calls, nodes, projects, schedules, variables
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
@@ -40,6 +41,8 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (JobConflict, 409, "job-conflict"),
     (VersionInUse, 409, "version-in-use"),
     (NoSecretKey, 409, "no-secret-key"),
+    (LinkRefused, 409, "node-refused"),
+    (NoNode, 503, "no-node"),
     (BrokenVersion, 422, "broken-version"),
     (NotAnArtefact, 400, "invalid-request"),
     (UnsafeName, 400, "invalid-request"),
@@ -119,6 +122,8 @@ def routes() -> FastAPI:
     app.include_router(schedules.router)
     app.include_router(projects.router)
     app.include_router(variables.router)
+    app.include_router(nodes.router)
+    app.include_router(node_calls.router)
     return app
 
 

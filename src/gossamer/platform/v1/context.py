@@ -10,12 +10,21 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import Depends, Request
 
 from gossamer.platform.manager.files import JobFiles
+from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager, NotFound
+from gossamer.platform.manager.wakeups import WakeUps
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.v1.access import NotPermitted
 
 PRINCIPAL: Final = "principal"
 """Name in the state of a request under which its sender is. `RequestGuard` puts it there."""
+
+
+class RemoteNodes(NamedTuple):
+    """Parts that a manager needs for nodes on other machines."""
+
+    operations: NodeOperations
+    wake_ups: WakeUps
 
 
 class PlatformContext(NamedTuple):
@@ -25,6 +34,8 @@ class PlatformContext(NamedTuple):
     files: JobFiles
     find_principal: Callable[[Request], Awaitable[Principal]]
     """Returns the sender of a request. Raises Unauthorized or NotPermitted."""
+    nodes: RemoteNodes | None = None
+    """Parts for nodes on other machines. None: there are no such nodes."""
 
 
 class Client(NamedTuple):
@@ -58,3 +69,4 @@ Reader = Annotated[Client, Depends(_client(TokenScope.READ))]
 Runner = Annotated[Client, Depends(_client(TokenScope.RUN))]
 Deployer = Annotated[Client, Depends(_client(TokenScope.DEPLOY))]
 Admin = Annotated[Client, Depends(_client(TokenScope.ADMIN))]
+NodeClient = Annotated[Client, Depends(_client(TokenScope.NODE))]

@@ -37,7 +37,7 @@ async def create_job(
     With a header Idempotency-Key the request may be repeated: the second one returns the same job, with status 200.
     """
     client.check_project(job.project)
-    given = job.model_dump(include={"project", "spider", "version", "arguments", "settings", "priority"})
+    given = job.model_dump(include={"project", "spider", "version", "arguments", "settings", "priority", "label"})
     name = new_job_name() if job.name is None else job.name
     new = NewJob(**given, name=name, policy=job.policy(), request_key=idempotency_key)
     row, created = await client.context.manager.create_job(new)

@@ -13,6 +13,7 @@ from sqlalchemy import Row
 
 from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer.platform.state.defaults import DefaultVersion
+from gossamer.platform.state.nodes import NodeState, state_of
 from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tokens import TokenScope
 
@@ -64,6 +65,8 @@ class NewJobModel(JobPolicyModel):
     """Settings of Scrapy that replace those of the project."""
     priority: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     """The pending job with the highest priority starts first, within its project."""
+    label: Annotated[str, Field(max_length=100)] | None = None
+    """Label that a node must have to run the job. Empty: none. Null: the project's."""
 
 
 class EarlierAttempt(_Response):
@@ -91,6 +94,8 @@ class JobModel(_Response):
     arguments: dict[str, str]
     settings: dict[str, str]
     priority: float
+    label: str
+    """Label that a node must have to run the job. Empty: none."""
     attempt: int
     """Number of the last attempt. 0: none has begun."""
     earlier_attempts: list[EarlierAttempt]
@@ -133,6 +138,8 @@ class ProjectModel(_Response):
     name: str
     max_running: int | None
     """Jobs of the project that run at a time. Null: as many as there are slots."""
+    label: str
+    """Label that a node must have to run its jobs, unless a job names another one. Empty: none."""
     retries: int
     retry_seconds: float
     time_limit: float
@@ -162,6 +169,8 @@ class ProjectChange(JobPolicyModel):
     """Jobs of the project that run at a time. 0: none start. Null: as many as there are slots."""
     environment: EnvironmentKind | None = None
     """Where jobs of new versions run."""
+    label: Annotated[str, Field(max_length=100)] | None = None
+    """Label that a node must have to run its new jobs, unless a job names another one. Empty: none."""
 
 
 class VersionModel(_Response):
@@ -217,6 +226,65 @@ class EnvironmentModel(_Response):
         return cls(**{**{name: given[name] for name in cls.model_fields}, **_times(given)})
 
 
+class NodeModel(_Response):
+    """A node: a program on some machine that runs jobs."""
+
+    name: str
+    state: NodeState
+    """online; draining: it gets no more jobs; lost: it was silent for so long that its jobs were taken from it."""
+    slots: int
+    """Jobs that it runs at a time."""
+    running: int
+    """Jobs that it has."""
+    labels: list[str]
+    address: str
+    """Name of its machine."""
+    release: str
+    """Releases of Gossamer and Python that it runs."""
+    silent_seconds: float
+    """Seconds since its last heartbeat."""
+    limit_seconds: float
+    """Silence after which it kills its jobs itself. 0: it runs in the process of this server and is never lost."""
+    registered_at: datetime
+    """Time of its last start."""
+    lost_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "NodeModel":
+        """Return the model of a row with `running` and `silent_seconds`."""
+        columns = {name: value for name, value in row._mapping.items() if name in cls.model_fields}
+        return cls(**{**columns, **_times(columns), "state": state_of(row)})
+
+
+class NodeChange(BaseModel):
+    """Change of a node."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    draining: bool
+    """True: the node gets no more jobs."""
+
+
+class LabelChange(BaseModel):
+    """Limit of a label."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    max_running: Annotated[int, Field(ge=0, lt=2**31)] | None
+    """Jobs with this label that run at a time. 0: none start. Null: no limit."""
+
+
+class LabelModel(LabelChange):
+    """A label with a limit."""
+
+    name: str
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "LabelModel":
+        """Return the model of a row."""
+        return cls(name=row.name, max_running=row.max_running)
+
+
 class NewTokenModel(BaseModel):
     """A token to make."""
 
@@ -225,7 +293,8 @@ class NewTokenModel(BaseModel):
     name: _Name
     """Name of its owner, which the audit shows."""
     scope: TokenScope = TokenScope.READ
-    """Permission; each includes those before it: read, run, deploy, admin."""
+    """Permission; each includes those before it: read, run, deploy, admin. The scope node is for `gossamer node`, and
+    permits nothing else."""
     project: Annotated[str, Field(max_length=200)] = ""
     """The only project it is for. Empty: all."""
     valid_seconds: Annotated[_Seconds, Field(gt=0)] | None = None

@@ -14,6 +14,7 @@ from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import EnvironmentKind, VersionState
 from gossamer.platform.manager.operations import NotFound
 from gossamer.platform.state import defaults, environments, projects, tokens
+from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.v1.context import Admin, Client, Deployer, Reader
 from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer.platform.v1.models import (
@@ -57,6 +58,8 @@ async def change_project(project: str, change: ProjectChange, client: Admin) -> 
         columns["max_running"] = change.max_running
     if change.environment is not None:
         columns["environment"] = change.environment.value
+    if change.label is not None:
+        columns["label"] = change.label
     manager = client.context.manager
     if not await manager.database.write(lambda c: projects.change_project(c, project, change.policy(), **columns)):
         raise NotFound(f"project '{project}' not found")
@@ -203,6 +206,8 @@ async def make_token(token: NewTokenModel, client: Admin) -> NewTokenResponse:
     """Make a token. Its secret is in the answer, and nowhere else."""
     if client.principal.project not in ("", token.project):
         raise BadInput(f"project: this token is for {client.principal.project} only, and can make none for others")
+    if token.scope is TokenScope.NODE and token.project:
+        raise BadInput("project: a node runs the jobs of all projects; a token with the scope node is for none")
     database = client.context.manager.database
     number, secret = await database.write(
         lambda c: tokens.add_token(c, token.name, token.scope, project=token.project, valid_seconds=token.valid_seconds)

@@ -1,0 +1,247 @@
+"""Commands that run Scrapy projects on several machines: `gossamer manager` and `gossamer node`.
+
+Safe to change: help texts (then regenerate docs/reference) and sentences (tests quote some). Fixed: flags, environment
+variables and exit codes.
+"""
+
+import asyncio
+import dataclasses
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.cli import options, terminal
+from gossamer.cli.running import run as run_loop
+from gossamer.cli.terminal import Interruption
+from gossamer.errors import BadInput, GossamerError
+from gossamer.telemetry import logs
+
+_TOKEN_VARIABLE = "GOSSAMER_NODE_TOKEN"  # noqa: S105 (the name of a variable)
+_LIMIT_SECONDS = 60.0
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SLOTS_PER_CPU = 4
+
+_ScrapydConf = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--scrapyd-conf",
+        metavar="FILE",
+        help="Read this configuration file of Scrapyd, for example for username and password; may be repeated.",
+        show_default=False,
+    ),
+]
+_NodeLimit = Annotated[
+    float,
+    typer.Option(
+        "--node-limit",
+        metavar="SECONDS",
+        min=1.0,
+        max=86400.0,
+        help="A node that cannot reach a manager for so long ends its jobs; a quarter later they are given to "
+        "others. Must be the same for all managers.",
+    ),
+]
+_Managers = Annotated[
+    list[str],
+    typer.Option(
+        "--manager",
+        "-m",
+        metavar="URL",
+        help="Address of a manager; may be repeated for several managers of one database.",
+        show_default=False,
+    ),
+]
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        help="Token with the scope node. A manager on this machine without a password needs none. Other users see "
+        f"the command line, so ${_TOKEN_VARIABLE} is better.",
+        show_default=False,
+    ),
+]
+_Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="WORD",
+        help="Take also jobs that demand this label; may be repeated. Jobs without a label run on any node.",
+        show_default=False,
+    ),
+]
+
+
+@options.takes("log_level", "log_format")
+def manager(
+    *,
+    store: Annotated[
+        Path,
+        typer.Option(
+            "--store",
+            metavar="DIR",
+            help="Folder for versions, logs and items, and for the database if there is no --database. Several "
+            "managers need one folder that all of them see.",
+        ),
+    ] = Path("gossamer-store"),
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            help="Keep the state in this database: postgresql+psycopg://USER:PASSWORD@HOST/NAME for any number of "
+            "managers. Default: SQLite in --store, for one manager. Also $SCRAPYD_DATABASE_URL.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="Listen at this address. Default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
+    ] = None,
+    node_limit: _NodeLimit = _LIMIT_SECONDS,
+    scrapyd_conf: _ScrapydConf = None,
+    **given: Any,
+) -> None:
+    """Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.
+
+    gossamer manager --host 0.0.0.0 --database postgresql+psycopg://user:password@database.example/jobs
+
+    The manager runs no job itself: start `gossamer node` on each machine that does. Ctrl-C or SIGTERM stops the
+    manager; jobs run on.
+    """
+    _set_up_log(given)
+    files = [path.absolute() for path in scrapyd_conf or []]
+    for path in files:
+        if not path.is_file():
+            raise BadInput(f"--scrapyd-conf: there is no file {path}")
+    run_loop(_run_manager(files, store.absolute(), database, (host, port), node_limit))
+
+
+async def _run_manager(
+    files: list[Path], store: Path, database: str | None, place: tuple[str | None, int | None], limit_seconds: float
+) -> None:
+    try:
+        from gossamer.platform.scrapyd.config import load
+        from gossamer.platform.serving.manager import ManagerOptions, run_manager
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    config = load(list(map(str, files)), os.environ)
+    host, port = place
+    config = dataclasses.replace(
+        config,
+        eggs_dir=str(store / "eggs"),
+        logs_dir=str(store / "logs"),
+        items_dir=str(store / "items"),
+        database_url=config.database_url if database is None else database,
+        bind_address=config.bind_address if host is None else host,
+        http_port=config.http_port if port is None else port,
+    )
+
+    def ready(address: str) -> None:
+        terminal.print_stderr(
+            f"The manager is at {address}. To run jobs: gossamer node --manager {address}. Ctrl-C stops the manager, "
+            "not the jobs."
+        )
+
+    work = ManagerOptions(config, store, limit_seconds)
+    await _until_stopped(lambda stopping: run_manager(work, stopping=stopping, ready=ready))
+    terminal.say("Stopped. Jobs that were running go on at their nodes.")
+
+
+@options.takes("log_level", "log_format")
+def node(
+    *,
+    managers: _Managers,
+    token: _Token = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots", "-n", metavar="N", min=1, max=10_000, help="Jobs at a time. Default: 4 for each CPU.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: _Labels = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the node. Default: that of the machine.", show_default=False
+        ),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", "-d", metavar="DIR", help="Folder for jobs that run, their files and code.")
+    ] = Path("gossamer-node"),
+    **given: Any,
+) -> None:  # fmt: skip
+    """Run the jobs of a manager elsewhere on this machine.
+
+    gossamer node --manager http://manager.example:6800 --token gsm_...
+
+    Ctrl-C or SIGTERM stops the node; its jobs run on, and the next start in the same folder continues with them. If it
+    is not started within the manager's limit (--node-limit), the jobs end, and other nodes get them.
+    """
+    _set_up_log(given)
+    chosen = socket.gethostname() if name is None else name
+    if not _NAME.fullmatch(chosen):
+        raise BadInput(f"--name: {chosen!r} may have up to 64 letters, digits, dots, hyphens and underscores")
+    for label in labels or []:
+        if not _NAME.fullmatch(label):
+            raise BadInput(f"--label: {label!r} may have up to 64 letters, digits, dots, hyphens and underscores")
+    for address in managers:
+        if not re.match(r"https?://[^/]", address):
+            raise BadInput(f"--manager: {address!r} is no address. Write for example http://manager.example:6800")
+    count = slots or (os.cpu_count() or 1) * _SLOTS_PER_CPU
+    secret = os.environ.get(_TOKEN_VARIABLE, "") if token is None else token
+    run_loop(_run_node(tuple(managers), secret, chosen, folder.absolute(), count, tuple(labels or [])))
+
+
+async def _run_node(
+    managers: tuple[str, ...], token: str, name: str, folder: Path, slots: int, labels: tuple[str, ...]
+) -> None:
+    try:
+        from gossamer.platform.serving.node import NodeOptions, run_node
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    limits = [_LIMIT_SECONDS]
+
+    def ready(limit_seconds: float) -> None:
+        limits.append(limit_seconds)
+        terminal.print_stderr(f"The node {name} runs up to {slots} jobs at a time for {' or '.join(managers)}.")
+
+    work = NodeOptions(managers, token, name, folder, slots, labels)
+    await _until_stopped(lambda stopping: run_node(work, stopping=stopping, ready=ready))
+    terminal.say(f"Stopped. Jobs go on for up to {limits[-1]:g} seconds; start the node again to continue with them.")
+
+
+def _set_up_log(given: dict[str, Any]) -> None:
+    settings = options.load_settings(given)
+    level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
+    logs.set_up(level, style=settings.log_format)
+
+
+async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `work` until it ends because of Ctrl-C or SIGTERM. Raises its first error."""
+    stopping = asyncio.Event()
+    with Interruption(stopping.set, lambda _: None) as interruption:
+        try:
+            await work(stopping)
+        except* GossamerError as errors:
+            raise _first_error(errors) from None
+        except* asyncio.CancelledError:
+            if not interruption.was_interrupted:
+                raise
+
+
+def _first_error(errors: BaseExceptionGroup) -> BaseException:
+    first = errors.exceptions[0]
+    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _missing(error: ModuleNotFoundError) -> BadInput:
+    return BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[platform]'")

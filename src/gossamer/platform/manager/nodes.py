@@ -1,0 +1,288 @@
+"""Operations for nodes: give them jobs, hear of their attempts, and notice those that are lost.
+
+`LocalLink` calls these for a node of the manager's own process, `v1/node_calls.py` for nodes elsewhere. Any number of
+managers may do so on one PostgreSQL database. Fixed: that every call may be repeated; and that a manager which could
+not reach the database for a while gives the nodes time to be heard before it declares any of them lost.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import SQLAlchemyError
+
+from gossamer.platform.lifecycle import EnvironmentKind, JobState
+from gossamer.platform.link import (
+    Artefact,
+    AttemptId,
+    BeatOrder,
+    EnvironmentReport,
+    JobAssignment,
+    LinkRefused,
+    Listing,
+    ListingResult,
+    StopOrder,
+)
+from gossamer.platform.manager.files import JobPlaces
+from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.vault import SecretUnreadable
+from gossamer.platform.outcome import AttemptEnd, failure_of
+from gossamer.platform.state import environments, jobs, nodes, projects
+from gossamer.platform.state.nodes import NewNode, lost_after
+from gossamer.platform.wire import AttemptOrder, Beat, BeatAnswer
+
+log = logging.getLogger("gossamer.platform.manager")
+
+_LOOKS: Final = 10
+"""Looks for lost nodes within the shortest limit of a node. May be raised; fewer ones delay the loss."""
+_LONGEST_LOOK_SECONDS: Final = 2.0
+"""Longest pause between two looks. May be changed."""
+
+
+class NodeKey(NamedTuple):
+    """One process of a node."""
+
+    name: str
+    incarnation: str
+
+
+class NodeOperations:
+    """Operations of a manager for its nodes."""
+
+    def __init__(self, manager: Manager, *, limit_seconds: float) -> None:
+        """`limit_seconds`: silence after which a node kills its jobs. 0: nodes are never lost."""
+        self.manager = manager
+        self.limit_seconds = limit_seconds
+
+    async def register(self, node: NewNode) -> list[Row[Any]]:
+        """Add a node that has just started. Return the rows of the jobs that it has. Raises LinkRefused."""
+
+        def register(connection: Connection) -> list[Row[Any]] | None:
+            if not nodes.register_node(connection, node, limit_seconds=self.limit_seconds):
+                return None
+            return jobs.active_jobs(connection, node.name)
+
+        found = await self.manager.database.write(register)
+        if found is None:
+            row = await self.manager.database.read(lambda connection: nodes.find_node(connection, node.name))
+            raise LinkRefused(
+                f"a node {node.name} with another folder is online at {row.address if row else 'another machine'}. "
+                "Give this one another name with --name, or stop the other one and wait until it is lost"
+            )
+        log.info("node %s has started with %d slots at %s", node.name, node.slots, node.address)
+        self.manager.wake_nodes()  # there may be listings to repeat
+        return found
+
+    async def beat(self, node: NodeKey, beat: Beat) -> BeatAnswer:
+        """Note a heartbeat, and answer it for each attempt. Raises LinkRefused if another process has the name."""
+
+        def record(connection: Connection) -> tuple[Row[Any] | None, list[Row[Any]]]:
+            known = nodes.record_beat(connection, *node, limit_seconds=self.limit_seconds)
+            return known, jobs.active_jobs(connection, node.name) if known is not None else []
+
+        known, rows = await self.manager.database.write(record)
+        if known is None:
+            raise LinkRefused(f"another process runs as the node {node.name} now, or the node was forgotten")
+        active = {AttemptId(row.id, row.attempt): row for row in rows}
+        orders = [_order(attempt.id, active.get(attempt.id)) for attempt in beat.attempts]
+        return BeatAnswer(orders, self.limit_seconds)
+
+    async def take(
+        self, node: NodeKey, call: str, free: int, *, places: Callable[[Row[Any]], JobPlaces]
+    ) -> list[JobAssignment]:
+        """Give a node up to `free` jobs; the same `call` returns the same jobs. `places` makes the places of a job's
+        files; where it fails, the job's attempt has ended."""
+
+        def take(connection: Connection) -> list[tuple[Row[Any], Row[Any]]]:
+            taking = nodes.taking_node(connection, *node)
+            if taking is None:
+                return []
+            rows = jobs.take_jobs(connection, node=node.name, call=call, free=free, offered=taking.labels)
+            return [(row, projects.version_row(connection, row.version_id)) for row in rows]
+
+        taken = await self.manager.database.write(take)
+        assignments = []
+        for job, version in taken:
+            try:
+                assignment = await asyncio.to_thread(self._assignment, job, version, places)
+                variables = await self.manager.variables.values(job.project)
+                assignments.append(assignment._replace(variables=variables))
+            except OSError as error:
+                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
+            except SecretUnreadable as error:
+                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
+        return assignments
+
+    def _assignment(self, job: Row[Any], version: Row[Any], places: Callable[[Row[Any]], JobPlaces]) -> JobAssignment:
+        place = places(job)
+        return JobAssignment(
+            id=AttemptId(job.id, job.attempt),
+            spider=job.spider,
+            artefact=self._artefact(job.project, version),
+            arguments={**job.arguments, **place.arguments},
+            settings={**job.settings, **place.settings},
+            output=place.output,
+            items=place.items,
+            time_limit=job.time_limit,
+            memory_limit=job.memory_limit,
+            file_limit=job.file_limit,
+        )
+
+    def _artefact(self, project: str, version: Row[Any]) -> Artefact:
+        path = self.manager.artefacts.path(version.digest, version.file) if version.digest else None
+        return Artefact(
+            project,
+            version.name,
+            version.digest,
+            path,
+            version.settings_module,
+            version.id,
+            EnvironmentKind(version.environment),
+            version.requirements,
+        )
+
+    async def has_pending(self) -> bool:
+        """Return whether any job is pending. Cheaper than `take`, which waits for the lock of a writer."""
+        return bool((await self.manager.database.read(jobs.count_jobs)).get(JobState.PENDING))
+
+    async def take_listing(self, node: NodeKey) -> Listing | None:
+        """Give a node a version whose spiders are to be listed. None: there is none."""
+        if not await self.manager.database.read(projects.has_wanted_listing):
+            return None
+
+        def take(connection: Connection) -> Row[Any] | None:
+            if nodes.taking_node(connection, *node) is None:
+                return None
+            return projects.take_listing(connection, node.incarnation)
+
+        row = await self.manager.database.write(take)
+        if row is None:
+            return None
+        try:
+            values = await self.manager.variables.values(row.project)
+        except SecretUnreadable as error:
+            await self.listed(node, row.id, ListingResult(fault=f"secret {error}"))
+            return None
+        return Listing(row.id, self._artefact(row.project, row), values)
+
+    async def stops(self, name: str) -> Sequence[StopOrder]:
+        """Return the orders to stop attempts of a node."""
+        rows = await self.manager.database.read(lambda connection: jobs.active_jobs(connection, name))
+        return [_stop(row) for row in rows if row.state == JobState.STOPPING]
+
+    async def started(self, attempt: AttemptId, pid: int) -> None:
+        """Record that the process of an attempt runs."""
+        await self.manager.database.write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
+
+    async def returned(self, attempt: AttemptId, reason: str) -> None:
+        """Put a job back whose process was never started. `reason`: see ManagerLink."""
+        await self.manager.database.write(lambda connection: jobs.record_return(connection, *attempt, reason=reason))
+        self.manager.wake_nodes()
+
+    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
+        """Record the end of an attempt. Nothing happens if it is not the job's last, or its end is known."""
+        state = await self.manager.database.write(lambda connection: jobs.record_end(connection, *attempt, end))
+        if state is not None:
+            log.info("job %d ended: %s %s", attempt.job, state, failure_of(end))
+
+    async def listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
+        """Record the spiders of a version, or why they could not be listed."""
+        mine = node.incarnation
+
+        def postpone(connection: Connection) -> float | None:
+            return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
+
+        def record(connection: Connection) -> Row[Any] | None:
+            return projects.record_listing(
+                connection,
+                version_id,
+                incarnation=mine,
+                spiders=result.spiders,
+                fault=result.fault,
+                warnings=result.warnings,
+            )
+
+        if result.fault and result.of_node:
+            pause = await self.manager.database.write(postpone)
+            if pause is not None:
+                asyncio.get_running_loop().call_later(pause, self.manager.wake_nodes)
+            self.manager.wake_clients()
+            return
+        row = await self.manager.database.write(record)
+        if row is not None and not result.fault:
+            await asyncio.to_thread(self.manager.artefacts.publish, row.digest, row.file)
+        self.manager.wake_clients()
+
+    async def prepared(self, node: NodeKey, report: EnvironmentReport) -> None:
+        """Record the state of a version's isolated environment on a node."""
+        await self.manager.database.write(
+            lambda connection: environments.record_environment(connection, node.name, report)
+        )
+
+    # --- lost nodes ---------------------------------------------------------------------------------------------------
+
+    async def watch_nodes(self, stopping: asyncio.Event) -> None:
+        """Declare nodes lost that are silent for too long, until `stopping` is set."""
+        watch = SilenceWatch()
+        while not stopping.is_set():
+            try:
+                rows = await self.manager.database.read(nodes.watched_nodes)
+                for name, beats in watch.silent(rows, now=time.monotonic()):
+                    await self._lose(name, beats)
+            except SQLAlchemyError as error:
+                log.warning("nodes cannot be watched at present: %s", error)
+                watch.forget()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(self.limit_seconds / _LOOKS, _LONGEST_LOOK_SECONDS)):
+                    await stopping.wait()
+
+    async def _lose(self, name: str, beats: int) -> None:
+        lost = await self.manager.database.write(lambda connection: nodes.lose_node(connection, name, beats=beats))
+        if lost is not None:
+            log.warning("node %s is lost: it was silent for too long; it had %d jobs", name, len(lost))
+            for job in lost:
+                log.info("job %d: its node was lost; it is %s now", job.id, job.state)
+            self.manager.wake_nodes()
+
+
+class SilenceWatch:
+    """Measures by one process's own clock for how long each node has been silent."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+        """By name: the number of the last heartbeat, and when it was first seen."""
+
+    def forget(self) -> None:
+        """Begin to measure anew. To be called when the nodes could not be looked at: they could not be heard either."""
+        self._seen.clear()
+
+    def silent(self, rows: Sequence[Row[Any]], *, now: float) -> list[tuple[str, int]]:
+        """Return name and number of the last heartbeat of the nodes that are silent for so long that they are lost.
+        `rows`: all nodes that are not lost."""
+        found = {}
+        for row in rows:
+            beats, since = self._seen.get(row.name, (None, now))
+            found[row.name] = (row.beats, since if beats == row.beats else now)
+        self._seen = found
+        return [(row.name, row.beats) for row in rows if now - found[row.name][1] >= lost_after(row.limit_seconds)]
+
+
+def _order(attempt: AttemptId, row: Row[Any] | None) -> AttemptOrder:
+    if row is None:
+        return AttemptOrder(attempt, BeatOrder.UNKNOWN)
+    if row.state == JobState.STOPPING:
+        return AttemptOrder(attempt, BeatOrder.STOP, _stop(row))
+    return AttemptOrder(attempt, BeatOrder.KEEP)
+
+
+def _stop(row: Row[Any]) -> StopOrder:
+    return StopOrder(AttemptId(row.id, row.attempt), row.stop_signal, row.stops)
+
+
+def known_attempts(rows: Sequence[Row[Any]]) -> Mapping[AttemptId, bool]:
+    """Return the attempts of active jobs; True: the process was started."""
+    return {AttemptId(row.id, row.attempt): row.pid is not None for row in rows}

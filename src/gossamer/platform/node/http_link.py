@@ -1,0 +1,280 @@
+"""Way of a node to managers elsewhere: calls over HTTP, with a token.
+
+Several addresses may be given, of managers on one database; when one cannot be reached, the next is tried. Safe to
+change: the numbers. Fixed: paths and headers (see `wire.py`); and that a call is answered with ManagerUnavailable only
+if repeating it may help.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import httpx
+
+from gossamer.platform import wire
+from gossamer.platform.link import (
+    Announcement,
+    Artefact,
+    AttemptId,
+    BeatOrder,
+    EnvironmentReport,
+    JobAssignment,
+    LinkRefused,
+    Listing,
+    ListingResult,
+    ManagerUnavailable,
+    StopOrder,
+)
+from gossamer.platform.node.agent import NodeAgent
+from gossamer.platform.node.heartbeat import NodeHeartbeats
+from gossamer.platform.node.shim import now
+from gossamer.platform.outcome import AttemptEnd
+
+T = TypeVar("T")
+
+log = logging.getLogger("gossamer.platform.node")
+
+_CALL_SECONDS: Final = 15.0
+"""Time limit of a call. May be changed."""
+_TRANSFER_SECONDS: Final = 60.0
+"""Longest silence while an artefact is received. May be changed."""
+_WAIT_SECONDS: Final = 20.0
+"""Time for which a manager is asked to wait for work. Must be less than wire.LONGEST_WAIT_SECONDS."""
+_RETRY_SECONDS: Final = 1.0
+"""Pause after a wait that failed. May be changed."""
+
+
+class ManagerAddress(NamedTuple):
+    """Managers, and what the node shows them."""
+
+    managers: Sequence[str]
+    """Addresses such as http://127.0.0.1:6800."""
+    token: str
+    """Secret of a token with the scope `node`. Empty: none, for a manager on this machine."""
+    name: str
+    """Name of the node."""
+    folder_name: str
+    """Random name of the node's folder."""
+
+
+class HttpLink:
+    """Implements ManagerLink by HTTP. Call `attach` before `register`, and `close` at the end."""
+
+    def __init__(
+        self,
+        address: ManagerAddress,
+        folder: Path,
+        fence: Path,
+        *,
+        registered: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """`folder`: place for logs and items of jobs. `fence`: see `heartbeat.py`. `registered` is called with the
+        manager's limit in seconds once the node is registered."""
+        self._address = address
+        self._registered = registered
+        self._folder = folder
+        self._fence = fence
+        self._headers = {wire.NODE_HEADER: address.name}
+        if address.token:
+            self._headers["Authorization"] = f"Bearer {address.token}"
+        self._turn = 0
+        """Index of the manager that answered last."""
+        self._calls = httpx.AsyncClient(timeout=_CALL_SECONDS)
+        self._direct = httpx.Client(timeout=_CALL_SECONDS)
+        """For other threads than that of the event loop."""
+        self._agent: NodeAgent | None = None
+        self._beats: NodeHeartbeats | None = None
+        self._refusal: asyncio.Future[LinkRefused] = asyncio.get_running_loop().create_future()
+
+    def attach(self, agent: NodeAgent) -> None:
+        """Name the agent that heartbeats report of, and that obeys their answers. Call this in the event loop."""
+        self._agent = agent
+        self._headers[wire.INCARNATION_HEADER] = agent.incarnation
+        loop = asyncio.get_running_loop()
+        self._beats = NodeHeartbeats(
+            self._fence,
+            send=self._beat,
+            attempts=agent.attempts,
+            obey=lambda answer: _in_loop(loop, self._obey, answer),
+            refused=lambda error: _in_loop(loop, self._refuse, error),
+        )
+
+    async def close(self) -> None:
+        """End the heartbeats and the connections."""
+        if self._beats is not None:
+            self._beats.stop()
+        await self._calls.aclose()
+        self._direct.close()
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def register(self, node: Announcement) -> Mapping[AttemptId, bool]:
+        asked_at = now()
+        registration = wire.Registration(
+            self._address.folder_name, node.slots, node.labels, socket.gethostname(), wire.RELEASE
+        )
+        answer = await self._call("register", registration, wire.Registered, is_first=True)
+        assert self._beats is not None
+        self._beats.start(answer.limit_seconds, asked_at=asked_at)
+        self._registered(answer.limit_seconds)
+        return {each.id: each.was_started for each in answer.attempts}
+
+    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
+        answer = await self._call("take", wire.Take(call, free), wire.Taken)
+        return [self._placed(assignment) for assignment in answer.jobs]
+
+    def _placed(self, assignment: JobAssignment) -> JobAssignment:
+        """Give an assignment files of its own on this machine."""
+        folder = self._folder / f"{assignment.id.job}-{assignment.id.number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        output = str(folder / "log")
+        # What the process prints goes to the same file, so neither may cut off what the other has written.
+        settings = {**assignment.settings, "LOG_FILE": output, "LOG_FILE_APPEND": "True"}
+        return assignment._replace(output=output, items=str(folder / "items.jl"), settings=settings)
+
+    def fetch(self, artefact: Artefact, target: Path) -> None:
+        digest = hashlib.sha256()
+        try:
+            url = self._url(f"artefacts/{artefact.digest}")
+            with self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response:
+                response.raise_for_status()
+                with target.open("wb") as file:
+                    for part in response.iter_bytes():
+                        digest.update(part)
+                        file.write(part)
+        except httpx.HTTPError as error:
+            self._turn += 1
+            target.unlink(missing_ok=True)
+            raise OSError(f"the artefact cannot be received: {error}") from None
+        if digest.hexdigest() != artefact.digest:
+            target.unlink()
+            raise OSError("the artefact that the manager has sent is not the one that was deployed")
+
+    async def take_listing(self) -> Listing | None:
+        return (await self._call("take-listing", wire.Done(), wire.TakenListing)).listing
+
+    async def stops(self) -> Sequence[StopOrder]:
+        return (await self._call("stops", wire.Done(), wire.Stops)).orders
+
+    async def started(self, attempt: AttemptId, pid: int) -> None:
+        await self._call("started", wire.Started(attempt, pid), wire.Done)
+
+    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
+        await self._call("returned", wire.Returned(attempt, reason), wire.Done)
+
+    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
+        await self._call("ended", wire.Ended(attempt, end), wire.Done)
+
+    async def listed(self, version_id: int, result: ListingResult) -> None:
+        await self._call("listed", wire.Listed(version_id, result), wire.Done)
+
+    async def prepared(self, report: EnvironmentReport) -> None:
+        await self._call("prepared", wire.Prepared(report), wire.Done)
+
+    async def watch(self, stopping: asyncio.Event) -> None:
+        """Wake the agent when there may be work, until `stopping` is set. Raises LinkRefused when the manager does not
+        know this process any more."""
+        assert self._agent is not None
+        stopped = asyncio.create_task(stopping.wait())
+        waiting: asyncio.Future[str] | None = None
+        cursor = ""
+        try:
+            while not stopping.is_set():
+                waiting = asyncio.create_task(self._wait(cursor))
+                watched: set[asyncio.Future[Any]] = {waiting, stopped, self._refusal}
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                if self._refusal.done():
+                    raise self._refusal.result()
+                if waiting.done():
+                    cursor = waiting.result()
+        finally:
+            for task in (stopped, waiting):
+                if task is not None:
+                    task.cancel()
+
+    async def _wait(self, cursor: str) -> str:
+        assert self._agent is not None
+        try:
+            wait = wire.Wait(cursor, _WAIT_SECONDS)
+            woken = await self._call("wait", wait, wire.Woken, seconds=_WAIT_SECONDS + _CALL_SECONDS)
+        except (ManagerUnavailable, LinkRefused) as error:
+            log.debug("%s", error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return ""
+        for signal in woken.signals:
+            self._agent.send_signal(signal.attempt, signal.signal)
+        self._agent.wake()
+        return woken.cursor
+
+    # --- heartbeats ---------------------------------------------------------------------------------------------------
+
+    def _beat(self, beat: wire.Beat, seconds: float) -> wire.BeatAnswer:
+        url, content = self._url("beat"), json.dumps(wire.encode(beat))
+        try:
+            response = self._direct.post(url, content=content, headers=self._headers, timeout=seconds)
+        except httpx.TransportError as error:
+            self._turn += 1
+            raise _unavailable(url, error) from None
+        return _answer(response, wire.BeatAnswer)
+
+    def _obey(self, answer: wire.BeatAnswer) -> None:
+        assert self._agent is not None
+        for order in answer.orders:
+            if order.order is BeatOrder.UNKNOWN:
+                self._agent.give_up(order.id)
+            elif order.stop is not None:
+                self._agent.stop(order.stop)
+
+    def _refuse(self, error: LinkRefused) -> None:
+        if not self._refusal.done():
+            self._refusal.set_result(error)
+
+    # --- HTTP ---------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, name: str, message: Any, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
+    ) -> T:
+        url = self._url(name)
+        try:
+            response = await self._calls.post(
+                url, content=json.dumps(wire.encode(message)), headers=self._headers, timeout=seconds
+            )
+        except httpx.TransportError as error:
+            self._turn += 1
+            raise _unavailable(url, error) from None
+        return _answer(response, kind, is_first=is_first)
+
+    def _url(self, name: str) -> str:
+        managers = self._address.managers
+        return f"{managers[self._turn % len(managers)].rstrip('/')}{wire.PREFIX}/{name}"
+
+
+def _unavailable(url: str, error: Exception) -> ManagerUnavailable:
+    return ManagerUnavailable(f"{url}: {str(error) or type(error).__name__}")
+
+
+def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) -> T:
+    """Return the message of a response. Raises ManagerUnavailable or LinkRefused.
+
+    A token that was good may be good again: it is refused for good only at the first call (`is_first`).
+    """
+    if response.status_code >= 500 or (response.status_code in (401, 403, 429) and not is_first):
+        raise ManagerUnavailable(f"{response.url}: status {response.status_code}, {response.text[:200]}")
+    try:
+        content = response.json()
+    except ValueError:
+        raise ManagerUnavailable(f"{response.url} is no manager: it answers {response.text[:100]!r}") from None
+    if response.status_code >= 400:
+        raise LinkRefused(str(content.get("detail") or content.get("message") or response.status_code))
+    return wire.decode(kind, content)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Any], None], value: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the node has just ended
+        loop.call_soon_threadsafe(call, value)

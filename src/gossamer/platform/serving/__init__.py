@@ -1,0 +1,1 @@
+"""Commands that serve: Scrapyd's stand-in, a manager, and a node, each in one process."""

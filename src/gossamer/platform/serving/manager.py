@@ -1,0 +1,125 @@
+"""Runs a manager: Scrapyd's interface and /v1, and everything that nodes on other machines need. It runs no job itself.
+
+    STORE/state.db        projects, versions, jobs, nodes, tokens; or a PostgreSQL database
+    STORE/eggs/           artefacts of versions that jobs can run
+    STORE/uploads/        artefacts of versions that are being built
+    STORE/logs/, items/   files of jobs
+
+Any number of managers may run on one PostgreSQL database with one store; on SQLite it is one. The process may be killed
+at any moment: jobs run on at their nodes, and another manager, or the next one, continues. Fixed: the order of the
+start, with the locks first; and that only a manager that is alone compares the database with the folder of eggs.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from gossamer.errors import BadInput
+from gossamer.platform.manager.artefacts import ArtefactStore
+from gossamer.platform.manager.nodes import NodeOperations
+from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.vault import load_vault
+from gossamer.platform.manager.wakeups import WakeUps
+from gossamer.platform.schedules.firing import fire_schedules
+from gossamer.platform.scrapyd.app import ScrapydApp
+from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.serving.hosting import (
+    address_of,
+    listen_tcp,
+    lock_folder,
+    own_database,
+    serve_app,
+    stay_owner,
+    stopped_within,
+)
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.v1.context import RemoteNodes
+
+log = logging.getLogger("gossamer.platform.serving")
+
+_COMMAND: Final = "gossamer manager"
+_CLEAN_SECONDS: Final = 3600.0
+"""Pause between two deletions of what is not needed any more. May be changed."""
+
+
+class ManagerOptions(NamedTuple):
+    """Options of a manager."""
+
+    config: ScrapydConfig
+    """Configuration of Scrapyd's interface. Its folders are those of the store."""
+    store: Path
+    limit_seconds: float
+    """Silence after which a node kills its jobs, and somewhat later is lost."""
+
+
+async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
+    """Serve until `stopping` is set. `ready` is called with the address once requests are accepted. Raises BadInput if
+    a folder, the database or the address cannot be used."""
+    config = options.config
+    async with contextlib.AsyncExitStack() as closing:
+        _make_folders(options)
+        database = StateDatabase(config.database_url or f"sqlite:///{options.store / 'state.db'}")
+        closing.push_async_callback(database.close)
+        if database.file is not None:
+            file = database.file.absolute()
+            await lock_folder(
+                closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
+            )
+        sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port))]
+        vault = load_vault(os.environ, config.secret_keys_file)
+        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), options.store / "uploads"), vault)
+        await _open(manager, config)
+        wake_ups = WakeUps(database, on_listed=manager.notice_listing)
+        manager.has_remote_nodes = True
+        manager.wake_nodes, manager.wake_clients = wake_ups.wake_nodes, wake_ups.wake_clients
+        manager.send_signal = wake_ups.send_signal
+        nodes = NodeOperations(manager, limit_seconds=options.limit_seconds)
+        app = ScrapydApp(manager, config, ScrapydFiles(config), RemoteNodes(nodes, wake_ups))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(serve_app(app, sockets, stopping))
+            group.create_task(wake_ups.listen(stopping))
+            group.create_task(nodes.watch_nodes(stopping))
+            group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
+            group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
+            group.create_task(_clean(manager, config.finished_to_keep, stopping))
+            ready(address_of(config.bind_address, sockets))
+            await stopping.wait()
+            wake_ups.close()
+
+
+async def _open(manager: Manager, config: ScrapydConfig) -> None:
+    """Bring the database up to date. Raises BadInput if it belongs to a server that does not share it."""
+    database = manager.database
+    if await database.own():
+        await manager.open(config.local_projects)
+        await database.share()
+    else:  # other managers run, or start at this moment and will share
+        await own_database(database, command="gossamer scrapyd", shared=True)
+        await database.migrate()
+
+
+async def _clean(manager: Manager, ended_jobs: int, stopping: asyncio.Event) -> None:
+    """Delete now and then what is not needed any more."""
+    while not stopping.is_set():
+        try:
+            await manager.clean(ended_jobs=ended_jobs)
+        except (OSError, SQLAlchemyError) as error:
+            log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
+        await stopped_within(_CLEAN_SECONDS, stopping)
+
+
+def _make_folders(options: ManagerOptions) -> None:
+    config = options.config
+    for folder in (options.store, Path(config.eggs_dir), Path(config.logs_dir), Path(config.items_dir)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"the folder {folder} cannot be created: {error.strerror}") from None
+    options.store.chmod(0o700)  # it contains arguments of jobs, which may be secrets

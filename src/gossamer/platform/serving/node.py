@@ -1,0 +1,84 @@
+"""Runs a node: takes jobs from managers elsewhere and runs them in a folder of its own.
+
+    FOLDER/name           random name of the folder, by which a manager tells two nodes of one name apart
+    FOLDER/attempts/      attempts that run
+    FOLDER/artefacts/     copies of artefacts
+    FOLDER/files/         logs and items
+    FOLDER/valid_until    time until which the attempts may run; see node/heartbeat.py
+
+The process may be killed at any moment; jobs run on for the manager's limit, and the next process in the folder
+continues with them. Fixed: the lock comes first, because two processes would start one attempt twice.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gossamer.errors import BadInput
+from gossamer.platform.node.agent import NodeAgent, RemoteParts
+from gossamer.platform.node.http_link import HttpLink, ManagerAddress
+from gossamer.platform.serving.hosting import lock_folder
+
+_LISTING_SECONDS: Final = 120.0
+"""Time limit for listing the spiders of a version. May be changed."""
+_STOP_GRACE_SECONDS: Final = 120.0
+"""Time that a cancelled job has to end by itself before its processes are killed. May be changed."""
+
+
+class NodeOptions(NamedTuple):
+    """Options of a node."""
+
+    managers: Sequence[str]
+    """Addresses of managers on one database."""
+    token: str
+    """Empty: none, for a manager on this machine."""
+    name: str
+    folder: Path
+    slots: int
+    labels: Sequence[str]
+
+
+async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Callable[[float], None]) -> None:
+    """Take and run jobs until `stopping` is set. `ready` is called with the manager's limit in seconds once a manager
+    has registered the node. Raises BadInput if the folder cannot be used, LinkRefused if the manager refuses the node.
+    """
+    async with contextlib.AsyncExitStack() as closing:
+        folder = options.folder.absolute()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await lock_folder(closing, folder / "lock", command="gossamer node", what=f"the folder {folder}")
+            folder_name = _folder_name(folder)
+        except OSError as error:
+            raise BadInput(f"the folder {folder} cannot be used: {error.strerror}") from None
+        fence = folder / "valid_until"
+        address = ManagerAddress(options.managers, options.token, options.name, folder_name)
+        link = HttpLink(address, folder / "files", fence, registered=ready)
+        closing.push_async_callback(link.close)
+        agent = NodeAgent(
+            link,
+            folder,
+            slots=options.slots,
+            grace_seconds=_STOP_GRACE_SECONDS,
+            listing_seconds=_LISTING_SECONDS,
+            labels=options.labels,
+            remote=RemoteParts(fence, None),
+        )
+        link.attach(agent)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(agent.run(stopping))
+            group.create_task(link.watch(stopping))
+
+
+def _folder_name(folder: Path) -> str:
+    file = folder / "name"
+    with contextlib.suppress(FileNotFoundError):
+        if name := file.read_text().strip():
+            return name
+    name = uuid.uuid4().hex
+    new = folder / ".name"
+    new.write_text(f"{name}\n")
+    new.rename(file)
+    return name

@@ -1,0 +1,146 @@
+"""Runs Scrapyd's interface, the manager and one node in one process, in Scrapyd's folders.
+
+    DBS/gossamer/state.db      projects, versions, jobs, tokens; or a PostgreSQL database (`database_url`)
+    DBS/gossamer/node/         attempts that run, and copies of their eggs
+    DBS/gossamer/uploads/      eggs of versions that are being built
+    EGGS/, LOGS/, ITEMS/       as in Scrapyd
+
+The process may be killed at any moment; jobs run on, and the next process in the same folders continues. Fixed: the
+order of the start. The locks of the folder and of the database come first, because two processes with one state would
+run every job twice.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from gossamer.errors import BadInput
+from gossamer.platform.manager.artefacts import ArtefactStore
+from gossamer.platform.manager.local_link import LocalLink, Retention
+from gossamer.platform.manager.nodes import NodeOperations
+from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.vault import load_vault
+from gossamer.platform.node.agent import NodeAgent
+from gossamer.platform.schedules.firing import fire_schedules
+from gossamer.platform.scrapyd.app import ScrapydApp
+from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.importer import import_queues
+from gossamer.platform.serving.hosting import (
+    address_of,
+    listen_tcp,
+    listen_unix,
+    lock_folder,
+    own_database,
+    serve_app,
+    stay_owner,
+    stopped_within,
+)
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.v1.access import is_loopback
+
+log = logging.getLogger("gossamer.platform.serving")
+
+_COMMAND: Final = "gossamer scrapyd"
+_CLEAN_SECONDS: Final = 3600.0
+"""Pause between two deletions of what is not needed any more. May be changed."""
+
+
+async def run_scrapyd(
+    config: ScrapydConfig, *, stopping: asyncio.Event, ready: Callable[[str], None], say: Callable[[str], None]
+) -> None:
+    """Serve until `stopping` is set. `ready` is called with the address once requests are accepted; `say` shows a
+    warning. Raises BadInput if a folder or an address cannot be used."""
+    async with contextlib.AsyncExitStack() as closing:
+        state = closing.enter_context(_state_folder(config))
+        await lock_folder(closing, state / "lock", command=_COMMAND, what=f"the folder {state.parent}")
+        sockets = closing.enter_context(_listen(config))
+        _warn(config, say)
+        database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
+        closing.push_async_callback(database.close)
+        await own_database(database, command=_COMMAND, shared=False)
+        vault = load_vault(os.environ, config.secret_keys_file)
+        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
+        await manager.open(config.local_projects)
+        if config.dbs_dir != ":memory:":
+            await import_queues(manager, Path(config.dbs_dir))
+        files = ScrapydFiles(config)
+        agent = NodeAgent(
+            LocalLink(
+                NodeOperations(manager, limit_seconds=0), files, Retention(config.jobs_to_keep, config.finished_to_keep)
+            ),
+            state / "node",
+            slots=config.slots,
+            grace_seconds=config.stop_grace,
+            listing_seconds=config.listing_timeout,
+            build_seconds=config.build_timeout,
+        )
+        manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
+        async with asyncio.TaskGroup() as group:
+            group.create_task(agent.run(stopping))
+            group.create_task(serve_app(ScrapydApp(manager, config, files), sockets, stopping))
+            group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
+            group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
+            group.create_task(_clean(manager, agent, config.finished_to_keep, stopping))
+            ready(address_of(config.bind_address, sockets))
+
+
+async def _clean(manager: Manager, agent: NodeAgent, ended_jobs: int, stopping: asyncio.Event) -> None:
+    """Delete now and then what is not needed any more."""
+    while not stopping.is_set():
+        try:
+            wanted = await manager.clean(ended_jobs=ended_jobs)
+            await agent.forget(wanted)
+        except (OSError, SQLAlchemyError) as error:
+            log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
+        await stopped_within(_CLEAN_SECONDS, stopping)
+
+
+@contextlib.contextmanager
+def _state_folder(config: ScrapydConfig) -> Iterator[Path]:
+    """Create the folders, and yield the one for the state."""
+    with contextlib.ExitStack() as closing:
+        if config.dbs_dir == ":memory:":  # Scrapyd's word for a state that ends with the process
+            dbs = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-")))
+        else:
+            dbs = Path(config.dbs_dir)
+        state = (dbs / "gossamer").absolute()
+        folders = [state, Path(config.eggs_dir), config.logs_dir and Path(config.logs_dir)]
+        for folder in (*folders, config.has_local_items and Path(config.items_folder)):
+            try:
+                if folder:
+                    folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadInput(f"the folder {folder} cannot be created: {error.strerror}") from None
+        state.chmod(0o700)  # it contains arguments of jobs, which may be secrets
+        yield state
+
+
+@contextlib.contextmanager
+def _listen(config: ScrapydConfig) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as closing:
+        sockets = []
+        # As in Scrapyd: an empty address, or port 0, means no TCP.
+        if config.bind_address and (config.http_port or not config.unix_socket_path):
+            sockets.append(closing.enter_context(listen_tcp(config.bind_address, config.http_port)))
+        if config.unix_socket_path:
+            sockets.append(closing.enter_context(listen_unix(os.path.abspath(config.unix_socket_path))))
+        if not sockets:
+            raise BadInput("scrapyd.conf has neither bind_address and http_port nor unix_socket_path")
+        yield sockets
+
+
+def _warn(config: ScrapydConfig, say: Callable[[str], None]) -> None:
+    if config.bind_address and not is_loopback(config.bind_address) and not (config.username and config.password):
+        say(
+            f"Other machines can reach {config.bind_address}, but there is no password, so requests to any other name "
+            "than localhost are refused. Set username and password in scrapyd.conf."
+        )

@@ -1,0 +1,205 @@
+"""Statements on nodes: register, note heartbeats, drain, declare lost, forget.
+
+A node is a program on some machine that runs jobs. It calls a manager at least every third of its limit; a call that
+shows that it lives is a heartbeat, which counts up `beats`. A node that was silent for its limit kills its own jobs by
+its own clock. A manager that has seen no new heartbeat for `lost_after` of that limit, by its own clock, declares the
+node lost and takes its jobs away. So no two clocks are ever compared.
+
+Every function runs in a transaction of its caller. Fixed: that each change of a node first locks its row, so that a
+node that is declared lost is not given a job in the same moment.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from gossamer.platform.lifecycle import ACTIVE, JobState
+from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.state.jobs import record_end
+from gossamer.platform.state.projects import WANTED
+from gossamer.platform.state.tables import DatabaseNow, jobs, labels, nodes, versions
+
+_KILL_SECONDS: Final = 3.0
+"""Time that a node's shims need at least to notice that their time is over, and to kill. Must be several seconds."""
+_SLOWER: Final = 1.25
+"""Factor by which a manager waits longer than the node. May be raised; must not be less."""
+
+
+class NodeState(StrEnum):
+    """State of a node. Shown to clients: a word must not change."""
+
+    ONLINE = "online"
+    DRAINING = "draining"
+    """It runs its jobs to their ends and gets no more."""
+    LOST = "lost"
+    """It was silent for so long that its jobs were taken from it."""
+
+
+class NewNode(NamedTuple):
+    """A node as it announces itself."""
+
+    name: str
+    folder: str
+    """Random name of its folder. A node that starts again in the same folder has the same."""
+    incarnation: str
+    """Random name of its process."""
+    slots: int
+    labels: Sequence[str]
+    address: str
+    release: str
+
+
+class LostJob(NamedTuple):
+    """A job whose node was lost."""
+
+    id: int
+    state: JobState
+    """The job's state afterwards."""
+
+
+def lost_after(limit_seconds: float) -> float:
+    """Return the silence in seconds after which a node with this limit is lost. Its jobs are dead by then."""
+    return max(_SLOWER * limit_seconds, limit_seconds + _KILL_SECONDS)
+
+
+def state_of(node: Row[Any]) -> NodeState:
+    """Return the state of a node's row."""
+    if node.lost_at is not None:
+        return NodeState.LOST
+    return NodeState.DRAINING if node.is_draining else NodeState.ONLINE
+
+
+def register_node(connection: Connection, new: NewNode, *, limit_seconds: float) -> bool:
+    """Add a node, or note that it has started again. Return False if a node with another folder has the name and is not
+    lost. May be repeated. A node that was draining still is. `limit_seconds` 0: it is never lost."""
+    columns = {
+        **new._asdict(),
+        "labels": list(new.labels),
+        "limit_seconds": limit_seconds,
+        "registered_at": DatabaseNow(),
+        "beat_at": DatabaseNow(),
+        "lost_at": None,
+    }
+    known = _lock(connection, new.name)
+    if known is None:
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(nodes).values(**columns))
+            return True
+        except IntegrityError:  # another node of this name came first
+            known = _lock(connection, new.name)
+            assert known is not None
+    if known.folder != new.folder and known.lost_at is None:
+        return False
+    if known.incarnation == new.incarnation:
+        limit_seconds = max(limit_seconds, known.limit_seconds)
+    columns |= {"beats": nodes.c.beats + 1, "limit_seconds": limit_seconds}
+    connection.execute(update(nodes).where(nodes.c.id == known.id).values(**columns))
+    if known.incarnation != new.incarnation:
+        _return_listings(connection, known.incarnation)
+    return True
+
+
+def _return_listings(connection: Connection, incarnation: str) -> None:
+    """Have the spiders listed anew that a process of a node was listing when it ended."""
+    connection.execute(update(versions).where(versions.c.listing == incarnation).values(listing=WANTED))
+
+
+def record_beat(connection: Connection, name: str, incarnation: str, *, limit_seconds: float) -> Row[Any] | None:
+    """Note a heartbeat, and return the node's row. None: there is no such node, or another process has its name.
+
+    A node that was lost is online again. It has no jobs then: they were taken from it.
+    """
+    known = _lock(connection, name)
+    if known is None or known.incarnation != incarnation:
+        return None
+    # Never shorter for this process: the answer with a shorter limit may not arrive.
+    limit = max(limit_seconds, known.limit_seconds)
+    values = {"beats": nodes.c.beats + 1, "beat_at": DatabaseNow(), "limit_seconds": limit, "lost_at": None}
+    connection.execute(update(nodes).where(nodes.c.id == known.id).values(**values))
+    return find_node(connection, name)
+
+
+def taking_node(connection: Connection, name: str, incarnation: str) -> Row[Any] | None:
+    """Return the row of a node that may be given jobs, and keep it so until the end of the transaction. None: it is
+    draining or lost, or another process has its name."""
+    known = connection.execute(select(nodes).where(nodes.c.name == name).with_for_update(read=True)).first()
+    if known is None or known.incarnation != incarnation or known.is_draining or known.lost_at is not None:
+        return None
+    return known
+
+
+def lose_node(connection: Connection, name: str, *, beats: int) -> list[LostJob] | None:
+    """Declare a node lost that has sent no heartbeat since the one with this number, and take its jobs away: each is
+    tried again where its retries permit it, cancelled if it was asked to stop, and failed otherwise.
+
+    Return the jobs. None: the node has sent a heartbeat, or is lost already.
+    """
+    lost = update(nodes).where(nodes.c.name == name, nodes.c.beats == beats, nodes.c.lost_at.is_(None))
+    if not connection.execute(lost.values(lost_at=DatabaseNow())).rowcount:
+        return None
+    _return_listings(connection, connection.scalars(select(nodes.c.incarnation).where(nodes.c.name == name)).one())
+    found = []
+    for row in connection.execute(select(jobs).where(jobs.c.node == name, jobs.c.state.in_(ACTIVE))).all():
+        end = AttemptEnd(fault="node_lost")
+        if (state := record_end(connection, row.id, row.attempt, end)) is not None:
+            found.append(LostJob(row.id, state))
+    return found
+
+
+def watched_nodes(connection: Connection) -> list[Any]:
+    """Return name, beats and limit_seconds of all nodes that can be lost and are not."""
+    watched = (nodes.c.lost_at.is_(None), nodes.c.limit_seconds > 0)
+    statement = select(nodes.c.name, nodes.c.beats, nodes.c.limit_seconds).where(*watched)
+    return list(connection.execute(statement))
+
+
+def find_node(connection: Connection, name: str) -> Row[Any] | None:
+    """Return a node's row with `running`, the number of its jobs, and `silent_seconds`. None: there is no such node."""
+    return connection.execute(_with_jobs().where(nodes.c.name == name)).first()
+
+
+def list_nodes(connection: Connection) -> Sequence[Row[Any]]:
+    """Return the rows of all nodes by name, as `find_node` does."""
+    return connection.execute(_with_jobs().order_by(nodes.c.name)).all()
+
+
+def set_draining(connection: Connection, name: str, *, is_draining: bool) -> bool:
+    """Stop or resume giving jobs to a node. Return False if there is no such node."""
+    statement = update(nodes).where(nodes.c.name == name).values(is_draining=is_draining)
+    return bool(connection.execute(statement).rowcount)
+
+
+def forget_node(connection: Connection, name: str) -> bool:
+    """Delete a node that is lost. Return False if there is none of this name that is lost."""
+    lost = (nodes.c.name == name, nodes.c.lost_at.is_not(None))
+    return bool(connection.execute(delete(nodes).where(*lost)).rowcount)
+
+
+def has_nodes(connection: Connection) -> bool:
+    """Return whether any node is not lost."""
+    return connection.execute(select(nodes.c.id).where(nodes.c.lost_at.is_(None)).limit(1)).first() is not None
+
+
+def list_labels(connection: Connection) -> Sequence[Row[Any]]:
+    """Return name and limit of the labels that have one."""
+    return connection.execute(select(labels).order_by(labels.c.name)).all()
+
+
+def limit_label(connection: Connection, name: str, max_running: int | None) -> None:
+    """Set how many jobs with a label run at a time. None: as many as there are slots."""
+    connection.execute(delete(labels).where(labels.c.name == name))
+    if max_running is not None:
+        connection.execute(insert(labels).values(name=name, max_running=max_running))
+
+
+def _with_jobs() -> Any:
+    running = select(func.count()).where(jobs.c.node == nodes.c.name, jobs.c.state.in_(ACTIVE)).scalar_subquery()
+    return select(nodes, running.label("running"), (DatabaseNow() - nodes.c.beat_at).label("silent_seconds"))
+
+
+def _lock(connection: Connection, name: str) -> Row[Any] | None:
+    return connection.execute(select(nodes).where(nodes.c.name == name).with_for_update()).first()

@@ -1,0 +1,161 @@
+"""Calls of nodes on other machines, under /nodes/v1.
+
+They are no part of the API for clients, so its description leaves them out; `wire.py` has their messages, and
+`node/http_link.py` makes them. Fixed: a call may be repeated with the same result; and a call whose node is not the one
+that the database knows gets 409, which tells the node to end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import FileResponse, JSONResponse
+from sqlalchemy import Row
+
+from gossamer.errors import BadInput
+from gossamer.platform import wire
+from gossamer.platform.manager.files import JobPlaces
+from gossamer.platform.manager.nodes import NodeKey, known_attempts
+from gossamer.platform.manager.operations import NotFound
+from gossamer.platform.state import projects
+from gossamer.platform.state.nodes import NewNode
+from gossamer.platform.v1.context import NodeClient, RemoteNodes
+
+router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
+
+_MAX_NAME: Final = 64
+"""Longest name of a node, its process, or its folder. The database's: fixed."""
+_MAX_SLOTS: Final = 10_000
+"""Largest number of jobs that a node may take at a time. May be changed."""
+
+
+class _Caller(NamedTuple):
+    nodes: RemoteNodes
+    key: NodeKey
+
+
+def _caller(request: Request, client: NodeClient) -> _Caller:
+    nodes = client.context.nodes
+    if nodes is None:
+        raise NotFound("this server runs its jobs itself; nodes need `gossamer manager`")
+    names = [request.headers.get(name, "") for name in (wire.NODE_HEADER, wire.INCARNATION_HEADER)]
+    for name, value in zip((wire.NODE_HEADER, wire.INCARNATION_HEADER), names, strict=True):
+        if not (0 < len(value) <= _MAX_NAME and value.isprintable()):
+            raise BadInput(f"the header {name} needs 1 to {_MAX_NAME} characters")
+    return _Caller(nodes, NodeKey(*names))
+
+
+NodeCaller = Annotated[_Caller, Depends(_caller)]
+
+
+@router.get("/artefacts/{digest}")
+async def get_artefact(digest: Annotated[str, Path(pattern="^[0-9a-f]{64}$")], caller: NodeCaller) -> FileResponse:
+    """Return an artefact."""
+    manager = caller.nodes.operations.manager
+    file = await manager.read(lambda connection: projects.artefact_file(connection, digest))
+    path = None if file is None else manager.artefacts.path(digest, file)
+    if path is None or not await asyncio.to_thread(path.exists):
+        raise NotFound(f"artefact {digest} not found")
+    return FileResponse(path, media_type="application/zip")
+
+
+@router.post("/{name}")
+async def call(name: str, request: Request, caller: NodeCaller) -> JSONResponse:
+    """Carry out one of the calls in `_CALLS`."""
+    if name not in _CALLS:
+        raise NotFound(f"there is no call {name}")
+    kind, carry_out = _CALLS[name]
+    try:
+        content = await request.json()
+    except ValueError:
+        raise BadInput("the body is not JSON") from None
+    return JSONResponse(wire.encode(await carry_out(caller, wire.decode(kind, content))))
+
+
+async def _register(caller: _Caller, message: wire.Registration) -> wire.Registered:
+    if not 0 < message.slots <= _MAX_SLOTS:
+        raise BadInput(f"slots: {message.slots} is not from 1 to {_MAX_SLOTS}")
+    if not 0 < len(message.folder) <= _MAX_NAME:
+        raise BadInput("folder: has the wrong length")
+    node = NewNode(
+        caller.key.name,
+        message.folder,
+        caller.key.incarnation,
+        message.slots,
+        message.labels,
+        message.address[:200],
+        message.release[:100],
+    )
+    operations = caller.nodes.operations
+    known = known_attempts(await operations.register(node))
+    return wire.Registered([wire.KnownAttempt(*each) for each in known.items()], operations.limit_seconds)
+
+
+async def _beat(caller: _Caller, message: wire.Beat) -> wire.BeatAnswer:
+    return await caller.nodes.operations.beat(caller.key, message)
+
+
+async def _take(caller: _Caller, message: wire.Take) -> wire.Taken:
+    if not (0 < len(message.call) <= 80 and 0 < message.free <= _MAX_SLOTS):
+        raise BadInput("take: call or free has a wrong value")
+    return wire.Taken(await caller.nodes.operations.take(caller.key, message.call, message.free, places=_no_places))
+
+
+def _no_places(job: Row[Any]) -> JobPlaces:
+    """Leave the places of the files to the node."""
+    return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
+
+
+async def _take_listing(caller: _Caller, _: wire.Done) -> wire.TakenListing:
+    return wire.TakenListing(await caller.nodes.operations.take_listing(caller.key))
+
+
+async def _stops(caller: _Caller, _: wire.Done) -> wire.Stops:
+    return wire.Stops(await caller.nodes.operations.stops(caller.key.name))
+
+
+async def _started(caller: _Caller, message: wire.Started) -> wire.Done:
+    await caller.nodes.operations.started(message.attempt, message.pid)
+    return wire.Done()
+
+
+async def _returned(caller: _Caller, message: wire.Returned) -> wire.Done:
+    await caller.nodes.operations.returned(message.attempt, message.reason)
+    return wire.Done()
+
+
+async def _ended(caller: _Caller, message: wire.Ended) -> wire.Done:
+    await caller.nodes.operations.ended(message.attempt, message.end)
+    return wire.Done()
+
+
+async def _listed(caller: _Caller, message: wire.Listed) -> wire.Done:
+    await caller.nodes.operations.listed(caller.key, message.version_id, message.result)
+    return wire.Done()
+
+
+async def _prepared(caller: _Caller, message: wire.Prepared) -> wire.Done:
+    await caller.nodes.operations.prepared(caller.key, message.report)
+    return wire.Done()
+
+
+async def _wait(caller: _Caller, message: wire.Wait) -> wire.Woken:
+    seconds = max(0.0, min(message.seconds, wire.LONGEST_WAIT_SECONDS))
+    return await caller.nodes.wake_ups.wait(message.cursor, seconds)
+
+
+_CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Any]]]]] = {
+    "register": (wire.Registration, _register),
+    "beat": (wire.Beat, _beat),
+    "take": (wire.Take, _take),
+    "take-listing": (wire.Done, _take_listing),
+    "stops": (wire.Done, _stops),
+    "started": (wire.Started, _started),
+    "returned": (wire.Returned, _returned),
+    "ended": (wire.Ended, _ended),
+    "listed": (wire.Listed, _listed),
+    "prepared": (wire.Prepared, _prepared),
+    "wait": (wire.Wait, _wait),
+}
+"""Calls with their messages. A name is fixed; calls may be added."""
