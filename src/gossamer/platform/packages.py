@@ -14,6 +14,7 @@ import stat
 import struct
 import uuid
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -34,6 +35,8 @@ _MAX_METADATA_BYTES: Final = 1024 * 1024
 _END: Final = struct.Struct("<4s4H2LH")
 """Last record of a zip. The format's: fixed, as is the next."""
 _END_MARK, _LONG_END_MARK, _LONG_END_BYTES = b"PK\5\6", b"PK\6\7", 20
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
+"""Errors of zipfile for a file that is damaged, or forged. May be extended."""
 _DIST_INFO: Final = re.compile(r"[^/]+\.dist-info/(METADATA|WHEEL|requirements\.txt)", re.ASCII)
 
 
@@ -50,6 +53,8 @@ def check_package(content: IO[bytes]) -> bool:
         for entry in files:
             _check_entry(entry)
         size = content.seek(0, os.SEEK_END)
+        if not all(0 <= entry.header_offset < size for entry in files):
+            raise NotAnArtefact("the egg or wheel is damaged. Build it anew")
         unpacked = sum(entry.file_size for entry in files)
         if unpacked > MAX_UNPACKED_BYTES:
             raise NotAnArtefact(f"the egg or wheel is {unpacked} bytes when unpacked; {MAX_UNPACKED_BYTES} are allowed")
@@ -70,7 +75,7 @@ def _opened(content: IO[bytes]) -> zipfile.ZipFile:
     _check_directory(content)
     try:
         return zipfile.ZipFile(content)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, struct.error) as error:
+    except _BROKEN as error:
         raise NotAnArtefact(f"the egg or wheel cannot be read: {error}. Build it anew") from None
 
 
@@ -164,7 +169,7 @@ class PackageFile:
                 for name in (*folders, *files):
                     os.chmod(os.path.join(place, name), 0o555 if name in folders else 0o444)
             folder.chmod(0o555)
-        except (zipfile.BadZipFile, EOFError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
+        except (*_BROKEN, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
             raise NotAnArtefact(f"the egg or wheel cannot be unpacked: {error}. Build it anew") from None
 
 
@@ -198,7 +203,7 @@ def _text(packed: zipfile.ZipFile, name: str) -> str:
     try:
         with packed.open(name) as file:
             content = file.read(_MAX_METADATA_BYTES + 1)
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except _BROKEN as error:
         raise NotAnArtefact(f"{name} in the egg or wheel cannot be read: {error}. Build it anew") from None
     if len(content) > _MAX_METADATA_BYTES:
         raise NotAnArtefact(f"{name} in the egg or wheel is longer than {_MAX_METADATA_BYTES} bytes")

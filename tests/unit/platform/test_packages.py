@@ -1,7 +1,9 @@
 """Eggs and wheels: what is refused where it enters, and what is read from one."""
 
+import contextlib
 import io
 import os
+import random
 import shutil
 import stat
 import struct
@@ -198,3 +200,26 @@ def test_another_python_or_platform_is_refused(tmp_path: Path) -> None:
 
 def test_scrapy_is_named_in_the_version_of_the_node() -> None:
     assert scrapy_requirement().startswith("scrapy==")
+
+
+def test_damaged_and_forged_files_end_in_a_refusal(tmp_path: Path) -> None:
+    """Whatever bytes are changed: it is read, or refused with a message, never with an error of Python's."""
+    chance = random.Random(3)
+    more = {"requirements.txt": "a==1", "shop-1.0.data/purelib/x.py": "x"}
+    good = project_wheel(spider("good"), requires=["a; python_version > '3'", "b"], more=more)
+    for number in range(400):
+        content = bytearray(good)
+        first = content.find(b"PK\1\2") if chance.random() < 0.7 else 0
+        for _ in range(chance.randrange(1, 4)):
+            content[chance.randrange(first, len(content))] = chance.randrange(256)
+        with contextlib.suppress(NotAnArtefact, BadRequirements):
+            package = _package(tmp_path, bytes(content))
+            requirements_of(package, "")
+            package.unpack(tmp_path / str(number))
+    assert not (tmp_path.parent / "outside").exists()
+
+
+def test_a_condition_that_cannot_be_evaluated_is_refused(tmp_path: Path) -> None:
+    for condition in ("python_version ~= 'x'", "implementation_name ~= 'cpython'"):
+        with pytest.raises(BadRequirements, match=r"condition|no requirement"):
+            requirements_of(_package(tmp_path, project_wheel(spider("good"), requires=[f"a; {condition}"])), "")

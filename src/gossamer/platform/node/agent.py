@@ -182,6 +182,9 @@ class NodeAgent:
         except (OSError, NotAnArtefact) as error:  # no memory, no space, too many processes or files
             log.error("job %d could not be started: %s", assignment.id.job, error)
             await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
+        except ValueError as error:  # the artefact is not what it was when it was checked
+            log.exception("job %d could not be started", assignment.id.job)
+            await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
         else:
             await self._see_through(assignment.id, attempt, started)
         finally:
@@ -284,6 +287,9 @@ class NodeAgent:
             result = ListingResult(fault=str(error))
         except OSError as error:  # no memory, no space, too many processes or files
             result = ListingResult(fault=f"the node cannot list the spiders: {error}", of_node=True)
+        except Exception as error:  # otherwise the deployment would wait for ever
+            log.exception("the spiders of version %d cannot be listed", listing.version_id)
+            result = ListingResult(fault=f"the node cannot list the spiders: {type(error).__name__}: {error}")
         await _insist(self._link.listed, listing.version_id, result)
         await asyncio.to_thread(attempt.remove)
 

@@ -41,7 +41,7 @@ class BadRequirements(GossamerError):
 def requirements_of(package: PackageFile, given: str) -> list[str]:
     """Return the lines of a requirements file for a package, sorted, with `given` ones. Raises BadRequirements."""
     _check_python(package)
-    lines = {_text(each) for each in _required(package) if each.marker is None or each.marker.evaluate({"extra": ""})}
+    lines = {_text(each) for each in _required(package) if _holds(each)}
     for text in (package.requirements_text(), given):
         lines |= set(_lines(text))
     if len(lines) > _MAX_LINES:
@@ -142,4 +142,12 @@ def _line(line: str) -> str:
     requirement = _requirement(_HASH.sub("", line))
     if requirement.url and not re.match(r"(git\+)?https?://", requirement.url):
         raise BadRequirements(f"requirements.txt: {line!r} leads to a file. Name packages, or addresses with https://")
-    return line if requirement.marker is None or requirement.marker.evaluate({"extra": ""}) else ""
+    return line if _holds(requirement) else ""
+
+
+def _holds(requirement: Requirement) -> bool:
+    """Return whether the requirement's condition holds on this node."""
+    try:
+        return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    except ValueError as error:  # it compares what cannot be compared
+        raise BadRequirements(f"the condition of the requirement {requirement} cannot be evaluated: {error}") from None
