@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,16 @@ from tests.servers.pip_programs import program
 from tests.servers.scrapyd import WAIT_SECONDS, Scrapyd, until
 from tests.servers.valkey import free_ports
 
+_CELLS = "".join(rf"(?:<td>(?P<{name}>.*?)</td>\s*)?" for name in ("PID", "Start", "Runtime", "Finish", "Log", "Items"))
+JOB_ROW = re.compile(
+    rf"<tr>\s*<td>(?P<Project>.*?)</td>\s*<td>(?P<Spider>.*?)</td>\s*<td>(?P<Job>.*?)</td>\s*{_CELLS}[\w\W]*?</tr>"
+)
+"""What ScrapydWeb expects of a row of /jobs: cells without attributes, of which the later ones may be missing."""
+FILE_ROW = re.compile(
+    r'<tr\sclass="(?:odd|even)">\n\s+<td>(?P<name>.*?)</td>\n\s+<td>(?P<size>.*?)</td>\n\s+<td>(?P<modified>.*?)</td>\n'
+    r"\s+<td>(?P<type>.*?)</td>\n\s+<td>(?P<encoding>.*?)</td>\n"
+)
+"""What it expects of a row of a folder's listing."""
 _SETTINGS = """
 SCRAPYDWEB_BIND = '127.0.0.1'
 SCRAPYD_SERVERS = {servers!r}

@@ -15,7 +15,9 @@ class Sent(NamedTuple):
     content_type: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     after: str = ""
-    """What has to be true before: `running JOB`, `ended JOB`, or `running JOB logged`: its log exists, too."""
+    """What has to be true before: `running JOB`, `ended JOB`, or `running JOB PROJECT`: its log exists, too."""
+    differs: str = ""
+    """Words of the documentation's list of differences: the answer is another one than Scrapyd's on purpose."""
 
 
 _FORM = "application/x-www-form-urlencoded"
@@ -113,7 +115,7 @@ def _lists() -> Iterator[Sent]:
 def _jobs() -> Iterator[Sent]:
     """One job occupies the only slot; the others wait."""
     yield _post("schedule", "project=shop&spider=sleepy&jobid=blocker")
-    yield _get("listjobs", after="running blocker logged")
+    yield _get("listjobs", after="running blocker shop")
     yield _post("schedule", "project=shop&spider=good&jobid=a&x=1&y=%C3%A4+b&setting=A%3D1&setting=B%3Dc%3Dd")
     yield _post("schedule", "project=shop&spider=good&jobid=b&priority=5&_version=1")
     yield _post("schedule", "project=shop&spider=good&jobid=c&priority=-1.5&x=1&x=2&empty=")
@@ -147,7 +149,7 @@ def _jobs() -> Iterator[Sent]:
     yield _post("cancel", "project=shop&job=blocker")
 
 
-def corpus(egg: bytes, other_egg: bytes) -> Iterator[Sent]:
+def corpus(egg: bytes, other_egg: bytes, empty: bytes) -> Iterator[Sent]:
     """All requests in order."""
     yield from _lists()
     yield from _methods()
@@ -169,5 +171,79 @@ def corpus(egg: bytes, other_egg: bytes) -> Iterator[Sent]:
     yield _post("delproject", "project=other")
     yield _post("delproject", "project=other")
     yield from _lists()
-    for path in ("/nothing", "/schedule.jsonx", "/logs/none", "/items/none/", "/logs/..%2f..%2fetc/passwd"):
-        yield Sent("GET", path)
+    yield from _pages()
+    yield from _differences(egg, empty)
+
+
+_SLASH = "A path may end with a slash"
+_METHOD = "Pages and files answer"
+
+
+def _pages() -> Iterator[Sent]:
+    """Pages and files. The job `blocker` has ended."""
+    log = "/logs/shop/sleepy/blocker.log"
+    paths = (
+        "/jobs", "/logs/", "/logs", "/logs/shop", "/logs/shop/", "/logs/shop/sleepy/", "/items/", "/items",
+        "/items/shop", "/items/shop/", log, f"{log}/", f"{log}/x",
+        "/nothing", "/nothing/", "/schedule.jsonx", "/schedule.json/x",
+        "/jobs/x", "/logs/none", "/items/none/", "/logs/..%2f..%2fetc/passwd", "/logs/../scrapyd.conf",
+        "/logs/%2e%2e/scrapyd.conf", "/favicon.ico", "/robots.txt",
+    )  # fmt: skip
+    for method in ("GET", "HEAD"):
+        yield from (Sent(method, path) for path in paths)
+        yield from (Sent(method, path, differs=_SLASH) for path in ("/jobs/", "/daemonstatus.json/"))
+    for method in ("POST", "OPTIONS", "DELETE"):
+        yield from (Sent(method, path, differs=_METHOD) for path in ("/", "/jobs", "/logs/", log))
+    yield from _ranges(log)
+    yield Sent("GET", log, headers=(("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT"),))
+    yield Sent("GET", log, headers=(("If-Modified-Since", "Thu, 01 Jan 1970 00:00:00 GMT"),))
+    yield Sent("GET", log, headers=(("If-Modified-Since", "yesterday"),))
+    yield Sent("GET", "/", differs="`/` and `/jobs`")
+    yield Sent("HEAD", "/")
+    for prefix in ("/path/to", "", "/a b"):
+        yield Sent("GET", "/jobs", headers=(("X-Forwarded-Prefix", prefix),))
+    for method, path in (("GET", "/daemonstatus.json"), ("POST", "/schedule.json"), ("OPTIONS", "/cancel.json")):
+        origin = ("Origin", "http://localhost:1")
+        yield Sent(method, path, headers=(origin,), differs="Without a password")
+
+
+def _ranges(log: str) -> Iterator[Sent]:
+    for asked in ("bytes=0-9", "bytes=5-", "bytes=-7", "bytes=0-99999999", "bytes=99999999-", "bytes=9-5", "bytes=-0",
+                  "lines=1-2", "bytes=x-y"):  # fmt: skip
+        yield Sent("GET", log, headers=(("Range", asked),))
+        yield Sent("HEAD", log, headers=(("Range", asked),))
+    for asked in ("bytes=", "bytes=0-1,4-5"):
+        yield Sent("GET", log, headers=(("Range", asked),), differs="several ranges")
+
+
+def _differences(egg: bytes, empty: bytes) -> Iterator[Sent]:
+    """What is answered in another way than by Scrapyd, on purpose."""
+    yield _deploy(egg, "1.9", "named")
+    yield _deploy(egg, "1.10", "named")
+    yield _get("listversions", "project=named", differs="`listversions.json`")
+    yield _get("listversions", "project=unnamed")
+    yield _deploy(empty, "1", "empty")._replace(differs="An egg without spiders")
+    yield _post("cancel", "project=named&job=x&signal=USR1", differs="A signal that is neither")
+    yield _post("schedule", "project=named&spider=good&priority=nan", differs="A priority")
+    yield _post("schedule", "project=named&spider=sleepy&jobid=last")
+    yield _get("status", "job=last", after="running last named")
+    yield _post("schedule", "project=named&spider=good&jobid=waiting")
+    yield _post("schedule", "project=named&spider=good&jobid=a%2Fb", differs="A job id with")
+    yield _post("delproject", "project=named")
+    yield _get("listjobs", "", differs="`delproject.json`")
+    yield _post("cancel", "project=named&job=last&signal=KILL")
+
+
+def logins() -> Iterator[tuple[Sent, str]]:
+    """Requests to a server with the name `crawler` and the password `pa:ss`, with the header Authorization."""
+    logins = (
+        "Basic Y3Jhd2xlcjpwYTpzcw==",  # the right one
+        "", "Basic", "Basic !!!", "Basic Y3Jhd2xlcg==", "Basic Y3Jhd2xlcjpwYXNz", "Basic OnBhOnNz",
+        "Basic Y3Jhd2xlcjo=", "Bearer pa:ss", "basic Y3Jhd2xlcjpwYTpzcw==", "Digest x", "Basic w6Q6w6Q=",
+        "Basic //79", f"Basic {'QUFB' * 3000}",
+    )  # fmt: skip
+    sent = (
+        ("GET", "/daemonstatus.json"), ("HEAD", "/jobs"), ("GET", "/logs/"), ("GET", "/jobs"),
+        ("POST", "/schedule.json"), ("OPTIONS", "/schedule.json"), ("GET", "/nothing"),
+    )  # fmt: skip
+    yield from ((Sent(method, path), login) for login in logins for method, path in sent)

@@ -13,17 +13,9 @@ import pytest
 
 from tests.servers.pip_programs import program
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider
+from tests.servers.scrapydweb import FILE_ROW, JOB_ROW
 
 _SPIDERS = spider("good") + spider("sleepy", "await asyncio.sleep(600)")
-# What ScrapydWeb 1.6 expects of a row of /jobs: cells without attributes, of which the later ones may be missing.
-_CELLS = "".join(rf"(?:<td>(?P<{name}>.*?)</td>\s*)?" for name in ("PID", "Start", "Runtime", "Finish", "Log", "Items"))
-_JOB_ROW = re.compile(
-    rf"<tr>\s*<td>(?P<Project>.*?)</td>\s*<td>(?P<Spider>.*?)</td>\s*<td>(?P<Job>.*?)</td>\s*{_CELLS}[\w\W]*?</tr>"
-)
-_FILE_ROW = re.compile(
-    r'<tr\sclass="(?:odd|even)">\n\s+<td>(?P<name>.*?)</td>\n\s+<td>(?P<size>.*?)</td>\n\s+<td>(?P<modified>.*?)</td>\n'
-    r"\s+<td>(?P<type>.*?)</td>\n\s+<td>(?P<encoding>.*?)</td>\n"
-)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +145,7 @@ def test_a_percent_encoded_egg_of_many_megabytes(server: Scrapyd, tmp_path: Path
 def _rows(server: Scrapyd) -> dict[str, dict[str, Any]]:
     page = re.sub(r"<thead>.*?</thead>", "", server.client.get("/jobs").text, flags=re.DOTALL)
     assert "<h1>Jobs</h1>" in page
-    return {found["Job"]: found.groupdict() for found in _JOB_ROW.finditer(page)}
+    return {found["Job"]: found.groupdict() for found in JOB_ROW.finditer(page)}
 
 
 def test_the_pages_as_scrapydweb_reads_them(server: Scrapyd) -> None:
@@ -181,8 +173,8 @@ def test_the_listings_as_scrapydweb_reads_them(server: Scrapyd) -> None:
     for path in ("/logs/", "/logs/files/", "/logs/files/good/"):
         page = server.client.get(path).text
         assert f"Directory listing for {path}" in page
-        assert _FILE_ROW.search(page)
-    [row] = _FILE_ROW.finditer(page)
+        assert FILE_ROW.search(page)
+    [row] = FILE_ROW.finditer(page)
     assert row["name"] == '<a href="file-ended.log">file-ended.log</a>'
     assert re.fullmatch(r"\d+[BKMG]", row["size"])
     assert server.client.get("/logs").status_code == 302

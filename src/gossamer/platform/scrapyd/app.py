@@ -99,11 +99,11 @@ class ScrapydApp:
         endpoint = self._endpoints.get(name)
         admitted = await self._admit(request, endpoint)
         if isinstance(admitted, Response):
-            return self._with_cors(admitted, endpoint)
+            return admitted if admitted.status_code == 401 else self._with_cors(admitted, endpoint)
         if endpoint is not None:
             return self._with_cors(await self._call(request, endpoint, admitted), endpoint)
         if request.method not in ("GET", "HEAD"):
-            return HTMLResponse(_NOT_FOUND, 404)
+            return PlainTextResponse("Only GET and HEAD.", 405, {"Allow": "HEAD, GET"})
         return await self._page(request, path) or HTMLResponse(_NOT_FOUND, 404)
 
     # --- access -------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class ScrapydApp:
         try:
             principal = await self._principal(request)
         except Unauthorized:
-            return PlainTextResponse("Unauthorized", 401, {"WWW-Authenticate": CHALLENGE})
+            return HTMLResponse("Unauthorized", 401, {"WWW-Authenticate": CHALLENGE})
         except NotPermitted as error:
             return self._json({"status": "error", "message": str(error)}, 403)
         needed = TokenScope.READ if endpoint is None else endpoint.scope
@@ -198,7 +198,8 @@ class ScrapydApp:
             Path(folder),
             unquote(rest) + slash,
             shown=unquote(path) + slash,
-            byte_range=request.headers.get("range", ""),
+            headers=request.headers,
+            method=request.method,
         )
 
     def _rows(self, connection: Any) -> tuple[Any, Any]:

@@ -1,22 +1,23 @@
 """Serves the folders of logs and items: listings of folders, and files with byte ranges.
 
-Logs grow while they are read, so a file is sent up to the length that it had at the start. Files are sent as plain
-text, because a job may write whatever it likes into its folder. Fixed: the heading and the rows of a listing, which
-ScrapydWeb reads with regular expressions.
+Logs grow while they are read, so a file is sent up to the length that it had at the start, and browsers are told to ask
+again each time. Files are sent as plain text, because a job may write whatever it likes into its folder. Fixed: the
+heading and the rows of a listing, which ScrapydWeb reads with regular expressions.
 """
 
 import asyncio
 import mimetypes
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
+from email.utils import formatdate, parsedate_to_datetime
 from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 _CHUNK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time. May be changed."""
@@ -32,22 +33,25 @@ class _ByteRange(NamedTuple):
     length: int
 
 
-def serve(root: Path, path: str, *, shown: str, byte_range: str) -> Response | None:
+def serve(root: Path, path: str, *, shown: str, headers: Mapping[str, str], method: str = "GET") -> Response | None:
     """Return the file or folder `path` below `root`. None: there is none.
 
-    `shown`: path of the request, for the heading; `byte_range`: header Range, or an empty string. Waits for the disk:
-    call it in a thread.
+    `shown`: path of the request, for the heading; `headers`: those of the request. Waits for the disk: call it in a
+    thread.
     """
     parts = [part for part in path.split("/") if part]
     if any(part in (".", "..") or "\0" in part for part in parts):
         return None
     target = root.joinpath(*parts)
     if target.is_dir():
-        # Links in a listing are relative, so its path must end with a slash.
-        return HTMLResponse(_folder(target, shown)) if shown.endswith("/") else RedirectResponse(f"{shown}/", 302)
+        if not shown.endswith("/"):  # links in a listing are relative
+            link = quote(f"{shown}/")
+            return HTMLResponse(f'<a href="{escape(link)}">{escape(shown)}/</a>\n', 302, {"Location": link})
+        return HTMLResponse(_folder(target, shown))
     if not target.is_file() or path.endswith("/"):
         return None
-    return _file(target, byte_range)
+    # Only GET knows ranges.
+    return _file(target, headers.get("range", "") if method == "GET" else "", headers.get("if-modified-since", ""))
 
 
 def _folder(folder: Path, shown: str) -> str:
@@ -118,39 +122,59 @@ def _types(name: str) -> tuple[str, str]:
     return (media if media == "application/json" else "text/plain"), encoding
 
 
-def _file(path: Path, byte_range: str) -> Response | None:
+def _file(path: Path, byte_range: str, known_since: str) -> Response | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)  # from here on a deletion does not matter
     except FileNotFoundError:
         return None
-    size = os.fstat(descriptor).st_size
+    found = os.fstat(descriptor)
+    size = found.st_size
     media, encoding = _types(path.name)
-    headers = {"Accept-Ranges": "bytes", "X-Content-Type-Options": "nosniff"}
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "no-cache",
+        "Last-Modified": formatdate(found.st_mtime, usegmt=True),
+        "X-Content-Type-Options": "nosniff",
+    }
     if encoding:
         headers["Content-Encoding"] = encoding
+    if _is_known(known_since, found.st_mtime):
+        os.close(descriptor)
+        return Response(status_code=304, headers=headers)
     part, status = _ByteRange(0, size), 200
-    if byte_range:
-        asked = _part(byte_range, size)
-        if asked is None:
-            os.close(descriptor)
-            return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+    asked = _part(byte_range, size)
+    if asked is not None and not asked.length:
+        os.close(descriptor)
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"}, media_type=media)
+    if asked is not None:
         part, status = asked, 206
         headers["Content-Range"] = f"bytes {part.first}-{part.first + part.length - 1}/{size}"
     headers["Content-Length"] = str(part.length)
     return StreamingResponse(_chunks(descriptor, part), status, headers, media_type=media)
 
 
+def _is_known(since: str, modified_at: float) -> bool:
+    """Return whether a file has not changed since this time of the header If-Modified-Since."""
+    try:
+        return bool(since) and int(modified_at) <= parsedate_to_datetime(since).timestamp()
+    except (ValueError, OverflowError):
+        return False
+
+
 def _part(byte_range: str, size: int) -> _ByteRange | None:
-    """Return the bytes that the header Range asks for. None: there are none."""
+    """Return the bytes that the header Range asks for; a length of 0: there are none of them. None: the whole file is
+    to be sent, because the header is not understood."""
     found = _RANGE.match(byte_range.strip())
     if found is None or found[0] == "bytes=-":
-        return _ByteRange(0, size)  # several ranges, or not in bytes: a server may send the whole file
+        return None  # several ranges, or not in bytes
     first, last = found[1], found[2]
     if not first:
         start, end = max(0, size - int(last)), size
     else:
         start, end = int(first), min(size, int(last) + 1) if last else size
-    return _ByteRange(start, end - start) if start < end else None
+        if last and int(last) < start:
+            return None
+    return _ByteRange(start, max(0, end - start))
 
 
 async def _chunks(descriptor: int, part: _ByteRange) -> AsyncIterator[bytes]:
