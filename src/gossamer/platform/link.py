@@ -76,6 +76,16 @@ class ListingResult(NamedTuple):
     """Faults that leave the other spiders usable: a module that cannot be imported, a name that two spiders have."""
 
 
+class JobInput(NamedTuple):
+    """A file that a job finds on its node. All empty: it has none."""
+
+    digest: str = ""
+    """SHA-256 of the content."""
+    name: str = ""
+    use: str = ""
+    """`start_urls`: its lines become the spider's start URLs. Otherwise: name of the argument with the file's path."""
+
+
 class JobAssignment(NamedTuple):
     """An attempt that the node is to run."""
 
@@ -96,6 +106,9 @@ class JobAssignment(NamedTuple):
     """Bytes of the log, and of the items, at which the attempt is ended. 0: none."""
     variables: Mapping[str, str] = {}
     """Environment variables of the project, secrets included."""
+    input: JobInput = JobInput()
+    shares_frontier: bool = False
+    """True: the job takes its requests from the frontier (the queue of a crawl) that its group shares."""
 
 
 class Listing(NamedTuple):
@@ -158,6 +171,9 @@ class ManagerLink(Protocol):
 
     async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
         """Take up to `free` jobs. The same `call` returns the same jobs again."""
+
+    async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
+        """Write the input of a job into a new file. Raises OSError, or ManagerUnavailable to be called again."""
 
     async def take_listing(self) -> Listing | None:
         """Take a version whose spiders are to be listed. None: there is none."""

@@ -1,16 +1,20 @@
 """`gossamer deploy`, `schedule`, `jobs` and `job` in a Scrapy project's folder, on a real server."""
 
+import csv
 import json
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers import crawling
-from tests.servers.scrapyd import Scrapyd, scrapyd
+from tests.servers import crawling, valkey
+from tests.servers.scrapyd import Scrapyd, scrapyd, until
 
 _SPIDERS = """
 import asyncio
@@ -154,3 +158,143 @@ def test_a_server_with_a_password_takes_the_token_of_the_environment(tmp_path: P
             f"[settings]\ndefault=shop.settings\n[deploy]\nurl={with_password}\n"
         )
         assert "secret" not in project.run("deploy", "--version", "GIT", code=2).stderr
+
+
+# --- groups of jobs ---------------------------------------------------------------------------------------------------
+
+_SHARDED = """
+import csv
+import scrapy
+
+class Pages(scrapy.Spider):
+    name = "pages"
+    start_urls = ["data:,never"]
+
+    def parse(self, response):
+        yield {"text": response.text}
+
+class Rows(scrapy.Spider):
+    name = "rows"
+
+    async def start(self):
+        for row in csv.DictReader(open(self.file)):
+            yield row
+"""
+
+
+@pytest.fixture(scope="module")
+def sharded(server: Scrapyd, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A deployed project whose spiders know nothing of parts, and a table with seven rows, one over two lines."""
+    made = Project(tmp_path_factory.mktemp("projects") / "sharded", f"http://127.0.0.1:{server.port}")
+    (made.folder / "shop/spiders.py").write_text(_SHARDED)
+    with (made.folder / "urls.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [["title", "url"], *([f"a,\n{number}", f"data:,://{number}"] for number in range(7))]
+        )
+    made.run("deploy", "--project", "sharded")
+    return made
+
+
+def test_a_file_is_split_over_jobs_of_an_unmodified_spider(sharded: Project) -> None:
+    options = ("--split-file", "urls.csv", "--parts", "3", "-p", "sharded")
+    group = sharded.json("schedule", "pages", *options, "--wait")
+    assert group["jobs"] == {"finished": 3}
+    name = f"g{group['id']}"
+    items = sharded.run("job", name, "--items").stdout.splitlines()
+    assert sorted(json.loads(item)["text"] for item in items) == [f"://{number}" for number in range(7)]
+    rows = sharded.json("schedule", "rows", *options, "--split-as", "file", "--wait")
+    items = sharded.run("job", f"g{rows['id']}", "--items").stdout.splitlines()
+    assert sorted(json.loads(item)["title"] for item in items) == [f"a,\n{number}" for number in range(7)]
+    jobs = sharded.json("jobs", "-p", "sharded", "--group", name)
+    again = sharded.json("job", str(jobs[0]["id"]), "--again", "--wait")
+    assert (again["input"], again["state"]) == (jobs[0]["input"], "finished")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--split-file", "urls.csv"), "add --parts N"),
+        (("--split-file", "none.csv", "--parts", "2"), "none.csv cannot be read: No such file"),
+        (("--split-file", "scrapy.cfg", "--parts", "2"), "has a row without a URL"),
+        (("--split-file", "urls.csv", "--parts", "2", "--column", "x"), "has no column 'x'; it has title, url"),
+        (("--parts", "2"), "need --split-file"),
+    ],
+)
+def test_a_file_that_cannot_be_split_is_refused(sharded: Project, options: tuple[str, ...], said: str) -> None:
+    before = len(sharded.json("jobs", "-p", "sharded"))
+    assert said in sharded.run("schedule", "pages", "-p", "sharded", *options, code=2).stderr
+    assert len(sharded.json("jobs", "-p", "sharded")) == before
+
+
+def test_a_group_is_cancelled_together(project: Project) -> None:
+    (project.folder / "words.txt").write_text("http://a.test/\nhttp://b.test/\n")
+    group = project.json("schedule", "words", "-a", "wait=1", "--split-file", "words.txt", "--parts", "9")
+    assert group["jobs"] == {"pending": 2}  # as many as there are rows
+    project.run("job", f"g{group['id']}", "--cancel")
+    assert project.json("job", f"g{group['id']}", "--wait", code=1)["jobs"] == {"cancelled": 2}
+
+
+_WALK = """
+import scrapy
+
+class Walk(scrapy.Spider):
+    name = "walk"
+    custom_settings = {"DOWNLOAD_DELAY": 0.05, "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
+
+    async def start(self):
+        yield scrapy.Request(self.url + "0")
+
+    def parse(self, response):
+        yield {"url": response.url}
+        number = int(response.url.rsplit("/", 1)[1])
+        for following in range(3 * number + 1, 3 * number + 4):
+            if following < 120:
+                yield response.follow(f"/{following}")
+"""
+
+
+def test_jobs_of_a_group_share_one_frontier_and_one_may_be_killed(
+    server: Scrapyd, tmp_path: Path, shared_web: str, frontier: str
+) -> None:
+    project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
+    (project.folder / "shop/spiders.py").write_text(_WALK)
+    project.run("deploy", "--project", "walk")
+    options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_WORKER__HEARTBEAT=2")
+    number = project.json("schedule", "walk", "-p", "walk", "--processes", "3", *options)["id"]
+
+    def seen() -> list[str]:
+        items = project.run("job", f"g{number}", "--items").stdout.splitlines()
+        return [json.loads(item)["url"] for item in items]
+
+    until(lambda: len(seen()) > 5)
+    running = project.json("jobs", "--all", "--group", f"g{number}", "--state", "running")
+    os.kill(running[0]["pid"], signal.SIGKILL)
+    ended = project.json("job", f"g{number}", "--wait", code=1)
+    assert ended["jobs"] == {"finished": 2, "failed": 1}
+    assert set(seen()) == {f"{shared_web}{page}" for page in range(120)}
+
+
+@pytest.fixture
+def shared_web() -> Iterator[str]:
+    """Address of a web whose pages are all there."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<p>a page</p>")
+
+        def log_message(self, *given: Any) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{web.server_port}/"
+        web.shutdown()
+
+
+@pytest.fixture
+def frontier() -> Iterator[str]:
+    with valkey.standalone() as server:
+        yield server.address

@@ -24,8 +24,21 @@ _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow",
 """Colour by state. May be changed."""
 _WATCH_SECONDS: Final = 2.0
 """Pause between two pictures of --watch. May be changed."""
-_COPIED: Final = ("project", "spider", "version", "arguments", "settings", "priority", "time_limit", "memory_limit")
+_COPIED: Final = (
+    "project",
+    "spider",
+    "version",
+    "arguments",
+    "settings",
+    "priority",
+    "time_limit",
+    "memory_limit",
+    "file_limit",
+    "input",
+)
 """Fields that a job that is run again takes over. May be extended by fields that a new job may have."""
+_GROUP_JOBS: Final = 1000
+"""Most jobs of a group. The API's: fixed."""
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")
 """Formats of items. Those of the API: fixed."""
 
@@ -49,6 +62,9 @@ def jobs(
             show_default=False,
         ),
     ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="gN", help="Only of this job group.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Most jobs to show.")] = 20,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Jobs of all projects, also inside of one.")] = False,
@@ -66,6 +82,10 @@ def jobs(
     wanted = "" if everything else project or chosen.project or (here.default_name() if here else "")
     client = targets.connect(chosen)
     filters: dict[str, Any] = {"project": wanted or None, "spider": spider or None, "state": state}
+    if group is not None:
+        if (number := group_number(group)) is None:
+            raise BadInput(f"--group: {group!r:.40} is no group. Write g and its number, such as g3.")
+        filters["group"] = number
     if isinstance(client, ScrapydClient):
         raise BadInput(f"{client.session.url} is a Scrapyd. To see its jobs: gossamer monitor {client.session.url}")
     if json:
@@ -112,21 +132,34 @@ def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
     return table
 
 
+Identity = Annotated[
+    str, typer.Argument(metavar="JOB", help="Number of the job, its name, or a group such as g3.", show_default=False)
+]
+Log = Annotated[bool, typer.Option("--log", help="Print its log.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="With --log: go on until the job has ended.")]
+Items = Annotated[bool, typer.Option("--items", help="Print its items.")]
+Format = Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="Format of --items.")]
+Attempt = Annotated[
+    int, typer.Option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")
+]
+Cancel = Annotated[bool, typer.Option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")]
+Again = Annotated[bool, typer.Option("--again", help="Run it again, with the same arguments and settings.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for its end. Exit code 1 if it failed.")]
+
+
 def job(
-    identity: Annotated[str, typer.Argument(metavar="JOB", help="Number of the job, or its name.")],
+    identity: Identity,
     target: targets.Target = None,
     project: targets.Project = None,
     *,
-    log: Annotated[bool, typer.Option("--log", help="Print its log.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="With --log: go on until the job has ended.")] = False,
-    items: Annotated[bool, typer.Option("--items", help="Print its items.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="Format of --items.")] = "jsonl",
-    attempt: Annotated[
-        int, typer.Option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")
-    ] = 0,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Run it again, with the same arguments and settings.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end. Exit code 1 if it failed.")] = False,
+    log: Log = False,
+    follow: Follow = False,
+    items: Items = False,
+    form: Format = "jsonl",
+    attempt: Attempt = 0,
+    cancel: Cancel = False,
+    again: Again = False,
+    wait: Wait = False,
     json: targets.Json = False,
 ) -> None:
     """Show one job: its state, its log or its items; cancel it, or run it again.
@@ -136,6 +169,11 @@ def job(
     gossamer job 17 --log -f
 
     gossamer job 17 --items --format csv > items.csv
+
+    gossamer job g3 --cancel
+
+    A group is several jobs that one command has made. --items prints those of all its jobs, one JSON object a line;
+    --again runs those again that have not finished.
     """
     if sum((log, items, cancel, again)) > 1:
         raise BadInput("give one of --log, --items, --cancel and --again")
@@ -146,20 +184,37 @@ def job(
             f"--format: there is no format {form!r:.40}. Write {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}."
         )
     client = targets.connect_platform(target, targets.here())
+    if (group := group_number(identity)) is not None:
+        if log or form != "jsonl" or attempt:
+            raise BadInput(f"a group has no log of its own. `gossamer jobs --group {identity}` lists its jobs.")
+        _run_group(client, group, items=items, cancel=cancel, again=again, wait=wait, json=json)
+        return
     number = _number(client, identity, project)
     if log:
         _print_log(client, number, attempt, follow=follow)
-        return
-    if items:
+    elif items:
         _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
-        return
-    if cancel:
-        found = client.call("POST", f"/jobs/{number}/cancel")
-    elif again:
-        old = client.job(number)
-        found = client.create("/jobs", {name: old[name] for name in _COPIED})
     else:
-        found = client.job(number)
+        found = _changed(client, number, cancel=cancel, again=again)
+        _print_job(client, found, wait=wait, json=json)
+
+
+def _changed(client: PlatformClient, number: int, *, cancel: bool, again: bool) -> dict[str, Any]:
+    """Cancel a job, or run it again, or neither. Return the job, or the new one."""
+    if cancel:
+        return dict(client.call("POST", f"/jobs/{number}/cancel"))
+    old = client.job(number)
+    if not again:
+        return old
+    if "GOSSAMER_CRAWL_ID" in old["settings"] and old["group_id"]:
+        raise BadInput(
+            f"job {number} shares a frontier with the others of its group. To run the group again: gossamer job "
+            f"g{old['group_id']} --again"
+        )
+    return dict(client.create("/jobs", {name: old[name] for name in _COPIED}))
+
+
+def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, json: bool) -> None:
     if wait:
         terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {found['id']} --cancel")
         found = client.wait(found["id"])
@@ -169,6 +224,61 @@ def job(
         _show_job(found)
     if wait:
         raise typer.Exit(exit_code_of(found))
+
+
+def group_number(identity: str) -> int | None:
+    """Return the number of a group that is written as g3. None: it is something else."""
+    digits = identity.removeprefix("g")
+    return int(digits) if digits != identity and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
+def states_text(group: dict[str, Any]) -> str:
+    """Return the states of a group's jobs: `3 running, 17 finished`."""
+    return ", ".join(f"{count} {state}" for state, count in sorted(group["jobs"].items())) or "no jobs left"
+
+
+def _run_group(
+    client: PlatformClient, number: int, *, items: bool, cancel: bool, again: bool, wait: bool, json: bool
+) -> None:
+    """Do what `gossamer job gN` is asked to do."""
+    group = client.call("GET", f"/groups/{number}")
+    members = client.jobs(_GROUP_JOBS, group=number) if items or again or not json else []
+    members.reverse()
+    if items:
+        for each in members:
+            _print_bytes(client.read(f"/jobs/{each['id']}/items.jsonl"))
+        return
+    if cancel:
+        group = client.call("POST", f"/groups/{number}/cancel")
+    if again and group["kind"] == "processes":
+        _run_processes_again(client, members)
+        return
+    if again:
+        failed = [each for each in members if each["state"] in ENDED and each["state"] != "finished"]
+        made = [client.create("/jobs", {name: each[name] for name in _COPIED}) for each in failed]
+        terminal.print_result(f"Jobs that run again: {', '.join(str(each['id']) for each in made) or 'none'}.")
+        return
+    if wait:
+        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer job g{number} --cancel")
+        group = client.wait_for_group(number)
+    if json:
+        targets.print_json(group)
+    else:
+        terminal.print_result(f"Group g{number} of {group['project']}/{group['spider']}: {states_text(group)}.")
+        if not wait:
+            Console(highlight=False).print(_table(client.jobs(_GROUP_JOBS, group=number)[::-1], with_project=False))
+    if wait:
+        raise typer.Exit(0 if set(group["jobs"]) <= {"finished"} else 1)
+
+
+def _run_processes_again(client: PlatformClient, members: list[dict[str, Any]]) -> None:
+    """Make a new group like one whose jobs share a frontier: its crawl begins anew."""
+    if not members:
+        raise BadInput("the jobs of this group are deleted already")
+    body = {name: members[0][name] for name in _COPIED if name != "input"}
+    body["settings"] = {name: value for name, value in body["settings"].items() if name != "GOSSAMER_CRAWL_ID"}
+    made = client.create("/groups", {**body, "processes": len(members)})
+    terminal.print_result(f"Group g{made['id']} of {made['project']}/{made['spider']}: {states_text(made)}.")
 
 
 def _number(client: PlatformClient, identity: str, project: str | None) -> int:
@@ -238,6 +348,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "job": f"{found['id']}  {found['name']}",
         "spider": f"{found['project']}/{found['spider']}",
         "version": found["version"] or "the project's default",
+        "group": f"g{found['group_id']}" if found["group_id"] else "",
         "state": found["state"] + (f": {found['reason']}" if found["reason"] else ""),
         "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
         "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),

@@ -1,19 +1,27 @@
-"""`gossamer schedule`: makes a job of a spider.
+"""`gossamer schedule`: makes a job of a spider, or a group of jobs.
 
 Safe to change: help texts (then regenerate docs/reference) and sentences (tests and docs quote some). Fixed: flags,
 exit codes, and the fields of `--json`, which are those of the API.
 """
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from gossamer.cli import targets, terminal
-from gossamer.cli.commands.jobs import exit_code_of, follow_log, show_end
+from gossamer.cli.commands.jobs import exit_code_of, follow_log, show_end, states_text
 from gossamer.errors import BadInput
 from gossamer.platform.client.platform import PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
+from gossamer.platform.client.splitting import SplitSource
 from gossamer.platform.client.targets import choose_target
+from gossamer.policy.words import counted
+
+_START_URLS: Final = "start_urls"
+"""Use of a part that replaces the spider's start URLs. The API's word: fixed."""
+_GROUP: Final = "Groups of jobs"
+"""Title of a panel in the help. May be changed."""
 
 Arguments = Annotated[
     list[str] | None,
@@ -29,6 +37,55 @@ Version = Annotated[
 ]
 
 
+SplitFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--split-file",
+        metavar="FILE",
+        help="Make a group of jobs, each of which gets a part of this file: .csv, .tsv, .jsonl, or one URL a line.",
+        show_default=False,
+        rich_help_panel=_GROUP,
+    ),
+]
+Parts = Annotated[
+    int | None,
+    typer.Option("--parts", min=1, max=1000, metavar="N", help="Number of parts.", rich_help_panel=_GROUP),
+]
+SplitAs = Annotated[
+    str,
+    typer.Option(
+        "--split-as",
+        metavar="start_urls|ARGUMENT",
+        help="How the spider gets its part. start_urls: the URLs replace the spider's own start_urls. Any other word: "
+        "the argument of this name is the path of a file on the node.",
+        rich_help_panel=_GROUP,
+    ),
+]
+Column = Annotated[
+    str | None,
+    typer.Option(
+        "--column",
+        metavar="NAME",
+        help="Column with the URLs. Unset: url.",
+        show_default=False,
+        rich_help_panel=_GROUP,
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=1000,
+        metavar="N",
+        help="Make a group of so many jobs that share one frontier, the queue of a crawl: each page is fetched by one "
+        "of them. The project needs GOSSAMER_FRONTIER, in its settings or by -s.",
+        show_default=False,
+        rich_help_panel=_GROUP,
+    ),
+]
+
+
 def schedule(
     spider: Annotated[str, typer.Argument(metavar="SPIDER", help="Name of the spider.")],
     target: targets.Target = None,
@@ -39,37 +96,109 @@ def schedule(
     priority: Annotated[
         float, typer.Option("--priority", metavar="N", help="The highest one starts first, within the project.")
     ] = 0.0,
+    split_file: SplitFile = None,
+    parts: Parts = None,
+    split_as: SplitAs = _START_URLS,
+    column: Column = None,
+    processes: Processes = None,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end. Exit code 1 if the job failed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end. Exit code 1 if a job failed.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the log until the end, as --wait.")] = False,
     json: targets.Json = False,
 ) -> None:
-    """Run a spider of a deployed project as a job.
+    """Run a spider of a deployed project as a job, or as a group of jobs.
 
     gossamer schedule quotes
 
     gossamer schedule quotes -a tag=humor -s DOWNLOAD_DELAY=1 --follow
 
-    The job starts when a node, a machine that runs jobs, has a free slot. Ctrl-C ends this command, not the job.
+    gossamer schedule details --split-file urls.csv --parts 20
+
+    gossamer schedule shop --processes 4 -s GOSSAMER_FRONTIER=redis://localhost:6379
+
+    A job starts when a node, a machine that runs jobs, has a free slot. Ctrl-C ends this command, not the job.
     """
+    is_split, is_group = split_file is not None, split_file is not None or processes is not None
+    _check_group(is_split, parts, column, processes, follow=follow)
     here = targets.here()
     chosen = choose_target(target, here)
     name = targets.project_name(project, chosen, here)
-    arguments, settings = targets.pairs(a or (), "-a"), targets.pairs(s or (), "-s")
+    body: dict[str, Any] = {"project": name, "spider": spider, "version": version, "priority": priority}
+    body |= {"arguments": targets.pairs(a or (), "-a"), "settings": targets.pairs(s or (), "-s")}
+    opened = SplitSource(split_file, column=column) if split_file else None
     client = targets.connect(chosen)
     if isinstance(client, ScrapydClient):
-        if wait or follow:
-            raise BadInput(f"{client.session.url} is a Scrapyd, which does not tell how a job ended. Leave out --wait.")
-        more = {"priority": str(priority), **({"_version": version} if version else {})}
-        job = client.schedule(name, spider, arguments, settings, **more)
-        if json:
-            targets.print_json({"name": job, "project": name, "spider": spider})
-        else:
-            terminal.print_result(f"Job {job} of {name}/{spider} waits on {client.session.url}.")
-        return
-    body = {"project": name, "spider": spider, "version": version, "priority": priority}
-    created = client.create("/jobs", {**body, "arguments": arguments, "settings": settings})
-    _after(client, created, wait=wait, follow=follow, json=json)
+        if is_group or wait or follow:
+            raise BadInput(
+                f"{client.session.url} is a Scrapyd, which has no groups and does not tell how a job ended. Schedule "
+                "single jobs without --wait, or start `gossamer scrapyd` in its place."
+            )
+        _on_scrapyd(client, body, json=json)
+    elif opened is not None:
+        assert parts is not None
+        inputs = _send_parts(client, name, opened, parts, split_as)
+        group = client.create("/groups", {**body, "inputs": inputs, "input_use": split_as})
+        _after_group(client, group, wait=wait, json=json)
+    elif processes is not None:
+        _after_group(client, client.create("/groups", {**body, "processes": processes}), wait=wait, json=json)
+    else:
+        _after(client, client.create("/jobs", body), wait=wait, follow=follow, json=json)
+
+
+def _check_group(is_split: bool, parts: int | None, column: str | None, processes: int | None, *, follow: bool) -> None:
+    """Raise BadInput for options that do not belong together."""
+    if is_split and parts is None:
+        raise BadInput("--split-file: add --parts N, the number of jobs")
+    if not is_split and (parts is not None or column is not None):
+        raise BadInput("--parts and --column need --split-file FILE")
+    if is_split and processes is not None:
+        raise BadInput("give either --split-file or --processes")
+    if follow and (is_split or processes is not None):
+        raise BadInput(
+            "--follow shows the log of one job. For a group use --wait, and then: gossamer job NUMBER --log -f"
+        )
+
+
+def _on_scrapyd(client: ScrapydClient, body: dict[str, Any], *, json: bool) -> None:
+    more = {"priority": str(body["priority"]), **({"_version": body["version"]} if body["version"] else {})}
+    job = client.schedule(body["project"], body["spider"], body["arguments"], body["settings"], **more)
+    if json:
+        targets.print_json({"name": job, "project": body["project"], "spider": body["spider"]})
+    else:
+        terminal.print_result(f"Job {job} of {body['project']}/{body['spider']} waits on {client.session.url}.")
+
+
+def _send_parts(client: PlatformClient, project: str, file: SplitSource, parts: int, use: str) -> list[str]:
+    """Send the parts of a file, and return their digests."""
+    progress = targets.ProgressLine(f"Sending {file.path.name}")
+    digests = []
+    suffix = ".txt" if use == _START_URLS else file.path.suffix
+    for number, part in enumerate(file.parts(parts, only_urls=use == _START_URLS), 1):
+        digests.append(client.send_input(project, f"part{suffix}", part.content))
+        progress.show(number, min(parts, file.rows))
+    progress.clear()
+    if len(digests) < parts:
+        terminal.say(f"{file.path} has only {counted(file.rows, 'row')}, so there are {len(digests)} parts")
+    return digests
+
+
+def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, json: bool) -> None:
+    """Show the group that was made; with `wait`, its end."""
+    if not json:
+        count = sum(group["jobs"].values())
+        name = f"{group['project']}/{group['spider']}"
+        terminal.print_result(f"Group g{group['id']} of {name} has {counted(count, 'job')}.")
+    if wait:
+        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer job g{group['id']} --cancel")
+        group = client.wait_for_group(group["id"])
+    elif not json:
+        terminal.print_stderr(f"To see them: gossamer job g{group['id']}")
+    if json:
+        targets.print_json(group)
+    elif wait:
+        terminal.print_result(f"Group g{group['id']}: {states_text(group)}.")
+    if wait:
+        raise typer.Exit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
 
 def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: bool, json: bool) -> None:

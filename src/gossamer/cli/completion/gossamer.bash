@@ -80,8 +80,9 @@ _gossamer() {
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _gossamer_files "$cur"; return ;;
     'deploy --project'|'deploy -p'|'deploy --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'deploy --egg'|'deploy --build') _gossamer_files "$cur"; return ;;
-    'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --limit'|'jobs -n') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedule --split-file') _gossamer_files "$cur"; return ;;
+    'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --group'|'jobs --limit'|'jobs -n') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'job --target'|'job -t'|'job --project'|'job -p'|'job --attempt') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'job --format') COMPREPLY=($(compgen -W 'jsonl json csv xml' -- "$cur")); return ;;
     'manager --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
@@ -146,8 +147,8 @@ _gossamer() {
     'monitor') COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
     'scrapyd') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --folder -d --scrapyd-conf' -- "$cur")) ;;
     'deploy') COMPREPLY=($(compgen -W '--help --project -p --version --all -a --list -l --egg --build --quiet -q --json' -- "$cur")) ;;
-    'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --wait --follow -f --json' -- "$cur")) ;;
-    'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --limit -n --all --watch --json' -- "$cur")) ;;
+    'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --split-file --parts --split-as --column --processes --wait --follow -f --json' -- "$cur")) ;;
+    'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --group --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
     'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --scrapyd-conf' -- "$cur")) ;;
     'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d' -- "$cur")) ;;

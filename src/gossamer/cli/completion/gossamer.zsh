@@ -68,8 +68,9 @@ _gossamer() {
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _files; return ;;
     'deploy --project'|'deploy -p'|'deploy --version') _message value; return ;;
     'deploy --egg'|'deploy --build') _files; return ;;
-    'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority') _message value; return ;;
-    'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --limit'|'jobs -n') _message value; return ;;
+    'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') _message value; return ;;
+    'schedule --split-file') _files; return ;;
+    'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --group'|'jobs --limit'|'jobs -n') _message value; return ;;
     'job --target'|'job -t'|'job --project'|'job -p'|'job --attempt') _message value; return ;;
     'job --format') compadd -- jsonl json csv xml; return ;;
     'manager --log-level') compadd -- debug info warning error critical; return ;;
@@ -152,9 +153,9 @@ _gossamer() {
     'deploy')
         entries=('--help:Show the help and exit.' '--project:Project on the server' '-p:Project on the server' '--version:Name of the version' '--all:Deploy to all targets of scrapy.cfg' '-a:Deploy to all targets of scrapy.cfg' '--list:List the targets of scrapy.cfg, and end' '-l:List the targets of scrapy.cfg, and end' '--egg:Send this egg or wheel instead of building one' '--build:Write the artefact into a file, and send nothing' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary' '--json:Print the result as JSON') ;;
     'schedule')
-        entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Project on the server' '-p:Project on the server' '-a:Argument of the spider' '-s:Setting of Scrapy' '--version:Version to run' '--priority:The highest one starts first, within the project' '--wait:Wait for the end' '--follow:Show the log until the end, as --wait' '-f:Show the log until the end, as --wait' '--json:Print the result as JSON') ;;
+        entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Project on the server' '-p:Project on the server' '-a:Argument of the spider' '-s:Setting of Scrapy' '--version:Version to run' '--priority:The highest one starts first, within the project' '--split-file:Make a group of jobs, each of which gets a part of this file' '--parts:Number of parts' '--split-as:How the spider gets its part' '--column:Column with the URLs' '--processes:Make a group of so many jobs that share one frontier, the queue of a crawl' '--wait:Wait for the end' '--follow:Show the log until the end, as --wait' '-f:Show the log until the end, as --wait' '--json:Print the result as JSON') ;;
     'jobs')
-        entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Only of this project' '-p:Only of this project' '--spider:Only of this spider' '--state:Only in this state' '--limit:Most jobs to show' '-n:Most jobs to show' '--all:Jobs of all projects, also inside of one' '--watch:Show the list anew every 2 seconds, until Ctrl-C' '--json:Print the result as JSON') ;;
+        entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Only of this project' '-p:Only of this project' '--spider:Only of this spider' '--state:Only in this state' '--group:Only of this job group' '--limit:Most jobs to show' '-n:Most jobs to show' '--all:Jobs of all projects, also inside of one' '--watch:Show the list anew every 2 seconds, until Ctrl-C' '--json:Print the result as JSON') ;;
     'job')
         entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Project on the server' '-p:Project on the server' '--log:Print its log' '--follow:With --log' '-f:With --log' '--items:Print its items' '--format:Format of --items' '--attempt:Log or items of this attempt' '--cancel:Cancel it' '--again:Run it again, with the same arguments and settings' '--wait:Wait for its end' '--json:Print the result as JSON') ;;
     'manager')

@@ -8,7 +8,7 @@ import http.client
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -88,6 +88,26 @@ class PlatformClient:
                 break
         return found
 
+    def send_input(self, project: str, name: str, content: bytes) -> str:
+        """Send a file for jobs of a project, and return the digest by which jobs name it."""
+        query = {"project": project, "name": name}
+        headers = {"Content-Type": "application/octet-stream"}
+        options = {"query": query, "body": content, "headers": headers, "seconds": _BUILD_SECONDS}
+        answer = _repeated(lambda: self.session.json("POST", "/v1/inputs", **options), times=_RETRIES)
+        return str(answer["digest"])
+
+    def wait_for_group(self, number: int) -> dict[str, Any]:
+        """Return a group once all its jobs have ended. An outage of the server is waited for."""
+        while True:
+            try:
+                group = dict(self.call("GET", f"/groups/{number}"))
+            except ServerUnreachable:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            if ENDED.issuperset(group["jobs"]):
+                return group
+            time.sleep(_LOOK_SECONDS)
+
     def job(self, number: int) -> dict[str, Any]:
         """Return a job."""
         return dict(self.call("GET", f"/jobs/{number}"))
@@ -164,9 +184,3 @@ def _events(response: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
         elif line and not line.startswith(":"):
             name, _, value = line.partition(":")
             fields[name] = value.removeprefix(" ")
-
-
-def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Yield the values in parts of up to `size`."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]

@@ -29,6 +29,7 @@ from gossamer.platform.link import (
     StopOrder,
 )
 from gossamer.platform.manager.files import FileKind, JobFiles
+from gossamer.platform.manager.groups import write_input
 from gossamer.platform.manager.nodes import NodeKey, NodeOperations, known_attempts
 from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.state import jobs, projects
@@ -110,6 +111,9 @@ class LocalLink:
     def fetch(self, artefact: Artefact, target: Path) -> None:
         assert artefact.path is not None
         shutil.copyfile(artefact.path, target)
+
+    async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
+        await self._call(write_input(self._manager, assignment.id.job, target))
 
     async def take_listing(self) -> Listing | None:
         return await self._call(self._nodes.take_listing(self._key))

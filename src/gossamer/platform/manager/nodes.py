@@ -22,6 +22,7 @@ from gossamer.platform.link import (
     BeatOrder,
     EnvironmentReport,
     JobAssignment,
+    JobInput,
     LinkRefused,
     Listing,
     ListingResult,
@@ -130,6 +131,8 @@ class NodeOperations:
             time_limit=job.time_limit,
             memory_limit=job.memory_limit,
             file_limit=job.file_limit,
+            input=JobInput(job.input_digest, job.input_name, job.input_use),
+            shares_frontier=job.shares_frontier,
         )
 
     def _artefact(self, project: str, version: Row[Any]) -> Artefact:

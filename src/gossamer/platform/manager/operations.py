@@ -23,7 +23,7 @@ from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.state import defaults, jobs, nodes, projects, schedules, tokens, variables
+from gossamer.platform.state import defaults, groups, jobs, nodes, projects, schedules, tokens, variables
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -126,6 +126,7 @@ class Manager:
 
         def forget(connection: Connection) -> None:
             jobs.forget_jobs(connection, keep=ended_jobs)
+            groups.forget_groups(connection)
             projects.forget_versions(connection)
             schedules.forget_schedules(connection)
             tokens.forget_audit(connection)
@@ -311,7 +312,7 @@ class Manager:
                 return known, False
             if taken:
                 raise JobConflict(f"project '{job.project}' has a job {job.name} already")
-            row = jobs.find_job(connection, jobs.add_job(connection, job))
+            row = jobs.find_job(connection, jobs.add_job(connection, groups.with_input(connection, job)))
             assert row is not None
             return row, True
 

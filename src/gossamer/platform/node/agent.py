@@ -194,6 +194,7 @@ class NodeAgent:
     async def _prepare(self, assignment: JobAssignment, attempt: JobAttempt) -> int:
         """Start an attempt in its environment, which is built before if need be. Return as JobAttempt.start does."""
         file = await asyncio.to_thread(self._code.file, assignment.artefact)
+        own = await self._fetch_input(assignment)
         async with self._environments.use(assignment.artefact, file) as environment:
             job = {
                 "artefact": await asyncio.to_thread(self._code.importable, file),
@@ -202,6 +203,9 @@ class NodeAgent:
                 "arguments": dict(assignment.arguments),
                 "settings": dict(assignment.settings),
                 "items": assignment.items,
+                "input": own.name if own else "",
+                "input_use": assignment.input.use,
+                "shares_frontier": assignment.shares_frontier,
             }
             command = Command(
                 "crawl",
@@ -213,15 +217,28 @@ class NodeAgent:
                 assignment.memory_limit,
                 assignment.file_limit,
                 python=environment.python,
+                input=own,
             )
             if self._remote is not None:
                 command = command._replace(valid_until=str(self._remote.fence))
             # From here on a stop goes to the shim: an attempt that may have been started is not given back.
             self._preparing.pop(assignment.id, None)
             started = await asyncio.to_thread(_launch, attempt, command)
+            if own is not None:
+                own.parent.rmdir()
             if assignment.id in self._given_away:
                 attempt.stop(signal.SIGKILL, grace_seconds=0)
             return started
+
+    async def _fetch_input(self, assignment: JobAssignment) -> Path | None:
+        """Return the file with the input of a job. None: it has none."""
+        if not assignment.input.digest:
+            return None
+        folder = self._folder / f".input-{assignment.id.job}"  # removed at the start of the next agent, at the latest
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"input{Path(assignment.input.name).suffix}"
+        await _insist(self._link.fetch_input, assignment, path)
+        return path
 
     async def _give_back(self, number: AttemptId, attempt: JobAttempt, reason: str) -> None:
         """Return a job that was never started."""

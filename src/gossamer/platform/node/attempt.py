@@ -52,6 +52,8 @@ class Command(NamedTuple):
     """Interpreter for the runner. Empty: that of the node."""
     valid_until: str = ""
     """File with the time at which the shim kills the attempt (CLOCK_BOOTTIME). Empty: there is no such time."""
+    input: Path | None = None
+    """File that is moved into the attempt's folder. None: there is none."""
 
 
 class AttemptState(Enum):
@@ -97,6 +99,8 @@ class JobAttempt:
         shim.write_json(str(new), "job.json", dict(command.job))
         shim.write_json(str(new), "environment.json", {**command.environment, MARK: str(self.folder)})
         shim.write_json(str(new), "attempt.json", attempt)
+        if command.input is not None:
+            os.rename(command.input, new / command.input.name)
         os.rename(new, self.folder)
 
     def start(self) -> int:

@@ -139,9 +139,22 @@ class HttpLink:
         return assignment._replace(output=output, items=str(folder / "items.jl"), settings=settings)
 
     def fetch(self, artefact: Artefact, target: Path) -> None:
+        self._receive(f"artefacts/{artefact.digest}", artefact.digest, target)
+
+    async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
+        path = f"inputs/{assignment.id.job}"
+        try:
+            await asyncio.to_thread(self._receive, path, assignment.input.digest, target)
+        except OSError as error:
+            if isinstance(error.__context__, httpx.TransportError):
+                raise ManagerUnavailable(str(error)) from None
+            raise
+
+    def _receive(self, path: str, wanted: str, target: Path) -> None:
+        """Write what the manager has at a path, and whose SHA-256 is `wanted`, into a new file. Raises OSError."""
         digest = hashlib.sha256()
         try:
-            url = self._url(f"artefacts/{artefact.digest}")
+            url = self._url(path)
             with self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response:
                 response.raise_for_status()
                 with target.open("wb") as file:
@@ -151,10 +164,10 @@ class HttpLink:
         except httpx.HTTPError as error:
             self._turn += 1
             target.unlink(missing_ok=True)
-            raise OSError(f"the artefact cannot be received: {error}") from None
-        if digest.hexdigest() != artefact.digest:
+            raise OSError(f"{path} cannot be received: {error}") from None
+        if digest.hexdigest() != wanted:
             target.unlink()
-            raise OSError("the artefact that the manager has sent is not the one that was deployed")
+            raise OSError(f"{path}: the manager has sent another file than the one that it named")
 
     async def take_listing(self) -> Listing | None:
         return (await self._call("take-listing", wire.Done(), wire.TakenListing)).listing

@@ -34,6 +34,9 @@ _LISTING_BYTES = 64 * 1024 * 1024
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
 
+_ADDON_PLACES = frozenset({"gossamer.scrapy.Addon", "gossamer.scrapy.addon.Addon"})
+"""Names under which a project may have Gossamer's add-on for Scrapy. Fixed."""
+
 
 def activate(artefact: str, settings_module: str) -> None:
     """Make the project of an egg, a wheel or a folder of one importable, and name its settings module to Scrapy.
@@ -185,6 +188,39 @@ class Reporter:
         write_json(os.path.join(self._folder, "report.json"), report)
 
 
+def give_input(folder: str, job: dict[str, Any]) -> list[str] | None:
+    """Add the path of the job's input to its arguments, or return the lines of the input, which are start URLs.
+
+    None: the spider keeps its own start URLs.
+    """
+    if not job.get("input"):
+        return None
+    path = os.path.join(folder, job["input"])
+    if job["input_use"] != "start_urls":
+        job["arguments"] = {**job["arguments"], job["input_use"]: path}
+        return None
+    with open(path, encoding="utf-8") as file:
+        return [line.strip() for line in file if line.strip()]
+
+
+def share_frontier(settings: Any) -> None:
+    """Add Gossamer's add-on to those of the project, so that the jobs of a group share one queue of requests."""
+    from importlib.util import find_spec
+
+    if find_spec("gossamer") is None:
+        sys.exit(
+            "The jobs of this group share a frontier, which needs Gossamer in the environment of the project. Install "
+            "gossamer-crawl[scrapy] there."
+        )
+    own = settings["SCHEDULER"]
+    if settings.getpriority("SCHEDULER") > 0 and not str(getattr(own, "__module__", own)).startswith("gossamer."):
+        sys.exit(f"The jobs of this group cannot share a frontier, because the project has its own SCHEDULER, {own}.")
+    addons = dict(settings.getdict("ADDONS"))
+    places = {name if isinstance(name, str) else f"{name.__module__}.{name.__name__}" for name in addons}
+    if not places & _ADDON_PLACES:
+        settings.set("ADDONS", {**addons, "gossamer.scrapy.Addon": 0}, priority="cmdline")
+
+
 def crawl(folder: str) -> None:
     """Run the job. Ends the process with Scrapy's exit code."""
     job = _job(folder)
@@ -194,9 +230,14 @@ def crawl(folder: str) -> None:
     from scrapy.cmdline import execute
 
     make_crawler = scrapy.crawler.Crawler.__init__
+    start_urls = give_input(folder, job)
 
     def make_reported_crawler(self: Any, *arguments: Any, **named: Any) -> None:
         make_crawler(self, *arguments, **named)
+        if start_urls is not None:
+            self.spidercls.start_urls = start_urls
+        if job.get("shares_frontier"):
+            share_frontier(self.settings)
         Reporter(self, folder, job["items"])
 
     # Not an extension: a spider's custom_settings would replace the setting.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, text, update
 
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
+from gossamer.platform.link import JobInput
 from gossamer.platform.names import check_file_name
 from gossamer.platform.outcome import AttemptEnd, failure_of
 from gossamer.platform.state.changes import change_job
@@ -51,6 +52,11 @@ class NewJob(NamedTuple):
     """Key that the client chose for its request: a second request with the same key adds nothing. None: none."""
     schedule_id: int | None = None
     """Number of the schedule that makes the job. None: a client does."""
+    group_id: int | None = None
+    """Number of the group that the job belongs to. None: none."""
+    shares_frontier: bool = False
+    """True: the job takes its requests from the frontier (the queue of a crawl) that all jobs of its group share."""
+    input: JobInput = JobInput()
 
 
 class StoppedJob(NamedTuple):
@@ -76,6 +82,11 @@ def add_job(connection: Connection, job: NewJob) -> int:
             name=job.name,
             request_key=job.request_key,
             schedule_id=job.schedule_id,
+            group_id=job.group_id,
+            shares_frontier=job.shares_frontier,
+            input_digest=job.input.digest,
+            input_name=job.input.name,
+            input_use=job.input.use,
             file_name=_free_file_name(connection, project, job),
             version_name=job.version,
             arguments=dict(job.arguments),
@@ -306,6 +317,7 @@ class JobFilter(NamedTuple):
     spider: str = ""
     name: str = ""
     states: Sequence[JobState] = ()
+    group: int | None = None
 
 
 def find_job(connection: Connection, job_id: int) -> Row[Any] | None:
@@ -332,6 +344,7 @@ def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, l
     conditions += [jobs.c.spider == wanted.spider] if wanted.spider else []
     conditions += [jobs.c.name == wanted.name] if wanted.name else []
     conditions += [jobs.c.state.in_(wanted.states)] if wanted.states else []
+    conditions += [jobs.c.group_id == wanted.group] if wanted.group is not None else []
     statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
     return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
 

@@ -14,7 +14,17 @@ from sqlalchemy.exc import IntegrityError
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer.platform.names import in_order, same_version
 from gossamer.platform.state.changes import change_version
-from gossamer.platform.state.tables import DatabaseNow, environments, jobs, projects, schedules, variables, versions
+from gossamer.platform.state.tables import (
+    DatabaseNow,
+    environments,
+    inputs,
+    job_groups,
+    jobs,
+    projects,
+    schedules,
+    variables,
+    versions,
+)
 
 WANTED: Final = "wanted"
 """Mark of a version whose spiders a node is to list. Stored: fixed."""
@@ -353,5 +363,7 @@ def forget_versions(connection: Connection) -> None:
         ~select(jobs.c.id).where(jobs.c.project_id == projects.c.id).exists(),
         ~select(schedules.c.id).where(schedules.c.project_id == projects.c.id).exists(),
         ~select(variables.c.id).where(variables.c.project_id == projects.c.id).exists(),
+        ~select(job_groups.c.id).where(job_groups.c.project_id == projects.c.id).exists(),
+        ~select(inputs.c.id).where(inputs.c.project_id == projects.c.id).exists(),
     )
     connection.execute(delete(projects).where(empty))

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -121,6 +122,11 @@ jobs = Table(
     # what a client sent in Idempotency-Key when it created the job; null: nothing
     Column("request_key", String(200)),
     Column("schedule_id", BigInteger),  # the schedule that made the job, which may be gone; null: none did
+    Column("group_id", BigInteger),  # the job group that it belongs to; null: none
+    Column("shares_frontier", Boolean, nullable=False, server_default=false()),  # True: with the others of its group
+    Column("input_digest", String(64), nullable=False, server_default=""),  # SHA-256 of its input; empty: it has none
+    Column("input_name", String(200), nullable=False, server_default=""),  # name of that file
+    Column("input_use", String(200), nullable=False, server_default=""),  # start_urls, or the argument with its path
     Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
     Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
     Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
@@ -163,6 +169,8 @@ jobs = Table(
     Index(None, "state", "label"),
     Index(None, "version_id"),
     Index(None, "schedule_id", "state"),
+    Index(None, "group_id", "state"),
+    Index(None, "project_id", "input_digest"),
     Index(None, "name"),
     sqlite_autoincrement=True,
 )  # fmt: skip
@@ -208,6 +216,41 @@ labels = Table(
     METADATA,
     Column("name", String(100), primary_key=True),
     Column("max_running", Integer, nullable=False),  # jobs with this label that run at a time, on all nodes
+)
+
+job_groups = Table(
+    "job_group",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("name", Text, nullable=False),  # the names of its jobs begin with it
+    Column("kind", String(16), nullable=False),  # split: each job has a part of a file; processes: one frontier
+    Column("spider", Text, nullable=False),
+    Column("request_key", String(200)),  # as that of a job
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("project_id", "request_key"),
+    sqlite_autoincrement=True,
+)
+
+inputs = Table(
+    "job_input",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id), nullable=False),
+    Column("digest", String(64), nullable=False),  # SHA-256 of the content
+    Column("name", String(200), nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("project_id", "digest"),
+    sqlite_autoincrement=True,
+)
+
+input_parts = Table(
+    "job_input_part",
+    METADATA,
+    Column("input_id", ForeignKey(inputs.c.id), primary_key=True),
+    Column("start_at", BigInteger, primary_key=True),  # offset of the part
+    Column("content", LargeBinary, nullable=False),
 )
 
 imports = Table(

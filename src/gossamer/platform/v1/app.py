@@ -22,9 +22,10 @@ from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NoN
 from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.v1 import events, job_files, jobs, node_calls, nodes, projects, schedules, variables
+from gossamer.platform.v1 import events, groups, job_files, jobs, node_calls, nodes, projects, schedules, variables
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
+from gossamer.platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
 from gossamer.telemetry import logs
 
@@ -51,7 +52,9 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
 """Status and name by the class of an error. Fixed; a class may be added."""
 
 _MAX_BODY_BYTES: Final = 1024 * 1024
-"""Longest body of a request that deploys nothing. May be changed."""
+"""Longest body of a request that sends no file. May be changed."""
+_LARGE_BODIES: Final = {VERSIONS_PATH: MAX_ARTEFACT_BYTES, INPUTS_PATH: MAX_INPUT_BYTES}
+"""Longest bodies of those that do, by path."""
 
 
 def create_app(context: PlatformContext) -> ASGIApp:
@@ -79,7 +82,7 @@ class RequestGuard:
             refused = await _on_error(request, error)
             await refused(scope, receive, send)
             return
-        left = MAX_ARTEFACT_BYTES if scope["path"] == VERSIONS_PATH else _MAX_BODY_BYTES
+        left = _LARGE_BODIES.get(scope["path"], _MAX_BODY_BYTES)
 
         async def receive_limited() -> Message:
             nonlocal left
@@ -119,6 +122,7 @@ def routes() -> FastAPI:
     app.include_router(jobs.router)
     app.include_router(job_files.router)
     app.include_router(events.router)
+    app.include_router(groups.router)
     app.include_router(schedules.router)
     app.include_router(projects.router)
     app.include_router(variables.router)

@@ -11,6 +11,7 @@ from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import JobState
+from gossamer.platform.link import JobInput
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import JobFilter, NewJob
@@ -39,7 +40,8 @@ async def create_job(
     client.check_project(job.project)
     given = job.model_dump(include={"project", "spider", "version", "arguments", "settings", "priority", "label"})
     name = new_job_name() if job.name is None else job.name
-    new = NewJob(**given, name=name, policy=job.policy(), request_key=idempotency_key)
+    own = JobInput(job.input.digest, "", job.input.use) if job.input else JobInput()
+    new = NewJob(**given, name=name, policy=job.policy(), request_key=idempotency_key, input=own)
     row, created = await client.context.manager.create_job(new)
     if created:
         await client.record("job.create", f"{row.id} {row.project}/{row.spider}")
@@ -55,13 +57,14 @@ async def list_jobs(
     spider: str = "",
     name: str = "",
     state: Annotated[list[JobState] | None, Query(description="State; may be repeated.")] = None,
+    group: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of a job group.")] = None,
     after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
     limit: PageLimit = 100,
 ) -> JobPage:
     """Return jobs, the latest first. Without a filter: all that the client may see."""
     if project:
         client.check_project(project)
-    wanted = JobFilter(project or client.principal.project, spider, name, state or ())
+    wanted = JobFilter(project or client.principal.project, spider, name, state or (), group)
     before = parse_cursor(after)
     rows = await client.context.manager.read(lambda c: jobs.job_page(c, wanted, before=before, limit=limit))
     return JobPage(jobs=[JobModel.of(row) for row in rows], next=str(rows[-1].id) if len(rows) == limit else None)

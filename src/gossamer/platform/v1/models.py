@@ -23,7 +23,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 
 
-class _Response(BaseModel):
+class NamedModel(BaseModel):
     """Base of responses. The docstring of a field is its description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
@@ -50,6 +50,17 @@ class JobPolicyModel(BaseModel):
         return JobPolicy(*(getattr(self, name) for name in JobPolicy._fields))
 
 
+class JobInputModel(BaseModel):
+    """A file that the job finds on its node."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of its content, which was sent to /v1/inputs before."""
+    use: _Name = "start_urls"
+    """`start_urls`: its lines become the spider's start URLs. Otherwise: name of the argument with the file's path."""
+
+
 class NewJobModel(JobPolicyModel):
     """A job to create. A limit that is absent or null is the project's."""
 
@@ -67,9 +78,11 @@ class NewJobModel(JobPolicyModel):
     """The pending job with the highest priority starts first, within its project."""
     label: Annotated[str, Field(max_length=100)] | None = None
     """Label that a node must have to run the job. Empty: none. Null: the project's."""
+    input: JobInputModel | None = None
+    """A file that the job finds on its node. Null: none."""
 
 
-class EarlierAttempt(_Response):
+class EarlierAttempt(NamedModel):
     """An attempt that failed and was followed by another one."""
 
     attempt: int
@@ -79,7 +92,7 @@ class EarlierAttempt(_Response):
     reason: str
 
 
-class JobModel(_Response):
+class JobModel(NamedModel):
     """A job: one run of one spider."""
 
     id: int
@@ -96,6 +109,9 @@ class JobModel(_Response):
     priority: float
     label: str
     """Label that a node must have to run the job. Empty: none."""
+    group_id: int | None
+    """Number of the job group that the job belongs to. Null: none."""
+    input: JobInputModel | None
     attempt: int
     """Number of the last attempt. 0: none has begun."""
     earlier_attempts: list[EarlierAttempt]
@@ -121,10 +137,12 @@ class JobModel(_Response):
         given = row._asdict()
         columns = {name: given[name] for name in cls.model_fields if name in given}
         earlier = [EarlierAttempt(**{**each, **_times(each)}) for each in row.earlier_attempts]
-        return cls(**{**columns, **_times(given), "version": row.version_name, "earlier_attempts": earlier})
+        own = JobInputModel(digest=row.input_digest, use=row.input_use) if row.input_digest else None
+        more = {"version": row.version_name, "earlier_attempts": earlier, "input": own}
+        return cls(**{**columns, **_times(given), **more})
 
 
-class JobPage(_Response):
+class JobPage(NamedModel):
     """Jobs, the latest first."""
 
     jobs: list[JobModel]
@@ -132,7 +150,7 @@ class JobPage(_Response):
     """Value of `after` for the next page. Null: this is the last one."""
 
 
-class ProjectModel(_Response):
+class ProjectModel(NamedModel):
     """A project, with the limits that its new jobs get."""
 
     name: str
@@ -173,7 +191,7 @@ class ProjectChange(JobPolicyModel):
     """Label that a node must have to run its new jobs, unless a job names another one. Empty: none."""
 
 
-class VersionModel(_Response):
+class VersionModel(NamedModel):
     """A deployed artefact of a project."""
 
     id: int
@@ -200,7 +218,7 @@ class VersionModel(_Response):
         return cls(**{**columns, "project": project, **_times(given)})
 
 
-class EnvironmentModel(_Response):
+class EnvironmentModel(NamedModel):
     """Isolated environment of a version on a node."""
 
     version: str
@@ -226,7 +244,7 @@ class EnvironmentModel(_Response):
         return cls(**{**{name: given[name] for name in cls.model_fields}, **_times(given)})
 
 
-class NodeModel(_Response):
+class NodeModel(NamedModel):
     """A node: a program on some machine that runs jobs."""
 
     name: str
@@ -301,7 +319,7 @@ class NewTokenModel(BaseModel):
     """Seconds from now for which it is valid. Null: until it is revoked."""
 
 
-class TokenModel(_Response):
+class TokenModel(NamedModel):
     """A token, without its secret."""
 
     id: int
@@ -317,7 +335,7 @@ class TokenModel(_Response):
         return cls(**{**{name: getattr(row, name) for name in cls.model_fields}, **_times(row._asdict())})
 
 
-class NewTokenResponse(_Response):
+class NewTokenResponse(NamedModel):
     """A token that was made."""
 
     id: int
@@ -325,7 +343,7 @@ class NewTokenResponse(_Response):
     """The secret, which is shown this once and stored nowhere."""
 
 
-class AuditEntry(_Response):
+class AuditEntry(NamedModel):
     """Something that a principal changed."""
 
     id: int
@@ -335,7 +353,7 @@ class AuditEntry(_Response):
     subject: str
 
 
-class ItemPage(_Response):
+class ItemPage(NamedModel):
     """Items of a job, in the order in which they were scraped."""
 
     items: list[Any]

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Request
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.platform import wire
 from gossamer.platform.manager.files import JobPlaces
+from gossamer.platform.manager.groups import input_content
 from gossamer.platform.manager.nodes import NodeKey, known_attempts
 from gossamer.platform.manager.operations import NotFound
 from gossamer.platform.state import projects
@@ -58,6 +59,16 @@ async def get_artefact(digest: Annotated[str, Path(pattern="^[0-9a-f]{64}$")], c
     if path is None or not await asyncio.to_thread(path.exists):
         raise NotFound(f"artefact {digest} not found")
     return FileResponse(path, media_type="application/zip")
+
+
+@router.get("/inputs/{job_id}")
+async def get_input(job_id: Annotated[int, Path(ge=1, lt=2**63)], caller: NodeCaller) -> StreamingResponse:
+    """Return the input of a job that the node has."""
+    manager = caller.nodes.operations.manager
+    row = await manager.job(job_id)
+    if row.node != caller.key.name or not row.input_digest:
+        raise NotFound(f"job {job_id} has no input, or another node has it")
+    return StreamingResponse(input_content(manager, job_id), media_type="application/octet-stream")
 
 
 @router.post("/{name}")

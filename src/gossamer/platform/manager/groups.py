@@ -1,0 +1,86 @@
+"""Operations on job groups and on inputs of jobs, beside those of `operations.py`.
+
+Safe to change: the messages of errors. Fixed: a group and all its jobs are added in one transaction.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Connection, Row
+
+from gossamer.platform.manager.operations import JobConflict, Manager, NotFound
+from gossamer.platform.state import groups, jobs
+from gossamer.platform.state.groups import NewGroup
+
+
+async def add_input(manager: Manager, project: str, name: str, content: bytes) -> str:
+    """Keep a file for jobs of a project, and return its digest. Raises NotFound for the project, and UnsafeName."""
+    await manager.require_project(project)
+    return await manager.database.write(lambda connection: groups.add_input(connection, project, name, content))
+
+
+async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int]], bool]:
+    """Add a group with its jobs. Return its row, and True if it is new: a key that was used before returns that one.
+
+    Raises NotFound for the project, version or spider, BadInput for an unknown input, and JobConflict for a name that
+    the project has had.
+    """
+    job = group.job
+    await manager.require_spider(job.project, job.version, job.spider)
+
+    def add(connection: Connection) -> tuple[Row[tuple[int]], bool]:
+        taken = jobs.has_job(connection, job.project, f"{job.name}-1")  # locks the project
+        known = job.request_key and groups.find_group_request(connection, job.project, job.request_key)
+        if known:
+            return known, False
+        if taken:
+            raise JobConflict(f"project '{job.project}' has a job {job.name}-1 already")
+        row = groups.find_group(connection, groups.add_group(connection, group))
+        assert row is not None
+        return row, True
+
+    created = await manager.database.write(add)
+    manager.wake_nodes()
+    return created
+
+
+async def find_group(manager: Manager, number: int) -> Row[tuple[int]]:
+    """Return a group's row, with `project`. Raises NotFound."""
+    row = await manager.read(lambda connection: groups.find_group(connection, number))
+    if row is None:
+        raise NotFound(f"group {number} not found")
+    found: Row[tuple[int]] = row
+    return found
+
+
+async def cancel_group(manager: Manager, number: int, *, signal_number: int) -> None:
+    """Ask all jobs of a group to stop. Those that have ended stay as they are."""
+    await manager.database.write(lambda connection: groups.stop_group(connection, number, signal=signal_number))
+    manager.wake_nodes()
+
+
+async def input_content(manager: Manager, job: int) -> AsyncIterator[bytes]:
+    """Yield the content of a job's input, in parts. Raises NotFound if the job has none."""
+    row = await manager.job(job)
+    found = await manager.read(lambda connection: groups.find_input(connection, row.project, row.input_digest))
+    if found is None:
+        raise NotFound(f"job {job} has no input")
+    position = 0
+    while position < found.length:
+        part = await manager.read(partial(groups.read_input, number=found.id, start=position))
+        if not part:
+            raise NotFound(f"the input of job {job} was deleted")
+        position += len(part)
+        yield part
+
+
+async def write_input(manager: Manager, job: int, target: Path) -> None:
+    """Write the input of a job into a new file. Raises OSError."""
+    try:
+        with target.open("wb") as file:
+            async for part in input_content(manager, job):
+                await asyncio.to_thread(file.write, part)
+    except NotFound as error:
+        raise FileNotFoundError(str(error)) from None
