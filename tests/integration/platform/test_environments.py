@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.servers.pip_programs import program
+from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
 from tests.servers.small_disk import a_disk
 from tests.servers.valkey import free_ports
@@ -331,3 +332,24 @@ def test_a_build_survives_nothing_and_disturbs_nothing(tmp_path: Path, index: Pa
         assert server.client.get(f"/v1/jobs/{kept['id']}").json()["state"] == "starting"
         go.touch()
         until(lambda: server.client.get(f"/v1/jobs/{kept['id']}").json()["state"] == "finished", what=server.said)
+
+
+def test_each_node_builds_its_own_copy(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is listed on one node; a job on another one waits for the environment there."""
+    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(index)), ("GOSSAMER_PLATFORM_BUILDER", "pip")):
+        monkeypatch.setenv(name, value)
+    manager = RunningManager(tmp_path / "manager", limit_seconds=5.0)
+    one, two = (RunningNode(tmp_path / name, [manager.url], name=name) for name in ("one", "two"))
+    with running(manager, one):
+        manager.when_node("one", "online")
+        content = project_wheel(_TELLS, requires=["coloured==1.0"])
+        parameters = {"project": "shop", "version": "1", "environment": "isolated"}
+        answer = manager.client.post("/v1/versions", params=parameters, content=content)
+        assert answer.status_code == 201, answer.text
+        one.stop()
+        with running(two):
+            job = manager.ended(manager.create("tells"))
+            assert (job["state"], job["node"]) == ("finished", "two"), two.said()
+        found = manager.client.get("/v1/environments", params={"project": "shop"}).json()
+        assert [(each["node"], each["status"]) for each in found] == [("two", "ready"), ("one", "ready")]
+        assert found[0]["digest"] == found[1]["digest"]

@@ -144,8 +144,13 @@ def test_a_wheel_is_unpacked_read_only_and_an_egg_is_not(tmp_path: Path) -> None
     assert {stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]} == {0o444, 0o555}
     for path in folder.parent.iterdir():
         os.utime(path, (1, 1))
-    code.forget({"egg"})
+    for wanted, used in (({"egg"}, {"whl"}), (None, {"egg", "whl"})):
+        code.forget(wanted, used)
+        assert len(list(folder.parent.iterdir())) == 3
+    code.forget({"egg"}, set())
     assert sorted(path.name for path in folder.parent.iterdir()) == ["egg.egg"]
+    code.forget(None, set())
+    assert not list(folder.parent.iterdir())
 
 
 def test_requirements_of_a_wheel(tmp_path: Path) -> None:

@@ -413,10 +413,16 @@ class NodeAgent:
 
     # --- code and environments ----------------------------------------------------------------------------------------
 
-    async def forget(self, wanted: set[str]) -> None:
-        """Delete old copies of artefacts with other digests than these, and environments that nothing uses."""
-        await asyncio.to_thread(self._code.forget, wanted)
+    async def forget(self, wanted: set[str] | None) -> None:
+        """Delete old copies of artefacts with other digests than these, and environments that nothing uses. `wanted`:
+        None: those of artefacts that were not used for weeks."""
+        await asyncio.to_thread(self._forget_code, wanted)
         await self._environments.forget()
+
+    def _forget_code(self, wanted: set[str] | None) -> None:
+        jobs = [JobAttempt(folder).read("job.json") or {} for folder in self._folder.iterdir()]
+        used = {Path(job.get("artefact") or "none").name.split("-")[0].split(".")[0] for job in jobs}
+        self._code.forget(wanted, used)
 
     async def _report_environment(self, report: EnvironmentReport) -> None:
         await _insist(self._link.prepared, report)

@@ -20,6 +20,8 @@ from gossamer.platform.packages import PackageFile, remove_folder
 
 _COPY_SECONDS: Final = 3600.0
 """Age from which a copy of an artefact that is not needed is deleted. May be changed."""
+_UNUSED_SECONDS: Final = 30 * 86400.0
+"""Time since its last use after which a copy is deleted if no manager says which are needed. May be changed."""
 _FOLDER_END: Final = "-files.egg"
 
 
@@ -41,6 +43,7 @@ class CodeStore:
             new = kept.with_name(f".{uuid.uuid4().hex}")
             self._fetch(artefact, new)
             os.replace(new, kept)
+        os.utime(kept)
         return kept
 
     def importable(self, file: Path | None) -> str:
@@ -64,11 +67,19 @@ class CodeStore:
             remove_folder(new)
         return str(folder)
 
-    def forget(self, wanted: set[str]) -> None:
-        """Delete old copies of artefacts with other digests than these."""
-        for path in self._folder.iterdir() if self._folder.exists() else ():
-            # A new one may belong to a version that was deployed after `wanted` was asked for.
-            if path.name.partition("-")[0].removesuffix(".egg") in wanted:
+    def forget(self, wanted: set[str] | None, used: set[str]) -> None:
+        """Delete old copies of artefacts with other digests than those `wanted` and `used`. `wanted`: None: nothing is
+        known of that; then those go that were not used for weeks."""
+        limit = _UNUSED_SECONDS if wanted is None else _COPY_SECONDS
+        paths = list(self._folder.iterdir()) if self._folder.exists() else []
+        for path in sorted(paths, key=Path.is_file):  # the time of a folder's last use is that of its file
+            digest = path.name.removesuffix(_FOLDER_END).removesuffix(".egg")
+            if digest in used or digest in (wanted or ()):
                 continue
-            if time.time() - path.stat().st_mtime > _COPY_SECONDS:
-                remove_folder(path) if path.is_dir() else path.unlink(missing_ok=True)
+            last_use = self._folder / f"{digest}.egg"
+            # A new one may belong to a version that was deployed after `wanted` was asked for.
+            if time.time() - (last_use if last_use.exists() else path).stat().st_mtime > limit:
+                if path.is_dir():
+                    remove_folder(path)
+                else:
+                    path.unlink(missing_ok=True)

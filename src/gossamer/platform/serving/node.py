@@ -3,6 +3,7 @@
     FOLDER/name           random name of the folder, by which a manager tells two nodes of one name apart
     FOLDER/attempts/      attempts that run
     FOLDER/artefacts/     copies of artefacts
+    FOLDER/environments/  isolated environments of versions
     FOLDER/files/         logs and items
     FOLDER/valid_until    time until which the attempts may run; see node/heartbeat.py
 
@@ -12,6 +13,7 @@ continues with them. Fixed: the lock comes first, because two processes would st
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,12 +22,16 @@ from typing import Final, NamedTuple
 from gossamer.errors import BadInput
 from gossamer.platform.node.agent import NodeAgent, RemoteParts
 from gossamer.platform.node.http_link import HttpLink, ManagerAddress
-from gossamer.platform.serving.hosting import lock_folder
+from gossamer.platform.serving.hosting import lock_folder, stopped_within
+
+log = logging.getLogger("gossamer.platform.node")
 
 _LISTING_SECONDS: Final = 120.0
 """Time limit for listing the spiders of a version. May be changed."""
 _STOP_GRACE_SECONDS: Final = 120.0
 """Time that a cancelled job has to end by itself before its processes are killed. May be changed."""
+_CLEAN_SECONDS: Final = 3600.0
+"""Pause between two deletions of what was not used for long. May be changed."""
 
 
 class NodeOptions(NamedTuple):
@@ -70,6 +76,16 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             group.create_task(link.watch(stopping))
+            group.create_task(_clean(agent, stopping))
+
+
+async def _clean(agent: NodeAgent, stopping: asyncio.Event) -> None:
+    """Delete now and then what was not used for long."""
+    while not await stopped_within(_CLEAN_SECONDS, stopping):
+        try:
+            await agent.forget(None)
+        except OSError as error:
+            log.warning("old artefacts and environments cannot be deleted: %s", error)
 
 
 def _folder_name(folder: Path) -> str:
