@@ -22,20 +22,26 @@ _END_SECONDS = 60.0
 class PlatformProcess:
     """One command, which may be killed and started again."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], *, quick: bool) -> None:
-        """`quick`: jobs are not run by Scrapy, but by tests/servers/quick_runner.py."""
+    def __init__(self, folder: Path, arguments: Sequence[str], *, quick: bool = False, output: str = "output") -> None:
+        """`output`: file below `folder` for what it says. `quick`: jobs are not run by Scrapy, but by
+        tests/jobs/stand_in.py, which notes when they run."""
         self.folder = folder
         self._environment = {**os.environ}
         self._command = crawling.command(*arguments)
         if quick:
             self._environment["PYTHONPATH"] = str(_ROOT)
-            self._command = [sys.executable, "-m", "tests.servers.quick_runner", *arguments]
+            self._command = [sys.executable, "-m", "tests.jobs.stand_in", *arguments]
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self._log = folder / "output"
+        self._log = folder / output
 
     def start(self) -> None:
-        """Start it; the one before has ended."""
+        """Start it, unless it runs."""
+        if self.process is None or self.process.poll() is not None:
+            self.launch()
+
+    def launch(self) -> None:
+        """Start it; return at once."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command,
@@ -76,15 +82,15 @@ class PlatformProcess:
 class RunningManager(PlatformProcess):
     """A manager."""
 
-    def __init__(self, folder: Path, *options: str, limit_seconds: float) -> None:
+    def __init__(self, folder: Path, *options: str, limit_seconds: float, output: str = "output") -> None:
         [self.port] = free_ports(1)
         arguments = ("manager", "--port", str(self.port), "--node-limit", str(limit_seconds), "--log-level", "info")
-        super().__init__(folder, (*arguments, *options), quick=False)
+        super().__init__(folder, (*arguments, *options), output=output)
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, timeout=WAIT_SECONDS)
 
     def start(self) -> None:
-        """Return when it serves."""
+        """Start it, unless it runs. Return when it serves."""
         super().start()
         until(self._serves, what=self.said)
 
@@ -135,11 +141,12 @@ class RunningNode(PlatformProcess):
     """A node's agent, with its shims and jobs: a machine."""
 
     def __init__(
-        self, folder: Path, managers: Sequence[str], *options: str, name: str, slots: int = 4, quick: bool = False
+        self, folder: Path, managers: Sequence[str], *options: str, name: str, slots: int = 4, **more: Any
     ) -> None:
+        """`more`: as for PlatformProcess."""
         addresses = [part for manager in managers for part in ("--manager", manager)]
         arguments = ("node", *addresses, "--name", name, "--slots", str(slots), "--log-level", "info", *options)
-        super().__init__(folder, arguments, quick=quick)
+        super().__init__(folder, arguments, **more)
         self.name = name
 
     def processes(self) -> list[int]:
