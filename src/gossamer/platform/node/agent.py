@@ -8,6 +8,7 @@ the manager has confirmed the end.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import select
@@ -433,12 +434,14 @@ class NodeAgent:
 
 async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     """Repeat a call until the manager answers. A report that got lost would keep its slot for ever."""
-    while True:
+    for count in itertools.count(1):
         try:
             return await call(*arguments)
         except ManagerUnavailable as error:
-            log.warning("%s", error)
+            if count.bit_count() == 1:  # the 1st, 2nd, 4th, 8th time: many calls may wait for one manager
+                log.warning("%s", error)
         await asyncio.sleep(_RETRY_SECONDS)
+    raise AssertionError("the loop has no end")
 
 
 def _launch(attempt: JobAttempt, command: Command) -> int:

@@ -152,9 +152,9 @@ class HttpLink:
 
     def _receive(self, path: str, wanted: str, target: Path) -> None:
         """Write what the manager has at a path, and whose SHA-256 is `wanted`, into a new file. Raises OSError."""
-        digest = hashlib.sha256()
+        digest, turn = hashlib.sha256(), self._turn
         try:
-            url = self._url(path)
+            url = self._url(path, turn)
             with self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response:
                 response.raise_for_status()
                 with target.open("wb") as file:
@@ -162,7 +162,7 @@ class HttpLink:
                         digest.update(part)
                         file.write(part)
         except httpx.HTTPError as error:
-            self._turn += 1
+            self._try_next(turn)
             target.unlink(missing_ok=True)
             raise OSError(f"{path} cannot be received: {error}") from None
         if digest.hexdigest() != wanted:
@@ -228,13 +228,17 @@ class HttpLink:
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def _beat(self, beat: wire.Beat, seconds: float) -> wire.BeatAnswer:
-        url, content = self._url("beat"), json.dumps(wire.encode(beat))
+        turn, content = self._turn, json.dumps(wire.encode(beat))
+        url = self._url("beat", turn)
         try:
             response = self._direct.post(url, content=content, headers=self._headers, timeout=seconds)
+            return _answer(response, wire.BeatAnswer)
         except httpx.TransportError as error:
-            self._turn += 1
+            self._try_next(turn)
             raise _unavailable(url, error) from None
-        return _answer(response, wire.BeatAnswer)
+        except ManagerUnavailable:
+            self._try_next(turn)
+            raise
 
     def _obey(self, answer: wire.BeatAnswer) -> None:
         assert self._agent is not None
@@ -253,19 +257,26 @@ class HttpLink:
     async def _call(
         self, name: str, message: Any, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
     ) -> T:
-        url = self._url(name)
+        turn, content = self._turn, json.dumps(wire.encode(message))
+        url = self._url(name, turn)
         try:
-            response = await self._calls.post(
-                url, content=json.dumps(wire.encode(message)), headers=self._headers, timeout=seconds
-            )
+            response = await self._calls.post(url, content=content, headers=self._headers, timeout=seconds)
+            return _answer(response, kind, is_first=is_first)
         except httpx.TransportError as error:
-            self._turn += 1
+            self._try_next(turn)
             raise _unavailable(url, error) from None
-        return _answer(response, kind, is_first=is_first)
+        except ManagerUnavailable:
+            self._try_next(turn)
+            raise
 
-    def _url(self, name: str) -> str:
+    def _url(self, name: str, turn: int) -> str:
         managers = self._address.managers
-        return f"{managers[self._turn % len(managers)].rstrip('/')}{wire.PREFIX}/{name}"
+        return f"{managers[turn % len(managers)].rstrip('/')}{wire.PREFIX}/{name}"
+
+    def _try_next(self, turn: int) -> None:
+        """Use the next manager, unless another call that failed has changed to it already."""
+        if self._turn == turn:
+            self._turn += 1
 
 
 def _unavailable(url: str, error: Exception) -> ManagerUnavailable:

@@ -49,6 +49,15 @@ _OWNER_LOCK: Final = 7_310_946_112
 above."""
 _CHANNEL: Final = "gossamer_platform"
 """Channel of the notices between managers. As above."""
+_CONNECTION: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
+"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute. May be
+changed."""
 _EXAMPLE: Final = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 
@@ -226,7 +235,10 @@ def _postgresql_engine(url: str) -> Engine:
             max_overflow=0,
             hide_parameters=True,  # a message about a fault is logged; a parameter may be a secret
             pool_pre_ping=True,  # the server may have been restarted
-            connect_args={"prepare_threshold": None},  # a pooler in front of the server knows no prepared statements
+            connect_args={
+                "prepare_threshold": None,  # a pooler in front of the server knows no prepared statements
+                **_CONNECTION,
+            },
         )
     except ModuleNotFoundError as error:
         raise BadInput(f"{error.name} is missing. Install it with: pip install 'psycopg[binary]'") from None

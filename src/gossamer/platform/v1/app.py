@@ -4,6 +4,7 @@ A new endpoint goes into the module of its resource. Errors are problem+json (RF
 and their statuses, which clients read; and that a request's body is read only for a sender who may send it.
 """
 
+import contextlib
 import json
 import logging
 from importlib.metadata import version
@@ -11,8 +12,10 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,7 +96,8 @@ class RequestGuard:
             return message
 
         scope["state"] = {**scope.get("state", {}), PRINCIPAL: principal}
-        await self._app(scope, receive_limited, send)
+        with contextlib.suppress(ClientDisconnect):
+            await self._app(scope, receive_limited, send)
 
 
 def routes() -> FastAPI:
@@ -157,7 +161,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_outage(request: Request, error: Exception) -> Response:
-    log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout):  # the server is away, and comes back
+        first_line = str(error).partition("\n")[0]
+        log.warning("%s %s %s: %s", logs.REQUEST_BROKE, request.method, request.url.path, first_line)
+    else:
+        log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
     response = _problem(503, "database-unavailable", "the database cannot answer at present; repeat the request")
     response.headers["Retry-After"] = "5"
     return response
