@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak links docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -47,6 +47,9 @@ bench: setup  ## The comparison table, from one run.
 
 chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster).
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
+
+jobs: setup  ## Jobs on four nodes under fire: SEEDS=50 runs of 500 jobs, none may be lost or run twice at a time (an hour).
+	$(BIN)/python -m tests.jobs --seeds $(or $(SEEDS),50) $(ARGS)
 
 scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 20 minutes.
 	$(BIN)/python -m tests.scale $(ARGS)

@@ -24,7 +24,6 @@ from tests.servers.valkey import free_ports
 ROOT = Path(__file__).parents[2]
 _START_SECONDS = 90.0
 _END_SECONDS = 30.0
-TOKEN = "chaos-token"
 
 
 class Program:
@@ -83,9 +82,12 @@ class Program:
 class Machine(Program):
     """A node's agent with its shims and jobs, and its way to the managers."""
 
-    def __init__(self, folder: Path, name: str, arguments: Sequence[str], *, link: Link, stand_in: bool) -> None:
+    def __init__(
+        self, folder: Path, name: str, arguments: Sequence[str], *, links: Sequence[Link], stand_in: bool
+    ) -> None:
         super().__init__(folder, name, arguments, stand_in=stand_in)
-        self.link = link
+        self.links = links
+        """One for each manager."""
 
     def jobs_processes(self) -> list[int]:
         """Return the pids of its shims and of all processes of its attempts."""
@@ -142,7 +144,7 @@ class Estate:
                 answer = httpx.request(
                     method,
                     f"http://127.0.0.1:{port}{path}",
-                    headers={"Authorization": f"Bearer {TOKEN}", **options.get("headers", {})},
+                    headers={**options.get("headers", {})},
                     timeout=10.0,
                     **{name: value for name, value in options.items() if name != "headers"},
                 )
@@ -187,11 +189,10 @@ def estate(
         networks = [closing.enter_context(Network("127.0.0.1", port)) for port in ports]
         machines = []
         for number in range(nodes):
-            link = networks[number % 2].link()
-            arguments = node_arguments(f"http://127.0.0.1:{link.port}", f"node-{number}", slots)
-            machines.append(
-                Machine(folder / f"node-{number}", f"node-{number}", arguments, link=link, stand_in=stand_in)
-            )
+            links = [network.link() for network in networks]
+            name = f"node-{number}"
+            arguments = node_arguments([f"http://127.0.0.1:{link.port}" for link in links], name, slots)
+            machines.append(Machine(folder / name, name, arguments, links=links, stand_in=stand_in))
         run = Estate(database, managers, ports, machines)
         closing.callback(_end, run)
         for program in (*managers, *machines):
@@ -208,9 +209,11 @@ def _end(run: Estate) -> None:
 
 def manager_arguments(url: str, port: int, folder: Path, limit_seconds: float) -> list[str]:
     """Return the command line of a manager."""
-    return ["manager", "--database", url, "--port", str(port), "--store", str(folder / "store")]
+    options = ["--database", url, "--port", str(port), "--store", str(folder / "store")]
+    return ["manager", *options, "--node-limit", str(limit_seconds)]
 
 
-def node_arguments(manager: str, name: str, slots: int) -> list[str]:
-    """Return the command line of a node."""
-    return ["node", "--manager", manager, "--token", TOKEN, "--name", name, "--slots", str(slots)]
+def node_arguments(managers: Sequence[str], name: str, slots: int) -> list[str]:
+    """Return the command line of a node, which runs in its own folder."""
+    named = [word for manager in managers for word in ("--manager", manager)]
+    return ["node", *named, "--name", name, "--slots", str(slots), "--folder", "."]
