@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers import crawling
 from tests.servers.pip_programs import program
 from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
@@ -235,6 +236,32 @@ def test_a_wheel_may_replace_an_egg(server: Scrapyd) -> None:
     assert server.get("listspiders", project="both")["spiders"] == ["new"]
     server.deploy(egg(spider("old")), project="both", version="1")
     assert os.listdir(server.folder / "eggs/both") == ["1.egg"]
+
+
+def test_the_command_deploys_a_folder_with_its_requirements(server: Scrapyd, tmp_path: Path) -> None:
+    (tmp_path / "scrapy.cfg").write_text(
+        f"[settings]\ndefault = shop.settings\n[deploy]\nurl = {server.client.base_url}\nproject = folder\n"
+    )
+    (tmp_path / "requirements.txt").write_text("coloured==2.0  # blue\n")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/__init__.py").touch()
+    (tmp_path / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\n")
+    twins = spider("twin") + spider("twin").replace("class Twin", "class Other")
+    (tmp_path / "shop/spiders.py").write_text(f"import sys\nimport scrapy\n{_TELLS}{twins}")
+
+    def deploy(*options: str) -> "subprocess.CompletedProcess[str]":
+        command = crawling.command("deploy", *options)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    done = deploy("--version", "1", "--environment", "isolated")
+    assert done.returncode == 0, done.stderr
+    assert "several spiders with the same name" in done.stderr
+    assert _run(server, "tells", project="folder")[1][0]["colour"] == "blue"
+    (tmp_path / "requirements.txt").write_text("coloured==3.0\n")
+    broken = deploy("--version", "2", "--environment", "isolated")
+    assert broken.returncode == 1
+    assert "coloured==3.0" in broken.stderr
+    assert server.get("listversions", project="folder")["versions"] == ["1"]
 
 
 def test_uv_builds_the_same(tmp_path: Path, index: Path) -> None:

@@ -6,7 +6,7 @@ exit codes, and the fields of `--json`.
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,6 +17,7 @@ from gossamer.platform.client.packaging import BuiltArtefact, build_artefact, ve
 from gossamer.platform.client.platform import PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, with_credentials
+from gossamer.platform.lifecycle import EnvironmentKind
 from gossamer.policy.words import counted
 
 _SHOWN_SPIDERS = 20
@@ -56,6 +57,14 @@ Build = Annotated[
         "--build", metavar="FILE", help="Write the artefact into a file, and send nothing.", show_default=False
     ),
 ]
+Environment = Annotated[
+    EnvironmentKind | None,
+    typer.Option(
+        help="Where the version's jobs run: with the server's own packages, or in a virtual environment of the "
+        "project's requirements. Unset: as the server's project says.",
+        show_default=False,
+    ),
+]
 
 
 def deploy(
@@ -66,6 +75,7 @@ def deploy(
     everywhere: All = False,
     list_targets: List = False,
     egg: Egg = None,
+    environment: Environment = None,
     build_only: Build = None,
     quiet: options.Quiet = False,
     json: targets.Json = False,
@@ -79,6 +89,9 @@ def deploy(
     A project with a pyproject.toml that builds it becomes a wheel; one with a setup.py, or with neither, an egg. The
     version becomes the project's default only if its spiders can be listed. Otherwise the command shows the reason and
     ends with exit code 1, and the version before stays. The server may also be a Scrapyd.
+
+    With --environment isolated a node installs the project's requirements for it alone: those of the wheel's or egg's
+    metadata, and of requirements.txt beside scrapy.cfg.
 
     Targets are sections of scrapy.cfg, as for scrapyd-client: [deploy] or [deploy:NAME] with url, project, version,
     username and password, or token. $NAME in a value stands for an environment variable. The variables
@@ -104,15 +117,23 @@ def deploy(
     if build_only is not None:
         _write_artefact(here, build_only, version or wanted[0].version)
         return
-    _deploy_all(wanted, here, project, version, egg, quiet=quiet, json=json)
+    source = _Source(here, egg, environment)
+    _deploy_all(wanted, source, project, version, quiet=quiet, json=json)
+
+
+class _Source(NamedTuple):
+    """Code that is deployed, and where it is to run."""
+
+    here: ScrapyProject | None
+    egg: Path | None
+    environment: EnvironmentKind | None
 
 
 def _deploy_all(
     wanted: list[DeployTarget],
-    here: ScrapyProject | None,
+    source: _Source,
     project: str | None,
     version: str | None,
-    egg: Path | None,
     *,
     quiet: bool,
     json: bool,
@@ -120,7 +141,7 @@ def _deploy_all(
     reports = []
     for each in wanted:
         try:
-            reports.append(_deploy_to(each, here, project, version, egg, quiet=quiet or json))
+            reports.append(_deploy_to(each, source, project, version, quiet=quiet or json))
         except GossamerError as error:
             if len(wanted) == 1 and not (isinstance(error, ServerRefused) and error.status in _BROKEN):
                 raise
@@ -154,15 +175,10 @@ def _write_artefact(project: ScrapyProject | None, path: Path, version: str) -> 
 
 
 def _deploy_to(
-    target: DeployTarget,
-    here: ScrapyProject | None,
-    project: str | None,
-    version: str | None,
-    egg: Path | None,
-    *,
-    quiet: bool,
+    target: DeployTarget, source: _Source, project: str | None, version: str | None, *, quiet: bool
 ) -> dict[str, Any]:
     """Deploy to one server, and return the report."""
+    here, egg, environment = source
     client = targets.connect(target)  # before the build, which may take long
     name = targets.project_name(project, target, here)
     wanted = version_name(version or target.version, here.folder if here else Path.cwd())
@@ -172,14 +188,21 @@ def _deploy_to(
     progress = targets.ProgressLine(f"Sending to {client.session.url}", quiet=quiet)
     with contextlib.closing(_Cleared(progress)):
         if isinstance(client, PlatformClient):
-            spiders = list(client.deploy(name, wanted, built.content, progress.show)["spiders"] or [])
+            query = {"environment": environment.value} if environment else {}
+            answer = client.deploy(name, wanted, built.content, progress.show, **query)
+            spiders, warnings = list(answer["spiders"] or []), list(answer.get("warnings") or [])
+        elif environment is EnvironmentKind.ISOLATED:
+            raise BadInput(f"--environment: {target.url} is a Scrapyd, which runs all projects with its own packages")
         else:
+            warnings = []
             client.deploy(name, wanted, built.content, progress.show)
             spiders = list(client.get("listspiders", project=name, _version=wanted)["spiders"])
     if not quiet:
         _show(client, name, wanted, spiders)
+        for warning in warnings:
+            terminal.say(f"Warning: {warning}")
     report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
-    return {**report, "project": name, "version": wanted, "spiders": spiders}
+    return {**report, "project": name, "version": wanted, "spiders": spiders, "warnings": warnings}
 
 
 class _Cleared:

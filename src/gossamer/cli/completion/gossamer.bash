@@ -78,7 +78,7 @@ _gossamer() {
     'scrapyd --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'scrapyd --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _gossamer_files "$cur"; return ;;
-    'deploy --project'|'deploy -p'|'deploy --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'deploy --project'|'deploy -p'|'deploy --version'|'deploy --environment') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'deploy --egg'|'deploy --build') _gossamer_files "$cur"; return ;;
     'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedule --split-file') _gossamer_files "$cur"; return ;;
@@ -146,7 +146,7 @@ _gossamer() {
     'dump') COMPREPLY=($(compgen -W '--help --list --from-beginning -b --limit --consumer -c --no-body --just-body --decode-base64 -d --pretty -p --bus --prefix --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
     'monitor') COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
     'scrapyd') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --folder -d --scrapyd-conf' -- "$cur")) ;;
-    'deploy') COMPREPLY=($(compgen -W '--help --project -p --version --all -a --list -l --egg --build --quiet -q --json' -- "$cur")) ;;
+    'deploy') COMPREPLY=($(compgen -W '--help --project -p --version --all -a --list -l --egg --environment --build --quiet -q --json' -- "$cur")) ;;
     'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --split-file --parts --split-as --column --processes --wait --follow -f --json' -- "$cur")) ;;
     'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --group --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;

@@ -66,7 +66,7 @@ _gossamer() {
     'scrapyd --log-level') compadd -- debug info warning error critical; return ;;
     'scrapyd --log-format') compadd -- human json; return ;;
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _files; return ;;
-    'deploy --project'|'deploy -p'|'deploy --version') _message value; return ;;
+    'deploy --project'|'deploy -p'|'deploy --version'|'deploy --environment') _message value; return ;;
     'deploy --egg'|'deploy --build') _files; return ;;
     'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') _message value; return ;;
     'schedule --split-file') _files; return ;;
@@ -151,7 +151,7 @@ _gossamer() {
     'scrapyd')
         entries=('--help:Show the help and exit.' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--folder:Work in this folder instead of the current one' '-d:Work in this folder instead of the current one' '--scrapyd-conf:Read this configuration file of Scrapyd after the others') ;;
     'deploy')
-        entries=('--help:Show the help and exit.' '--project:Project on the server' '-p:Project on the server' '--version:Name of the version' '--all:Deploy to all targets of scrapy.cfg' '-a:Deploy to all targets of scrapy.cfg' '--list:List the targets of scrapy.cfg, and end' '-l:List the targets of scrapy.cfg, and end' '--egg:Send this egg or wheel instead of building one' '--build:Write the artefact into a file, and send nothing' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary' '--json:Print the result as JSON') ;;
+        entries=('--help:Show the help and exit.' '--project:Project on the server' '-p:Project on the server' '--version:Name of the version' '--all:Deploy to all targets of scrapy.cfg' '-a:Deploy to all targets of scrapy.cfg' '--list:List the targets of scrapy.cfg, and end' '-l:List the targets of scrapy.cfg, and end' '--egg:Send this egg or wheel instead of building one' '--environment:Where the version'"'"'s jobs run' '--build:Write the artefact into a file, and send nothing' '--quiet:Show neither progress nor summary' '-q:Show neither progress nor summary' '--json:Print the result as JSON') ;;
     'schedule')
         entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Project on the server' '-p:Project on the server' '-a:Argument of the spider' '-s:Setting of Scrapy' '--version:Version to run' '--priority:The highest one starts first, within the project' '--split-file:Make a group of jobs, each of which gets a part of this file' '--parts:Number of parts' '--split-as:How the spider gets its part' '--column:Column with the URLs' '--processes:Make a group of so many jobs that share one frontier, the queue of a crawl' '--wait:Wait for the end' '--follow:Show the log until the end, as --wait' '-f:Show the log until the end, as --wait' '--json:Print the result as JSON') ;;
     'jobs')

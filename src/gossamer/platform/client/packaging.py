@@ -117,6 +117,8 @@ def _packed_egg(project: ScrapyProject, version: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as egg:
         for path in _files(project.folder, package):
             _add(egg, str(path.relative_to(project.folder)), path.read_bytes())
+        if (requirements := project.folder / "requirements.txt").is_file():  # for an isolated environment
+            _add(egg, "requirements.txt", requirements.read_bytes())
         _add(egg, "EGG-INFO/PKG-INFO", f"Metadata-Version: 1.1\nName: {package}\nVersion: {version}\n".encode())
         _add(egg, "EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {project.settings_module}\n".encode())
     return buffer.getvalue()
