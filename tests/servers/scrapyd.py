@@ -85,9 +85,17 @@ class Scrapyd:
     """One running command, in a folder of its own."""
 
     def __init__(
-        self, folder: Path, *, conf: str = "", environment: Mapping[str, str] | None = None, quick: bool = False
+        self,
+        folder: Path,
+        *,
+        conf: str = "",
+        environment: Mapping[str, str] | None = None,
+        quick: bool = False,
+        python: str = "",
     ) -> None:
-        """`quick`: jobs are not run by Scrapy, but by tests/servers/quick_runner.py."""
+        """`quick`: jobs are not run by Scrapy, but by tests/servers/quick_runner.py. `python`: interpreter of the
+        server, empty for that of the tests."""
+        self._python = python
         self.folder = folder
         self._quick = quick
         self._environment = {**os.environ, **(environment or {})}
@@ -116,7 +124,8 @@ class Scrapyd:
             # The folder of the tests is on the path of this process only.
             self._environment["PYTHONPATH"] = str(Path(__file__).parents[2])
             return [sys.executable, "-m", "tests.servers.quick_runner", *arguments]
-        return crawling.command(*arguments)
+        command = crawling.command(*arguments)
+        return [self._python, *command[1:]] if self._python else command
 
     def _serves(self) -> bool:
         assert self.process is not None

@@ -109,6 +109,11 @@ class JobAssignment(NamedTuple):
     input: JobInput = JobInput()
     shares_frontier: bool = False
     """True: the job takes its requests from the frontier (the queue of a crawl) that its group shares."""
+    enters: Sequence[str] = ()
+    """Folders of the project outside of the node's own that its user must enter, the outer ones first. They are made if
+    they do not exist."""
+    owns: Sequence[str] = ()
+    """Folders that the project's user gets, and that are made if they do not exist."""
 
 
 class Listing(NamedTuple):

@@ -4,7 +4,7 @@ Implemented by `scrapyd/files.py` for a folder. Fixed: a job has files of its ow
 wait for a project's code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,10 @@ class JobPlaces(NamedTuple):
     """Arguments of the spider beside those of the client."""
     settings: Mapping[str, str]
     """Settings that precede those of the client."""
+    enters: Sequence[str] = ()
+    """Folders of the project on the way to its files, the outer ones first."""
+    owns: Sequence[str] = ()
+    """Folders of the job."""
 
 
 class FileKind(StrEnum):

@@ -133,6 +133,8 @@ class NodeOperations:
             file_limit=job.file_limit,
             input=JobInput(job.input_digest, job.input_name, job.input_use),
             shares_frontier=job.shares_frontier,
+            enters=place.enters,
+            owns=place.owns,
         )
 
     def _artefact(self, project: str, version: Row[Any]) -> Artefact:

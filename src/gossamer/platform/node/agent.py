@@ -15,13 +15,12 @@ import select
 import shutil
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.platform.link import (
     Announcement,
-    Artefact,
     AttemptId,
     EnvironmentReport,
     FileUploads,
@@ -33,11 +32,13 @@ from gossamer.platform.link import (
     ManagerUnavailable,
     StopOrder,
 )
-from gossamer.platform.node.attempt import MARK, AttemptState, Command, JobAttempt, readable
+from gossamer.platform.node.attempt import AttemptState, Command, JobAttempt, readable
 from gossamer.platform.node.code import CodeStore
 from gossamer.platform.node.environments import EnvironmentFailed, EnvironmentStore
 from gossamer.platform.node.listing import list_spiders
 from gossamer.platform.node.processes import CHILDREN
+from gossamer.platform.node.surroundings import environment_of, user_of, work_folder
+from gossamer.platform.node.users import NoUserLeft, ProjectUsers
 from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.packages import NotAnArtefact
 from gossamer.telemetry import logs
@@ -56,13 +57,6 @@ _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
-_HIDDEN: Final = frozenset(
-    {
-        *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL"),
-        *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", "GOSSAMER_NODE_TOKEN", MARK),
-    }
-)
-"""Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
 
 
 class RemoteParts(NamedTuple):
@@ -74,6 +68,17 @@ class RemoteParts(NamedTuple):
     """Sends logs and items to the manager. None: they stay on this machine."""
 
 
+class NodeTimes(NamedTuple):
+    """Time limits of a node, in seconds."""
+
+    grace: float
+    """A stopped job may take so long to end by itself; then its process tree is killed."""
+    listing: float
+    """Listing the spiders of a version."""
+    build: float = 1800.0
+    """Building an environment."""
+
+
 class NodeAgent:
     """Runs up to `slots` attempts at a time in folders below `folder`."""
 
@@ -83,15 +88,13 @@ class NodeAgent:
         folder: Path,
         *,
         slots: int,
-        grace_seconds: float,
-        listing_seconds: float,
-        build_seconds: float = 1800.0,
+        times: NodeTimes,
         labels: Sequence[str] = (),
         remote: RemoteParts | None = None,
+        users: ProjectUsers | None = None,
     ) -> None:
-        """`grace_seconds`: time that a stopped job has until its process tree is killed. `listing_seconds`: time limit
-        for listing the spiders of a version. `build_seconds`: time limit for building an environment. `remote`: parts
-        of a node whose manager is elsewhere."""
+        """`remote`: parts of a node whose manager is elsewhere. `users`: gives each project a user of its own. None:
+        all processes are the node's user's."""
         self.incarnation = uuid.uuid4().hex
         self._link = link
         self._labels = labels
@@ -102,12 +105,12 @@ class NodeAgent:
             folder / "environments",
             self._folder,
             self._report_environment,
-            build_seconds=build_seconds,
-            variables=_environment,
+            build_seconds=times.build,
+            variables=environment_of,
         )
+        self._users = users
         self._slots = slots
-        self._grace_seconds = grace_seconds
-        self._listing_seconds = listing_seconds
+        self._times = times
         self._running: dict[AttemptId, JobAttempt] = {}
         self._preparing: dict[AttemptId, asyncio.Task[int]] = {}
         """Attempts whose processes do not exist yet; a stop just cancels the task."""
@@ -180,7 +183,7 @@ class NodeAgent:
                 await self._give_back(assignment.id, attempt, f"environment: {error}")
             else:
                 await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"environment: {error}"))
-        except (OSError, NotAnArtefact) as error:  # no memory, no space, too many processes or files
+        except (OSError, NotAnArtefact, NoUserLeft) as error:  # no memory, no space, too many processes or files
             log.error("job %d could not be started: %s", assignment.id.job, error)
             await self._report_end(assignment.id, attempt, AttemptEnd(fault=f"start_failed: {error}"))
         except ValueError as error:  # the artefact is not what it was when it was checked
@@ -194,7 +197,8 @@ class NodeAgent:
 
     async def _prepare(self, assignment: JobAssignment, attempt: JobAttempt) -> int:
         """Start an attempt in its environment, which is built before if need be. Return as JobAttempt.start does."""
-        file = await asyncio.to_thread(self._code.file, assignment.artefact)
+        user = await asyncio.to_thread(user_of, self._users, assignment)
+        file = await asyncio.to_thread(self._code.file, assignment.artefact, user)
         own = await self._fetch_input(assignment)
         async with self._environments.use(assignment.artefact, file) as environment:
             job = {
@@ -211,14 +215,15 @@ class NodeAgent:
             command = Command(
                 "crawl",
                 job,
-                environment.complete(_environment(assignment.artefact, assignment.variables)),
-                os.getcwd(),
+                environment.complete(environment_of(assignment.artefact, assignment.variables, user)),
+                work_folder(file, user),
                 assignment.output,
                 assignment.time_limit,
                 assignment.memory_limit,
                 assignment.file_limit,
                 python=environment.python,
                 input=own,
+                user=user,
             )
             if self._remote is not None:
                 command = command._replace(valid_until=str(self._remote.fence))
@@ -303,7 +308,7 @@ class NodeAgent:
             result = ListingResult(fault=str(error), of_node=error.of_node)
         except NotAnArtefact as error:
             result = ListingResult(fault=str(error))
-        except OSError as error:  # no memory, no space, too many processes or files
+        except (OSError, NoUserLeft) as error:  # no memory, no space, too many processes or files
             result = ListingResult(fault=f"the node cannot list the spiders: {error}", of_node=True)
         except Exception as error:  # otherwise the deployment would wait for ever
             log.exception("the spiders of version %d cannot be listed", listing.version_id)
@@ -312,14 +317,15 @@ class NodeAgent:
         await asyncio.to_thread(attempt.remove)
 
     async def _list_in(self, attempt: JobAttempt, listing: Listing) -> ListingResult:
-        file = await asyncio.to_thread(self._code.file, listing.artefact)
+        user = await asyncio.to_thread(user_of, self._users, listing)
+        file = await asyncio.to_thread(self._code.file, listing.artefact, user)
         async with self._environments.use(listing.artefact, file, anew=True) as environment:
             artefact = await asyncio.to_thread(self._code.importable, file)
             job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
-            variables = environment.complete(_environment(listing.artefact, listing.variables))
-            command = Command("list", job, variables, os.getcwd(), time_limit=self._listing_seconds)
+            variables = environment.complete(environment_of(listing.artefact, listing.variables, user))
+            command = Command("list", job, variables, work_folder(file, user), time_limit=self._times.listing)
             async with self._listing_slots:
-                return await list_spiders(attempt, listing, command._replace(python=environment.python))
+                return await list_spiders(attempt, listing, command._replace(python=environment.python, user=user))
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +338,7 @@ class NodeAgent:
         if (attempt := self._running.get(order.id)) is not None and not self._was_stopped_early(order.id):
             for _ in range(order.stops - attempt.stops()):
                 with contextlib.suppress(FileNotFoundError):  # not there yet (the next look stops it), or removed
-                    attempt.stop(order.signal, grace_seconds=self._grace_seconds)
+                    attempt.stop(order.signal, grace_seconds=self._times.grace)
 
     def _was_stopped_early(self, number: AttemptId) -> bool:
         """Stop an attempt that has no process yet. Return False if it may have one."""
@@ -452,13 +458,3 @@ def _launch(attempt: JobAttempt, command: Command) -> int:
 def _number(name: str) -> AttemptId | None:
     job, _, number = name.partition("-")
     return AttemptId(int(job), int(number)) if job.isdigit() and number.isdigit() else None
-
-
-def _environment(artefact: Artefact, variables: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return the environment of a project's processes: that of the node, with the project's and Scrapyd's variables."""
-    found = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
-    found.update(variables or {})
-    found["SCRAPY_PROJECT"] = artefact.project
-    if artefact.version:
-        found["SCRAPYD_EGG_VERSION"] = artefact.version
-    return found

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,10 +21,18 @@ from typing import Any, Final, NamedTuple
 
 from gossamer.platform.node import runner, shim
 from gossamer.platform.node.processes import CHILDREN, is_alive, kill_strays
+from gossamer.platform.node.users import ProjectUser
 from gossamer.platform.outcome import AttemptEnd
 
 MARK: Final = "GOSSAMER_ATTEMPT"
 """Environment variable that marks the processes of an attempt. Fixed: strays of an earlier release are found by it."""
+OWN: Final = "own"
+"""Folder in an attempt's folder that belongs to the process, if its user is not the node's. Fixed: `runner.py` knows
+it."""
+_MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
+"""Longest file that is read of those that the process leaves. May be changed."""
+_MAX_REASON: Final = 1000
+"""Longest finish_reason and fault that are taken from the process. May be changed."""
 _OUTPUT_TAIL: Final = 16 * 1024
 """Bytes of an attempt's own output that a message about a fault may have. May be changed."""
 
@@ -54,6 +63,30 @@ class Command(NamedTuple):
     """File with the time at which the shim kills the attempt (CLOCK_BOOTTIME). Empty: there is no such time."""
     input: Path | None = None
     """File that is moved into the attempt's folder. None: there is none."""
+    user: ProjectUser | None = None
+    """User of the process. None: that of the node."""
+
+
+def _give(folder: Path, user: ProjectUser, items: str) -> None:
+    """Give a user what its process needs in a new attempt's folder, and its file for items.
+
+    The folder itself stays the node's. So nothing that the process does there, such as a link in the place of a file
+    of the shim's, has an effect on the node.
+    """
+    user.own(folder / "job.json", 0o400)
+    (folder / "stops").touch(mode=0o640)
+    os.chown(folder / "stops", -1, user.uid)
+    own = folder / OWN
+    (own / "tmp").mkdir(parents=True)
+    # From the inside out: in a folder that it owns, another process of the user could exchange what is in it.
+    user.own(own / "tmp", 0o700)
+    user.own(own, 0o700)
+    user.let_in(folder)
+    if items:
+        descriptor = os.open(items, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o640)
+        os.fchown(descriptor, user.uid, user.uid)
+        os.fchmod(descriptor, 0o640)
+        os.close(descriptor)
 
 
 class AttemptState(Enum):
@@ -90,6 +123,7 @@ class JobAttempt:
             or (command.python or sys.executable, runner.__file__, command.mode, str(self.folder)),
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),
+            "user": 0 if command.user is None else command.user.uid,
             "time_limit": command.time_limit,
             "memory_limit": command.memory_limit,
             "file_limit": command.file_limit,
@@ -97,9 +131,15 @@ class JobAttempt:
             "valid_until": command.valid_until,
         }
         shim.write_json(str(new), "job.json", dict(command.job))
-        shim.write_json(str(new), "environment.json", {**command.environment, MARK: str(self.folder)})
+        environment = {**command.environment, MARK: str(self.folder)}
+        if command.user is not None:
+            environment["TMPDIR"] = str(self.folder / OWN / "tmp")
+            _give(new, command.user, command.job.get("items", ""))
+        shim.write_json(str(new), "environment.json", environment)
         shim.write_json(str(new), "attempt.json", attempt)
         if command.input is not None:
+            if command.user is not None:
+                command.user.own(command.input, 0o400)
             os.rename(command.input, new / command.input.name)
         os.rename(new, self.folder)
 
@@ -189,14 +229,18 @@ class JobAttempt:
         """Return how the attempt ended. Call this when the shim is gone; it kills what a killed shim has left."""
         found = self.read("exit.json")
         started = self.read("started.json")
-        report = self.read("report.json") or {}
+        report = self.read_result("report.json")
+        report = report if isinstance(report, dict) else {}
+        reason, fault = report.get("finish_reason"), report.get("fault")
+        finish_reason = reason[:_MAX_REASON] if isinstance(reason, str) else None
+        self._remove_empty_items(report)
         if found is None:
             same_boot = started is None or started["boot"] == shim.boot_id()
             CHILDREN.kill_orphans()
             kill_strays(self.mark)
             CHILDREN.kill_orphans()
             return AttemptEnd(
-                finish_reason=report.get("finish_reason"),
+                finish_reason=finish_reason,
                 fault="shim_lost" if same_boot else "machine_restarted",
                 stopped=self.stops() > 0,
             )
@@ -204,11 +248,19 @@ class JobAttempt:
         return AttemptEnd(
             exit_code=found.get("exit_code"),
             signal=found.get("signal"),
-            finish_reason=report.get("finish_reason"),
-            fault=found["fault"] or report.get("fault", ""),
+            finish_reason=finish_reason,
+            fault=found["fault"] or (fault[:_MAX_REASON] if isinstance(fault, str) else ""),
             ago_seconds=max(0.0, ago),
             stopped=found.get("stops", 0) > 0,
         )
+
+    def _remove_empty_items(self, report: Mapping[str, Any]) -> None:
+        """Delete the items file that was made for the process's user, if the process has not opened it."""
+        attempt = self.read("attempt.json")
+        if attempt["user"] and attempt["items"] and not report.get("has_items"):
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(attempt["items"]).st_size == 0:
+                    os.unlink(attempt["items"])
 
     def output_tail(self, length: int = _OUTPUT_TAIL) -> str:
         """Return the end of what the attempt printed, if that is in its own folder."""
@@ -225,6 +277,22 @@ class JobAttempt:
         try:
             return json.loads(self._read_text(name))
         except FileNotFoundError:
+            return None
+
+    def read_result(self, name: str) -> Any:
+        """Return the content of a JSON file that the process has left. None: there is none, or it is something else.
+
+        The process may have made anything of this name: a link to a file of the node's, a pipe that never ends.
+        """
+        own = self.folder / OWN
+        try:
+            path = (own if own.is_dir() else self.folder) / name
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
+                is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+                content = file.read(_MAX_REPORT_BYTES + 1) if is_file else b""
+            return json.loads(content) if len(content) <= _MAX_REPORT_BYTES else None
+        except (OSError, ValueError, RecursionError):
             return None
 
     def remove(self) -> None:

@@ -1,5 +1,6 @@
 """Code of versions on a node: copies of eggs and wheels, unpacked where Python cannot import from a zip.
 
+    ARTEFACTS/UID/                 copies for a project whose user has this number; without users they are in ARTEFACTS
     ARTEFACTS/DIGEST.egg           copy of the artefact, be it an egg or a wheel
     ARTEFACTS/DIGEST-files.egg/    the same, unpacked and read-only; the name ends so for importlib.metadata, which
                                    looks for an egg's metadata only in such folders
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from gossamer.platform.link import Artefact
+from gossamer.platform.node.users import ProjectUser
 from gossamer.platform.packages import PackageFile, remove_folder
 
 _COPY_SECONDS: Final = 3600.0
@@ -33,15 +35,20 @@ class CodeStore:
         self._folder = folder
         self._fetch = fetch
 
-    def file(self, artefact: Artefact) -> Path | None:
-        """Return the node's own copy of the artefact. None: there is no artefact."""
+    def file(self, artefact: Artefact, user: ProjectUser | None = None) -> Path | None:
+        """Return the node's own copy of the artefact, which only `user` can read. None: there is no artefact."""
         if not artefact.digest:
             return None
-        kept = self._folder / f"{artefact.digest}.egg"
+        folder = self._folder if user is None else self._folder / str(user.uid)
+        if user is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            user.let_in(folder)
+        kept = folder / f"{artefact.digest}.egg"
         if not kept.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             new = kept.with_name(f".{uuid.uuid4().hex}")
             self._fetch(artefact, new)
+            new.chmod(0o644)
             os.replace(new, kept)
         os.utime(kept)
         return kept
@@ -71,12 +78,13 @@ class CodeStore:
         """Delete old copies of artefacts with other digests than those `wanted` and `used`. `wanted`: None: nothing is
         known of that; then those go that were not used for weeks."""
         limit = _UNUSED_SECONDS if wanted is None else _COPY_SECONDS
-        paths = list(self._folder.iterdir()) if self._folder.exists() else []
+        own = [folder for folder in self._folder.glob("*") if folder.name.isdigit()]
+        paths = [path for folder in (self._folder, *own) for path in folder.glob("*") if path not in own]
         for path in sorted(paths, key=Path.is_file):  # the time of a folder's last use is that of its file
             digest = path.name.removesuffix(_FOLDER_END).removesuffix(".egg")
             if digest in used or digest in (wanted or ()):
                 continue
-            last_use = self._folder / f"{digest}.egg"
+            last_use = path.with_name(f"{digest}.egg")
             # A new one may belong to a version that was deployed after `wanted` was asked for.
             if time.time() - (last_use if last_use.exists() else path).stat().st_mtime > limit:
                 if path.is_dir():

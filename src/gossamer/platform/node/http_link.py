@@ -136,7 +136,8 @@ class HttpLink:
         output = str(folder / "log")
         # What the process prints goes to the same file, so neither may cut off what the other has written.
         settings = {**assignment.settings, "LOG_FILE": output, "LOG_FILE_APPEND": "True"}
-        return assignment._replace(output=output, items=str(folder / "items.jl"), settings=settings)
+        placed = assignment._replace(output=output, items=str(folder / "items.jl"), settings=settings)
+        return placed._replace(enters=[str(folder)], owns=[])
 
     def fetch(self, artefact: Artefact, target: Path) -> None:
         self._receive(f"artefacts/{artefact.digest}", artefact.digest, target)

@@ -6,7 +6,6 @@ where the list belongs. So the process has limits, and what it leaves is checked
 
 import asyncio
 import os
-from pathlib import Path
 from typing import Any, Final
 
 from gossamer.platform.link import Listing, ListingResult
@@ -60,12 +59,6 @@ def _fault(attempt: JobAttempt, end: AttemptEnd, limit: float) -> str:
 
 def _names(attempt: JobAttempt, name: str) -> list[str] | None:
     """Return a list of texts that the process has written. None: there is none, or it is something else."""
-    path: Path = attempt.folder / name
-    try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_LIST_BYTES:
-            return None
-        found: Any = attempt.read(name)
-    except (OSError, ValueError, RecursionError):
-        return None
+    found: Any = attempt.read_result(name)
     is_list = isinstance(found, list) and all(isinstance(each, str) for each in found)
     return found if is_list and all(len(each) <= _MAX_NAME or name != "spiders.json" for each in found) else None

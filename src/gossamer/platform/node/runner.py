@@ -4,13 +4,15 @@
     python runner.py list FOLDER
 
 The file stands alone: the environment needs Scrapy, not Gossamer. FOLDER has `job.json` with the job, readable by its
-user only, because arguments may be secrets; nothing of it is passed on the command line. The runner writes there:
+user only, because arguments may be secrets; nothing of it is passed on the command line. The runner writes there, or
+into the folder `own` in it, if that exists because FOLDER belongs to another user:
 
 - `spiders.json`: the list. A module that cannot be imported, and settings that raise, end the program with code 1 and a
   traceback, as with `scrapy list`; the project's SPIDER_LOADER_WARN_ONLY is obeyed.
 - `warnings.json`: what Scrapy warned of while it loaded the spiders, such as a name that two of them have.
-- `report.json`, when the spider is closed: Scrapy's finish_reason and counters, and whether an item could not be
-  written. Without it no job counts as finished: Scrapy exits with 0 even when the spider never started.
+- `report.json`, when the spider is closed: Scrapy's finish_reason and counters, whether the items file was opened, and
+  whether an item could not be written. Without it no job counts as finished: Scrapy exits with 0 even when the spider
+  never started.
 - `progress.json`: counters, every few seconds.
 - the items file of the job, if it has one: one JSON object a line, flushed for each item, so that a reader sees what is
   there and a killed job loses none. The project's own feeds and extensions stay as they are.
@@ -93,6 +95,12 @@ def write_json(path: str, content: object) -> None:
     os.replace(f"{path}.new", path)
 
 
+def result_path(folder: str, name: str) -> str:
+    """Return the path of a file that the runner leaves."""
+    own = os.path.join(folder, "own")
+    return os.path.join(own if os.path.isdir(own) else folder, name)
+
+
 class Reporter:
     """Reports on one crawl: its items, its counters, its end."""
 
@@ -170,7 +178,7 @@ class Reporter:
         self._exporter.start_exporting()
 
     def _progress(self) -> None:
-        write_json(os.path.join(self._folder, "progress.json"), self._stats())
+        write_json(result_path(self._folder, "progress.json"), self._stats())
 
     def _stats(self) -> dict[str, Any]:
         return dict(self._crawler.stats.get_stats())
@@ -184,8 +192,9 @@ class Reporter:
         if self._file is not None:
             self._exporter.finish_exporting()
             self._file.close()
-        report = {"finish_reason": reason, "fault": self._fault, "stats": self._stats()}
-        write_json(os.path.join(self._folder, "report.json"), report)
+        has_items = self._file is not None
+        report = {"finish_reason": reason, "fault": self._fault, "has_items": has_items, "stats": self._stats()}
+        write_json(result_path(self._folder, "report.json"), report)
 
 
 def give_input(folder: str, job: dict[str, Any]) -> list[str] | None:
@@ -270,9 +279,9 @@ def list_spiders(folder: str) -> None:
         names = sorted(CrawlerRunner(get_project_settings()).spider_loader.list())
     texts = (str(warning.message).strip() for warning in caught)
     write_json(
-        os.path.join(folder, "warnings.json"), [text for text in texts if any(word in text for word in _WARNINGS)]
+        result_path(folder, "warnings.json"), [text for text in texts if any(word in text for word in _WARNINGS)]
     )
-    write_json(os.path.join(folder, "spiders.json"), names)
+    write_json(result_path(folder, "spiders.json"), names)
     sys.stderr.flush()
     os._exit(0)  # a thread or an exit handler of the project cannot spoil the list
 

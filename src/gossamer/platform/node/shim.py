@@ -8,7 +8,8 @@ and reads the same files). It uses the standard library only, because the node s
 - `environment.json` (from the node): environment variables of the process. The shim deletes it once the process runs,
   because values may be secrets.
 - `attempt.json` (from the node): `command`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
-  `memory_limit` (bytes of the whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
+  `user` (number of the user and group that the process gets, or 0 for the shim's own), `memory_limit` (bytes of the
+  whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
   0 for none), `valid_until` (a file, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
   exactly one succeeds. Nothing runs before the shim owns it.
@@ -24,11 +25,16 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Mapping
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux' prctl(2): fixed
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # numbers of Linux' prctl(2): fixed
+_SPARE_BYTES = 64 * 1024 * 1024
+"""Length by which any file of a user's process may exceed `file_limit`, so that the shim notices the excess before a
+write fails. May be changed."""
 _POLL_SECONDS = 1.0
 """Pause between looks at `valid_until`, at memory and files, and at `stops` in case a signal was lost. May be
 changed."""
@@ -41,7 +47,7 @@ _WATCHED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signa
 """Signals for which the shim waits. It ignores the last three: only a stop in the file ends the attempt."""
 
 
-def write_json(folder: str, name: str, content: dict[str, object], *, durable: bool = False) -> None:
+def write_json(folder: str, name: str, content: Mapping[str, object], *, durable: bool = False) -> None:
     """Write a file that is there completely or not at all, for this user only. `durable`: even after a power cut."""
     with open(os.path.join(folder, f".{name}"), "w", opener=_open_private) as file:
         json.dump(content, file)
@@ -144,12 +150,19 @@ class Shim:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
+                user = self._attempt["user"]
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+                output = os.open(self._attempt["output"], flags | (os.O_NOFOLLOW if user else 0), 0o644)
+                if user:
+                    os.fchown(output, user, user)
+                    os.fchmod(output, 0o640)
+                    _become(libc, user, self._attempt["file_limit"])
+                # After the change of the user, which takes the setting away.
                 libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != shim:
                     os._exit(126)
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 os.chdir(self._attempt["folder"])
-                output = os.open(self._attempt["output"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(output, 1)
                 os.dup2(output, 2)
@@ -285,6 +298,22 @@ class Shim:
                 return
             except OSError:  # the disk is full, say; without the file a job that did well would count as lost
                 time.sleep(_POLL_SECONDS)
+
+
+def _become(libc: ctypes.CDLL, user: int, file_limit: int) -> None:
+    """Let this process be a user's for ever, with no right to become another one's. Raises OSError."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a memory dump would contain secrets
+    if file_limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit + _SPARE_BYTES, file_limit + _SPARE_BYTES))
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    # Programs with the setuid bit, and files with capabilities, give nothing more.
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "privileges cannot be given up")
+    if os.getgroups() or {*os.getresuid(), *os.getresgid()} != {user}:
+        raise OSError(f"the process did not become one of user {user}")
+    os.umask(0o077)
 
 
 def now() -> float:

@@ -8,13 +8,15 @@ Scrapyd's would not work here. Options of our own may be added; none may have a 
 import configparser
 import glob
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from gossamer.errors import BadInput
+from gossamer.platform.node.users import parse_project_users
 
 T = TypeVar("T")
 
@@ -87,6 +89,10 @@ class ScrapydConfig:
     secret_keys_file: str = ""
     """File with the keys for secrets, one a line. Empty: the environment names it, or there are none. Not in
     Scrapyd."""
+    project_users: range | None = None
+    """Numbers of users of which each project gets one. None: jobs run as the server's user. Not in Scrapyd."""
+    private_files: tuple[str, ...] = ()
+    """Files of the operator's that contain a password or keys."""
     local_projects: Mapping[str, str]
     """Settings modules of projects without eggs, by name: the section `[settings]`."""
     services: frozenset[str] = frozenset(SERVICES)
@@ -128,12 +134,14 @@ def load(files: Sequence[str], environment: Mapping[str, str]) -> ScrapydConfig:
     """Return the configuration of these files and variables. Raises BadInput with the option and the reason."""
     parser = configparser.ConfigParser()
     try:
-        parser.read(files)
+        found = parser.read(files)
         if not parser.has_section(_SECTION):
             parser.add_section(_SECTION)
-        return _load(parser, environment)
+        config = _load(parser, environment)
     except configparser.Error as error:
         raise BadInput(f"the configuration of Scrapyd cannot be read: {' '.join(str(error).split())}") from None
+    private = [path for path in found if re.search(r"(?m)^\s*(password|database_url)\s*[=:]", Path(path).read_text())]
+    return replace(config, private_files=(*private, *filter(None, [config.secret_keys_file])))
 
 
 def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> ScrapydConfig:
@@ -173,6 +181,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         build_timeout=get("build_timeout", _seconds, 1800.0),
         database_url=get("database_url", str, ""),
         secret_keys_file=get("secret_keys_file", str, ""),
+        project_users=get("project_users", parse_project_users, None),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),
     )

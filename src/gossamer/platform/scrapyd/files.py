@@ -63,7 +63,16 @@ class ScrapydFiles:
             settings["FEEDS"] = json.dumps({address: {"format": "jsonlines"}})
         if config.jobs_dir:
             settings["JOBDIR"] = os.path.abspath(Path(config.jobs_dir, *names))
-        return JobPlaces(output=log, items=items, arguments={"_job": job.name}, settings=settings)
+        kinds = (config.logs_dir, config.items_folder, config.jobs_dir)
+        levels = [Path(kind, *names[:level]) for kind in kinds if kind for level in (1, 2)]
+        return JobPlaces(
+            output=log,
+            items=items,
+            arguments={"_job": job.name},
+            settings=settings,
+            enters=[os.path.abspath(folder) for folder in levels],
+            owns=[settings["JOBDIR"]] if config.jobs_dir else [],
+        )
 
     def _prepare(self, names: JobFile, folder: str, suffix: str, attempt: int) -> str:
         path = names.below(folder, suffix, attempt=attempt)

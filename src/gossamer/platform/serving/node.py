@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gossamer.errors import BadInput
-from gossamer.platform.node.agent import NodeAgent, RemoteParts
+from gossamer.platform.node.agent import NodeAgent, NodeTimes, RemoteParts
 from gossamer.platform.node.http_link import HttpLink, ManagerAddress
 from gossamer.platform.serving.hosting import lock_folder, stopped_within
 
@@ -67,8 +67,7 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
             link,
             folder,
             slots=options.slots,
-            grace_seconds=_STOP_GRACE_SECONDS,
-            listing_seconds=_LISTING_SECONDS,
+            times=NodeTimes(_STOP_GRACE_SECONDS, _LISTING_SECONDS),
             labels=options.labels,
             remote=RemoteParts(fence, None),
         )

@@ -28,12 +28,13 @@ from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.vault import load_vault
-from gossamer.platform.node.agent import NodeAgent
+from gossamer.platform.node.agent import NodeAgent, NodeTimes
 from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
 from gossamer.platform.scrapyd.importer import import_queues
+from gossamer.platform.scrapyd.separation import separate_projects
 from gossamer.platform.serving.hosting import (
     address_of,
     listen_tcp,
@@ -73,15 +74,17 @@ async def run_scrapyd(
         if config.dbs_dir != ":memory:":
             await import_queues(manager, Path(config.dbs_dir))
         files = ScrapydFiles(config)
+        users = await asyncio.to_thread(separate_projects, config, state)
+        if users is not None:
+            closing.callback(users.close)
         agent = NodeAgent(
             LocalLink(
                 NodeOperations(manager, limit_seconds=0), files, Retention(config.jobs_to_keep, config.finished_to_keep)
             ),
             state / "node",
             slots=config.slots,
-            grace_seconds=config.stop_grace,
-            listing_seconds=config.listing_timeout,
-            build_seconds=config.build_timeout,
+            times=NodeTimes(config.stop_grace, config.listing_timeout, config.build_timeout),
+            users=users,
         )
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
         async with asyncio.TaskGroup() as group:
