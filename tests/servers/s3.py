@@ -66,3 +66,5 @@ def s3_server() -> Iterator[S3Server]:
     finally:
         process.kill()
         process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

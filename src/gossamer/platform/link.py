@@ -24,6 +24,12 @@ class LinkRefused(GossamerError):
     only_detail = True
 
 
+class UnknownAttempt(GossamerError):
+    """The node has, and had, no such attempt, or its job was deleted. To repeat the call would not help."""
+
+    only_detail = True
+
+
 class AttemptId(NamedTuple):
     """Identity of an attempt."""
 

@@ -39,6 +39,10 @@ LONGEST_WAIT_SECONDS: Final = 25.0
 """Longest time for which a manager keeps a call that waits for work. May be lowered; proxies cut longer ones off."""
 
 
+MAX_PART_BYTES: Final = 4 * 1024 * 1024
+"""Longest part of a log or of items that a node may send at a time. May be raised; managers first, then nodes."""
+
+
 class Registration(NamedTuple):
     """Call `register`."""
 
@@ -172,6 +176,13 @@ class Woken(NamedTuple):
 
     cursor: str
     signals: Sequence[BareSignal] = ()
+
+
+class ReceivedEnd(NamedTuple):
+    """Answer to a part of a log or of items."""
+
+    end: int
+    """Offset up to which the manager has the node's file."""
 
 
 class Done(NamedTuple):

@@ -7,6 +7,7 @@ import pytest
 
 from gossamer.platform.state.database import StateDatabase
 from tests.servers.postgresql import PostgreSql, postgresql
+from tests.servers.s3 import S3Server, s3_server
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,9 @@ async def database(url: str) -> AsyncIterator[StateDatabase]:
     await opened.migrate()
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="session")
+def one_s3_server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server

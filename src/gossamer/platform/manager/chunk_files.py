@@ -66,6 +66,11 @@ class OpenChunkFile:
         row = self._store.find(self._key)
         return 0 if row is None else int(row.length)
 
+    def modified_at(self) -> float:
+        """Return the time of the last change, in seconds since 1970."""
+        row = self._store.find(self._key)
+        return 0.0 if row is None else float(row.changed_at)
+
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop`, fewer if the file ends before."""
         now = time.monotonic()

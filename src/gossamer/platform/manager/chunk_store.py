@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
+from gossamer.platform.link import UnknownAttempt
 from gossamer.platform.state import chunks
 from gossamer.platform.state.chunks import MERGED_BYTES, FileKey, NewChunk, ReceivedPart
 from gossamer.platform.state.database import StateDatabase
@@ -32,10 +33,6 @@ _BATCH: Final = 100
 """Files that are looked at in one go. May be changed."""
 _FOLDER: Final = "files"
 """First part of the names of objects. Fixed."""
-
-
-class UnknownAttempt(Exception):
-    """The node has, and had, no such attempt."""
 
 
 class ChunkStore:
@@ -75,7 +72,7 @@ class ChunkStore:
             nodes = (each["node"] for each in row.earlier_attempts if each["attempt"] == key.attempt)
             owner = next(nodes, None)
         if row is None or owner != node:
-            raise UnknownAttempt(f"attempt {key.attempt} of job {key.job} is none of the node {node}")
+            raise UnknownAttempt(f"attempt {key.attempt} of job {key.job} is none of the node {node}, or was deleted")
         return row.file_limit + _EXCESS_BYTES if row.file_limit else 0
 
     def _add(self, key: FileKey, content: bytes, part: ReceivedPart) -> bool:

@@ -42,6 +42,9 @@ class OpenJobFile(Protocol):
     def length(self) -> int:
         """Return the number of bytes that are there now."""
 
+    def modified_at(self) -> float:
+        """Return the time of the last change, in seconds since 1970."""
+
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop`, fewer if the file ends before."""
 

@@ -30,6 +30,7 @@ from gossamer.platform.link import (
     ListingResult,
     ManagerUnavailable,
     StopOrder,
+    UnknownAttempt,
 )
 from gossamer.platform.node.agent import NodeAgent
 from gossamer.platform.node.heartbeat import NodeHeartbeats
@@ -169,6 +170,22 @@ class HttpLink:
         if digest.hexdigest() != wanted:
             target.unlink()
             raise OSError(f"{path}: the manager has sent another file than the one that it named")
+
+    async def send_part(self, attempt: AttemptId, kind: str, offset: int, content: bytes, lost: bool) -> int:
+        """Send bytes of a log or of items; see `uploads.SendPart`."""
+        turn = self._turn
+        url = self._url(f"attempts/{attempt.job}/{attempt.number}/{kind}", turn)
+        parameters = {"offset": str(offset), "lost": str(lost).lower()}
+        try:
+            response = await self._calls.put(
+                url, params=parameters, content=content, headers=self._headers, timeout=_TRANSFER_SECONDS
+            )
+        except httpx.TransportError as error:
+            self._try_next(turn)
+            raise _unavailable(url, error) from None
+        if response.status_code == 404:
+            raise UnknownAttempt(f"{response.url}: {response.text[:200]}")
+        return _answer(response, wire.ReceivedEnd).end
 
     async def take_listing(self) -> Listing | None:
         return (await self._call("take-listing", wire.Done(), wire.TakenListing)).listing

@@ -12,7 +12,6 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -25,16 +24,19 @@ from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.manager.operations import BrokenVersion, Manager
 from gossamer.platform.names import UnsafeName
-from gossamer.platform.scrapyd import listing, pages
+from gossamer.platform.scrapyd import pages
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoints, Form, ScrapydEndpoint
-from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.files import ServedFiles
 from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
+from gossamer.platform.scrapyd.listing import PageRequest
 from gossamer.platform.state import jobs, tokens
 from gossamer.platform.state.tokens import Principal, TokenScope
+from gossamer.platform.storage.objects import StorageUnavailable
 from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized
 from gossamer.platform.v1.app import create_app
 from gossamer.platform.v1.context import PlatformContext, RemoteNodes
+from gossamer.platform.v1.reading import in_reader
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -63,7 +65,7 @@ class ScrapydApp:
     """The application."""
 
     def __init__(
-        self, manager: Manager, config: ScrapydConfig, files: ScrapydFiles, nodes: RemoteNodes | None = None
+        self, manager: Manager, config: ScrapydConfig, files: ServedFiles, nodes: RemoteNodes | None = None
     ) -> None:
         self._manager = manager
         self._config = config
@@ -189,18 +191,16 @@ class ScrapydApp:
         if path == "/jobs":
             return HTMLResponse(await asyncio.to_thread(self._jobs_page, prefix, *await self._manager.read(self._rows)))
         root, _, rest = path[1:].partition("/")
-        folder = {"logs": config.logs_dir, "items": config.items_folder}.get(root)
-        if not folder:
-            return None
         slash = "/" if request.scope["raw_path"].endswith(b"/") else ""
-        return await asyncio.to_thread(
-            listing.serve,
-            Path(folder),
-            unquote(rest) + slash,
-            shown=unquote(path) + slash,
-            headers=request.headers,
-            method=request.method,
-        )
+        try:
+            return await in_reader(
+                self._files.page,
+                root,
+                unquote(rest) + slash,
+                PageRequest(unquote(path) + slash, request.method, request.headers),
+            )
+        except StorageUnavailable as error:
+            return PlainTextResponse(f"{error}\n", 503, {"Retry-After": "5"})
 
     def _rows(self, connection: Any) -> tuple[Any, Any]:
         live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)

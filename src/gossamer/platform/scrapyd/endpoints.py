@@ -16,7 +16,7 @@ from gossamer.platform.lifecycle import JobState, VersionState
 from gossamer.platform.manager.operations import Manager, new_job_name, parse_priority
 from gossamer.platform.names import check_file_name
 from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.files import ServedFiles
 from gossamer.platform.scrapyd.forms import Parameters
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import NewJob
@@ -103,7 +103,7 @@ class ScrapydEndpoint(NamedTuple):
 class Endpoints:
     """Scrapyd's endpoints on a manager."""
 
-    def __init__(self, manager: Manager, config: ScrapydConfig, files: ScrapydFiles) -> None:
+    def __init__(self, manager: Manager, config: ScrapydConfig, files: ServedFiles) -> None:
         self._manager = manager
         self._config = config
         self._files = files

@@ -13,12 +13,15 @@ that runs, stay, whatever their age. Fixed: the names, which clients build thems
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Row
+from starlette.responses import Response
 
-from gossamer.platform.manager.files import FileKind, JobPlaces
+from gossamer.platform.manager.files import FileKind, JobFiles, JobPlaces
+from gossamer.platform.scrapyd import listing
 from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer.platform.scrapyd.listing import PageRequest
 from gossamer.platform.storage.local_file import LocalFile
 
 
@@ -38,6 +41,20 @@ class JobFile(NamedTuple):
         """Return the path of the file of an attempt, counted from 1, in this folder."""
         further = f".attempt-{attempt}" if attempt > 1 else ""
         return Path(folder, self.project, self.spider, f"{self.name}{further}.{suffix}")
+
+
+class ServedFiles(JobFiles, Protocol):
+    """Files of jobs with their paths on the server's pages."""
+
+    def log_url(self, job: Row[Any]) -> str | None:
+        """Return the path of the log of the job's last attempt on this server. None: it has none."""
+
+    def items_url(self, job: Row[Any]) -> str | None:
+        """Return the path of the items of the job's last attempt on this server. None: it has none."""
+
+    def page(self, root: str, path: str, request: PageRequest) -> Response | None:
+        """Return the file or folder `path` below `/logs` or `/items`. None: there is none. Waits for the disk or the
+        network: call it in a thread."""
 
 
 class ScrapydFiles:
@@ -86,6 +103,11 @@ class ScrapydFiles:
     def items_url(self, job: Row[Any]) -> str | None:
         """Return the path of the items of the job's last attempt on this server. None: it has none."""
         return _url("items", self._config.items_folder, job, "jl")
+
+    def page(self, root: str, path: str, request: PageRequest) -> Response | None:
+        """Return the file or folder `path` below `/logs` or `/items`, as ServedFiles describes it."""
+        folder = {"logs": self._config.logs_dir, "items": self._config.items_folder}.get(root)
+        return listing.serve(Path(folder), path, request) if folder else None
 
     def open(self, job: Row[Any], kind: FileKind, attempt: int) -> LocalFile | None:
         """Begin to read a file of a job. None: there is no such file."""

@@ -5,11 +5,10 @@ again each time. Files are sent as plain text, because a job may write whatever 
 heading and the rows of a listing, which ScrapydWeb reads with regular expressions.
 """
 
-import asyncio
 import mimetypes
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from email.utils import formatdate, parsedate_to_datetime
 from html import escape
@@ -19,11 +18,31 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-_CHUNK_BYTES: Final = 256 * 1024
-"""Bytes that are read at a time. May be changed."""
+from gossamer.platform.manager.files import OpenJobFile
+from gossamer.platform.storage.local_file import LocalFile
+from gossamer.platform.v1.reading import file_pieces, pieces
+
 _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
 """Content encodings by the ending of a name. Scrapyd's: fixed."""
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})$", re.ASCII)
+
+
+class PageRequest(NamedTuple):
+    """A request for a file or a folder."""
+
+    shown: str
+    """Its path, for the heading."""
+    method: str
+    headers: Mapping[str, str]
+
+
+class ListedEntry(NamedTuple):
+    """A file or a folder in a listing."""
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_at: float
 
 
 class _ByteRange(NamedTuple):
@@ -33,35 +52,40 @@ class _ByteRange(NamedTuple):
     length: int
 
 
-def serve(root: Path, path: str, *, shown: str, headers: Mapping[str, str], method: str = "GET") -> Response | None:
-    """Return the file or folder `path` below `root`. None: there is none.
-
-    `shown`: path of the request, for the heading; `headers`: those of the request. Waits for the disk: call it in a
-    thread.
-    """
+def serve(root: Path, path: str, request: PageRequest) -> Response | None:
+    """Return the file or folder `path` below `root`. None: there is none. Waits for the disk: call it in a thread."""
     parts = [part for part in path.split("/") if part]
     if any(part in (".", "..") or "\0" in part for part in parts):
         return None
     target = root.joinpath(*parts)
     if target.is_dir():
-        if not shown.endswith("/"):  # links in a listing are relative
-            link = quote(f"{shown}/")
-            return HTMLResponse(f'<a href="{escape(link)}">{escape(shown)}/</a>\n', 302, {"Location": link})
-        return HTMLResponse(_folder(target, shown))
+        return folder_response(_entries(target), request.shown)
     if not target.is_file() or path.endswith("/"):
         return None
-    # Only GET knows ranges.
-    return _file(target, headers.get("range", "") if method == "GET" else "", headers.get("if-modified-since", ""))
+    return _file(target, request)
 
 
-def _folder(folder: Path, shown: str) -> str:
-    heading = f"Directory listing for {escape(shown)}"
-    entries: list[str] = []
-    for entry in sorted(os.scandir(folder), key=lambda entry: (not entry.is_dir(), entry.name)):
+def _entries(folder: Path) -> Iterator[ListedEntry]:
+    for entry in os.scandir(folder):
         try:
-            entries.append(_row(entry, "even" if len(entries) % 2 else "odd"))
+            found = entry.stat()
+            yield ListedEntry(entry.name, entry.is_dir(), found.st_size, found.st_mtime)
         except FileNotFoundError:  # deleted since
             continue
+
+
+def folder_response(entries: Iterable[ListedEntry], shown: str) -> Response:
+    """Return the listing of a folder. `shown`: path of the request."""
+    if not shown.endswith("/"):  # links in a listing are relative
+        link = quote(f"{shown}/")
+        return HTMLResponse(f'<a href="{escape(link)}">{escape(shown)}/</a>\n', 302, {"Location": link})
+    return HTMLResponse(_folder(entries, shown))
+
+
+def _folder(found: Iterable[ListedEntry], shown: str) -> str:
+    heading = f"Directory listing for {escape(shown)}"
+    in_order = sorted(found, key=lambda entry: (not entry.is_folder, entry.name))
+    entries = [_row(entry, "even" if number % 2 else "odd") for number, entry in enumerate(in_order)]
     return f"""<html>
 <head>
 <title>{heading}</title>
@@ -91,12 +115,11 @@ def _folder(folder: Path, shown: str) -> str:
 """
 
 
-def _row(entry: "os.DirEntry[str]", kind: str) -> str:
-    found = entry.stat()
-    slash = "/" if entry.is_dir() else ""
-    size = "" if slash else _size(found.st_size)
+def _row(entry: ListedEntry, kind: str) -> str:
+    slash = "/" if entry.is_folder else ""
+    size = "" if slash else _size(entry.size)
     media, encoding = ("Directory", "") if slash else _types(entry.name)
-    modified = datetime.fromtimestamp(found.st_mtime).strftime("%Y-%m-%d %H:%M")
+    modified = datetime.fromtimestamp(entry.modified_at).strftime("%Y-%m-%d %H:%M")
     return f"""<tr class="{kind}">
     <td><a href="{quote(entry.name)}{slash}">{escape(entry.name)}{slash}</a></td>
     <td>{size}</td>
@@ -122,35 +145,40 @@ def _types(name: str) -> tuple[str, str]:
     return (media if media == "application/json" else "text/plain"), encoding
 
 
-def _file(path: Path, byte_range: str, known_since: str) -> Response | None:
+def _file(path: Path, request: PageRequest) -> Response | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # from here on a deletion does not matter
+        return file_response(path.name, LocalFile(path), request)
     except FileNotFoundError:
         return None
-    found = os.fstat(descriptor)
-    size = found.st_size
-    media, encoding = _types(path.name)
+
+
+def file_response(name: str, file: OpenJobFile, request: PageRequest) -> Response:
+    """Return the content of a file as it is now, and close it at the end."""
+    size, modified_at = file.length(), file.modified_at()
+    media, encoding = _types(name)
     headers = {
         "Accept-Ranges": "bytes",
         "Cache-Control": "no-cache",
-        "Last-Modified": formatdate(found.st_mtime, usegmt=True),
+        "Last-Modified": formatdate(modified_at, usegmt=True),
         "X-Content-Type-Options": "nosniff",
     }
     if encoding:
         headers["Content-Encoding"] = encoding
-    if _is_known(known_since, found.st_mtime):
-        os.close(descriptor)
+    if _is_known(request.headers.get("if-modified-since", ""), modified_at):
+        file.close()
         return Response(status_code=304, headers=headers)
     part, status = _ByteRange(0, size), 200
-    asked = _part(byte_range, size)
+    # Only GET knows ranges.
+    asked = _part(request.headers.get("range", ""), size) if request.method == "GET" else None
     if asked is not None and not asked.length:
-        os.close(descriptor)
+        file.close()
         return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"}, media_type=media)
     if asked is not None:
         part, status = asked, 206
         headers["Content-Range"] = f"bytes {part.first}-{part.first + part.length - 1}/{size}"
     headers["Content-Length"] = str(part.length)
-    return StreamingResponse(_chunks(descriptor, part), status, headers, media_type=media)
+    content = pieces(file_pieces(file, part.first, part.first + part.length))
+    return StreamingResponse(content, status, headers, media_type=media)
 
 
 def _is_known(since: str, modified_at: float) -> bool:
@@ -175,16 +203,3 @@ def _part(byte_range: str, size: int) -> _ByteRange | None:
         if last and int(last) < start:
             return None
     return _ByteRange(start, max(0, end - start))
-
-
-async def _chunks(descriptor: int, part: _ByteRange) -> AsyncIterator[bytes]:
-    position, end = part.first, part.first + part.length
-    try:
-        while position < end:
-            chunk = await asyncio.to_thread(os.pread, descriptor, min(_CHUNK_BYTES, end - position), position)
-            if not chunk:  # the file was cut off: the connection ends before the announced length
-                break
-            position += len(chunk)
-            yield chunk
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,7 @@ from sqlalchemy import Row
 
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.files import ServedFiles
 
 _HEAD = """<!DOCTYPE html>
 <html lang="en">
@@ -59,7 +59,7 @@ def home(projects: Sequence[str], config: ScrapydConfig, prefix: str) -> str:
 class JobsPage:
     """The page `/jobs`."""
 
-    def __init__(self, config: ScrapydConfig, files: ScrapydFiles, prefix: str) -> None:
+    def __init__(self, config: ScrapydConfig, files: ServedFiles, prefix: str) -> None:
         self._files = files
         self._prefix = escape(prefix)
         self._with_cancel = "cancel.json" in config.services

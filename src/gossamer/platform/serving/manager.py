@@ -3,7 +3,7 @@
     STORE/state.db        projects, versions, jobs, nodes, tokens; or a PostgreSQL database
     STORE/eggs/           artefacts of versions that jobs can run
     STORE/uploads/        artefacts of versions that are being built
-    STORE/logs/, items/   files of jobs
+    STORE/files/          logs and items of jobs
 
 Any number of managers may run on one PostgreSQL database with one store; on SQLite it is one. The process may be killed
 at any moment: jobs run on at their nodes, and another manager, or the next one, continues. Fixed: the order of the
@@ -22,14 +22,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.platform.manager.artefacts import ArtefactStore
+from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.storage import open_platform_storage
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.manager.wakeups import WakeUps
 from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ScrapydFiles
+from gossamer.platform.scrapyd.remote_files import RemoteFiles
 from gossamer.platform.serving.hosting import (
     address_of,
     listen_tcp,
@@ -40,13 +42,17 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
 )
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.storage.objects import ObjectMissing, StorageUnavailable
 from gossamer.platform.v1.context import RemoteNodes
+from gossamer.platform.v1.reading import in_receiver
 
 log = logging.getLogger("gossamer.platform.serving")
 
 _COMMAND: Final = "gossamer manager"
 _CLEAN_SECONDS: Final = 3600.0
 """Pause between two deletions of what is not needed any more. May be changed."""
+_MAINTENANCE_SECONDS: Final = 10.0
+"""Pause between two looks for logs and items to merge. May be changed."""
 
 
 class ManagerOptions(NamedTuple):
@@ -81,7 +87,9 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         manager.wake_nodes, manager.wake_clients = wake_ups.wake_nodes, wake_ups.wake_clients
         manager.send_signal = wake_ups.send_signal
         nodes = NodeOperations(manager, limit_seconds=options.limit_seconds)
-        app = ScrapydApp(manager, config, ScrapydFiles(config), RemoteNodes(nodes, wake_ups))
+        chunk_store = ChunkStore(database, await open_platform_storage(database, str(options.store)))
+        files = RemoteFiles(chunk_store, database)
+        app = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
         async with asyncio.TaskGroup() as group:
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(wake_ups.listen(stopping))
@@ -89,6 +97,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, config.finished_to_keep, stopping))
+            group.create_task(_maintain(chunk_store, stopping))
             ready(address_of(config.bind_address, sockets))
             await stopping.wait()
             wake_ups.close()
@@ -113,6 +122,15 @@ async def _clean(manager: Manager, ended_jobs: int, stopping: asyncio.Event) -> 
         except (OSError, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
         await stopped_within(_CLEAN_SECONDS, stopping)
+
+
+async def _maintain(store: ChunkStore, stopping: asyncio.Event) -> None:
+    """Merge and delete what nodes have sent, as it becomes possible."""
+    while not await stopped_within(_MAINTENANCE_SECONDS, stopping):
+        try:
+            await in_receiver(store.maintain)
+        except (StorageUnavailable, ObjectMissing, SQLAlchemyError) as error:
+            log.warning("logs and items cannot be merged or deleted: %s", error)
 
 
 def _make_folders(options: ManagerOptions) -> None:

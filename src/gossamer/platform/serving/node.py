@@ -4,7 +4,7 @@
     FOLDER/attempts/      attempts that run
     FOLDER/artefacts/     copies of artefacts
     FOLDER/environments/  isolated environments of versions
-    FOLDER/files/         logs and items
+    FOLDER/files/         logs and items until the manager has them; see node/uploads.py
     FOLDER/valid_until    time until which the attempts may run; see node/heartbeat.py
 
 The process may be killed at any moment; jobs run on for the manager's limit, and the next process in the folder
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from gossamer.errors import BadInput
 from gossamer.platform.node.agent import NodeAgent, NodeTimes, RemoteParts
 from gossamer.platform.node.http_link import HttpLink, ManagerAddress
+from gossamer.platform.node.uploads import FileUploader
 from gossamer.platform.serving.hosting import lock_folder, stopped_within
 
 log = logging.getLogger("gossamer.platform.node")
@@ -63,18 +64,20 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
         address = ManagerAddress(options.managers, options.token, options.name, folder_name)
         link = HttpLink(address, folder / "files", fence, registered=ready)
         closing.push_async_callback(link.close)
+        uploader = FileUploader(folder / "files", folder / "attempts", link.send_part)
         agent = NodeAgent(
             link,
             folder,
             slots=options.slots,
             times=NodeTimes(_STOP_GRACE_SECONDS, _LISTING_SECONDS),
             labels=options.labels,
-            remote=RemoteParts(fence, None),
+            remote=RemoteParts(fence, uploader),
         )
         link.attach(agent)
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             group.create_task(link.watch(stopping))
+            group.create_task(uploader.run(stopping))
             group.create_task(_clean(agent, stopping))
 
 

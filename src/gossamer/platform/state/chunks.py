@@ -8,13 +8,14 @@ Every function runs in a transaction of its caller. Fixed: a chunk is never chan
 its neighbours, by one chunk with the same bytes; and that needs the lease of the file, as a deletion of objects does.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gossamer.platform.state.tables import DatabaseNow, chunks, job_files, jobs, storage
+from gossamer.platform.state.tables import DatabaseNow, chunks, job_files, jobs, projects, storage
 
 MERGED_BYTES: Final = 16 * 1024 * 1024
 """Longest chunk that is made of shorter ones. May be changed; one is held in memory while it is made."""
@@ -103,11 +104,8 @@ def _locked(connection: Connection, key: FileKey) -> Row[Any]:
     found = connection.execute(locked).first()
     if found is None:
         columns = {"job_id": key.job, "attempt": key.attempt, "kind": key.kind, "changed_at": DatabaseNow()}
-        try:
-            with connection.begin_nested():
-                connection.execute(insert(job_files).values(**columns))
-        except IntegrityError:  # another manager has just added it
-            pass
+        with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just added it
+            connection.execute(insert(job_files).values(**columns))
         found = connection.execute(locked).one()
     return found
 
@@ -252,14 +250,54 @@ def forget_file(connection: Connection, file_id: int, token: str) -> None:
 # --- the storage itself -----------------------------------------------------------------------------------------------
 
 
-def storage_identity(connection: Connection, *, new: str) -> str:
-    """Return what the marker of the platform's storage says; the first time it becomes `new`."""
-    found = connection.scalar(select(storage.c.identity))
+def storage_row(connection: Connection, *, new: str) -> Row[Any]:
+    """Return identity and is_marked of the platform's storage; the first time the identity becomes `new`."""
+    found = connection.execute(select(storage)).first()
     if found is None:
-        try:
-            with connection.begin_nested():
-                connection.execute(insert(storage).values(id=1, identity=new))
-            return new
-        except IntegrityError:  # another manager came first
-            found = connection.scalars(select(storage.c.identity)).one()
-    return str(found)
+        with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager came first
+            connection.execute(insert(storage).values(id=1, identity=new))
+        found = connection.execute(select(storage)).one()
+    return found
+
+
+def record_marker(connection: Connection) -> None:
+    """Record that the storage has its marker."""
+    connection.execute(update(storage).values(is_marked=True))
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+
+def file_folders(connection: Connection, kind: str, project: str | None = None) -> list[Row[Any]]:
+    """Return name and changed_at of the projects, or of the spiders of a project, that have files of a kind."""
+    seen = (job_files.c.kind == kind, job_files.c.deleted_at.is_(None))
+    name = projects.c.name if project is None else jobs.c.spider
+    statement = (
+        select(name.label("name"), func.max(job_files.c.changed_at).label("changed_at"))
+        .select_from(job_files)
+        .join(jobs, jobs.c.id == job_files.c.job_id)
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .where(*seen, *([] if project is None else [projects.c.name == project]))
+    )
+    return list(connection.execute(statement.group_by(name)))
+
+
+def files_of_spider(connection: Connection, kind: str, project: str, spider: str, *, limit: int) -> list[Row[Any]]:
+    """Return length, changed_at and attempt of the files of a kind, with file_name and earlier_attempts of their jobs,
+    those of the latest jobs first."""
+    columns = (job_files.c.length, job_files.c.changed_at, job_files.c.attempt)
+    statement = (
+        select(*columns, jobs.c.file_name, jobs.c.earlier_attempts)
+        .join(jobs, jobs.c.id == job_files.c.job_id)
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .where(projects.c.name == project, jobs.c.spider == spider)
+        .where(job_files.c.kind == kind, job_files.c.deleted_at.is_(None))
+    )
+    return list(connection.execute(statement.order_by(jobs.c.id.desc()).limit(limit)))
+
+
+def job_of_file(connection: Connection, project: str, spider: str, file_name: str) -> Row[Any] | None:
+    """Return the row of the job whose files have a name. None: there is none."""
+    statement = select(jobs).join(projects, projects.c.id == jobs.c.project_id)
+    named = (projects.c.name == project, jobs.c.spider == spider, jobs.c.file_name == file_name)
+    return connection.execute(statement.where(*named)).first()

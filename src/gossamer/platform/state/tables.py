@@ -376,4 +376,5 @@ storage = Table(
     METADATA,
     Column("id", Integer, primary_key=True),  # 1: there is at most one row
     Column("identity", String(64), nullable=False),  # what the storage's marker says
+    Column("is_marked", Boolean, nullable=False, server_default=false()),  # True: it has had the marker
 )

@@ -34,6 +34,10 @@ class LocalFile:
         """Return the number of bytes that are there now."""
         return os.fstat(self._descriptor).st_size
 
+    def modified_at(self) -> float:
+        """Return the time of the last change, in seconds since 1970."""
+        return os.fstat(self._descriptor).st_mtime
+
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop`, fewer if the file ends before."""
         parts: list[bytes] = []

@@ -20,16 +20,30 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.link import LinkRefused
+from gossamer.platform.link import LinkRefused, UnknownAttempt
 from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NoNode, NotFound, VersionInUse
 from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.v1 import events, groups, job_files, jobs, node_calls, nodes, projects, schedules, variables
+from gossamer.platform.storage.objects import StorageUnavailable
+from gossamer.platform.v1 import (
+    events,
+    groups,
+    job_files,
+    jobs,
+    node_calls,
+    nodes,
+    projects,
+    schedules,
+    uploads,
+    variables,
+)
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
+from gossamer.platform.v1.uploads import PARTS_PATH
+from gossamer.platform.wire import MAX_PART_BYTES
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.v1")
@@ -51,6 +65,8 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (NotAnArtefact, 400, "invalid-request"),
     (UnsafeName, 400, "invalid-request"),
     (BadInput, 400, "invalid-request"),
+    (UnknownAttempt, 404, "not-found"),
+    (StorageUnavailable, 503, "storage-unavailable"),
 )
 """Status and name by the class of an error. Fixed; a class may be added."""
 
@@ -85,7 +101,7 @@ class RequestGuard:
             refused = await _on_error(request, error)
             await refused(scope, receive, send)
             return
-        left = _LARGE_BODIES.get(scope["path"], _MAX_BODY_BYTES)
+        left = _longest_body(scope["path"])
 
         async def receive_limited() -> Message:
             nonlocal left
@@ -98,6 +114,10 @@ class RequestGuard:
         scope["state"] = {**scope.get("state", {}), PRINCIPAL: principal}
         with contextlib.suppress(ClientDisconnect):
             await self._app(scope, receive_limited, send)
+
+
+def _longest_body(path: str) -> int:
+    return MAX_PART_BYTES if path.startswith(PARTS_PATH) else _LARGE_BODIES.get(path, _MAX_BODY_BYTES)
 
 
 def routes() -> FastAPI:
@@ -131,6 +151,7 @@ def routes() -> FastAPI:
     app.include_router(projects.router)
     app.include_router(variables.router)
     app.include_router(nodes.router)
+    app.include_router(uploads.router)
     app.include_router(node_calls.router)
     return app
 
@@ -141,6 +162,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
             response = _problem(status, name, str(error))
             if status == 401:
                 response.headers["WWW-Authenticate"] = CHALLENGE
+            elif status == 503:
+                response.headers["Retry-After"] = "5"
             return response
     log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
     return _problem(500, "internal-error", "")

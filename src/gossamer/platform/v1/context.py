@@ -9,6 +9,7 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 
+from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.files import JobFiles
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager, NotFound
@@ -25,6 +26,8 @@ class RemoteNodes(NamedTuple):
 
     operations: NodeOperations
     wake_ups: WakeUps
+    files: ChunkStore
+    """Takes the logs and items of their jobs."""
 
 
 class PlatformContext(NamedTuple):

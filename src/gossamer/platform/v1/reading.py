@@ -1,4 +1,4 @@
-"""Threads in which logs and items are read, apart from the threads of everything else.
+"""Threads in which logs and items are read and received, apart from the threads of everything else.
 
 A storage that hangs holds these threads only: jobs go on to be scheduled and shown. Safe to change: the numbers.
 """
@@ -18,6 +18,8 @@ _THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-read")
 _STREAM_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="file-stream")
 """For the pieces of long answers. Two, because they parse and write items, and more of them would make the event loop
 wait for Python's lock. May be changed."""
+_RECEIVER_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-write")
+"""For what nodes send. May be changed."""
 _PIECE_BYTES: Final = 256 * 1024
 """Bytes of a file that are read at a time. May be changed."""
 
@@ -25,6 +27,11 @@ _PIECE_BYTES: Final = 256 * 1024
 async def in_reader(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return what a call returns that waits for the disk or the network for a short time."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: call(*arguments, **named))
+
+
+async def in_receiver(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """As `in_reader`, for what is written, so that readers and nodes do not wait for each other."""
+    return await asyncio.get_running_loop().run_in_executor(_RECEIVER_THREADS, lambda: call(*arguments, **named))
 
 
 async def pieces(source: Iterator[bytes]) -> AsyncIterator[bytes]:

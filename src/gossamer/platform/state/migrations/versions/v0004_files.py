@@ -37,6 +37,7 @@ def upgrade() -> None:
         "storage",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("identity", sa.String(length=64), nullable=False),
+        sa.Column("is_marked", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_storage"),
     )
     for name, kind in _RETENTION:
