@@ -1,6 +1,6 @@
 """A plugin for pytest that sends requests for port 6800 of this machine to another port.
 
-    GOSSAMER_TEST_PORT=40123 PYTHONPATH=tests/servers pytest -p elsewhere …
+    GOSSAMER_TEST_PORT=40123 PYTHONPATH=FOLDER-WITH-THIS-FILE pytest -p elsewhere …
 
 Scrapyd's own tests name port 6800, on which something else may listen. It stands alone: the environment in which it
 runs has pytest and requests, and nothing of Gossamer.

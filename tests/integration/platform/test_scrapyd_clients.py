@@ -191,3 +191,14 @@ def test_a_part_of_a_log(server: Scrapyd) -> None:
         assert (part.status_code, part.content) == (206, expected)
     assert server.client.get(url, headers={"Range": f"bytes={len(whole)}-"}).status_code == 416
     assert server.client.head(url).headers["content-length"] == str(len(whole))
+
+
+def test_a_page_shows_names_as_text(server: Scrapyd) -> None:
+    """What a client chose is no markup."""
+    server.deploy(egg(_SPIDERS), project="<b>x")
+    server.post("schedule", project="<b>x", spider="good", jobid="<script>'\"")
+    server.ended("<script>'\"")
+    for path in ("/", "/jobs", "/logs/", "/logs/%3Cb%3Ex/", "/logs/%3Cb%3Ex/good/"):
+        page = server.client.get(path, headers={"X-Forwarded-Prefix": '/"><i>'}).text
+        assert not re.search(r"<b>x|<script>'|\"><i>", page), page
+        assert "&lt;b&gt;x" in page

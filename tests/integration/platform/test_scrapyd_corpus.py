@@ -123,7 +123,7 @@ def _fields(response: httpx.Response) -> dict[str, Any]:
 
 
 def _page(text: str) -> Any:
-    """Heading, links, and the rows of a table as ScrapydWeb reads them."""
+    """Heading, links in a table, and the rows of a table as ScrapydWeb reads them."""
     jobs = [job.groupdict() for job in JOB_ROW.finditer(re.sub(r"<thead>.*?</thead>", "", text, flags=re.DOTALL))]
     for job in jobs:
         for name in ("PID", "Start", "Runtime", "Finish"):
@@ -131,7 +131,8 @@ def _page(text: str) -> Any:
         for name in ("Log", "Items"):
             job[name] = "".join(re.findall(r"href=['\"](.*?)['\"]", job[name] or ""))
     files = [(row["name"], bool(row["size"]), row["type"], row["encoding"]) for row in FILE_ROW.finditer(text)]
-    links = set(re.findall(r"<a href=['\"](.*?)['\"]", text))
+    tables = re.findall(r"<table[\w\W]*</table>", text)
+    links = set(re.findall(r"<a href=['\"](.*?)['\"]", "".join(tables) if tables else text))
     return re.findall(r"<h1>(.*?)</h1>", text), jobs, files, sorted(links)
 
 

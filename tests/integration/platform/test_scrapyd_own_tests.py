@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,7 +19,10 @@ _LOGIN = "username = hello12345\npassword = 67890world\n"
 def test_scrapyds_own_integration_tests_pass(tmp_path: Path) -> None:
     folder = source("scrapyd")
     with scrapyd(tmp_path, conf=_LOGIN) as server:
-        plugins = {"PYTHONPATH": str(Path("tests/servers").absolute()), "GOSSAMER_TEST_PORT": str(server.port)}
+        # Alone in its folder, because modules beside it could hide those of the standard library.
+        (tmp_path / "plugins").mkdir()
+        shutil.copy("tests/servers/elsewhere.py", tmp_path / "plugins")
+        plugins = {"PYTHONPATH": str(tmp_path / "plugins"), "GOSSAMER_TEST_PORT": str(server.port)}
         done = subprocess.run(
             # Not with the options of Scrapyd's developers, which need plugins.
             [program("clients", "pytest"), "-c", os.devnull, "--rootdir", ".", *_OPTIONS, "integration_tests"],

@@ -29,8 +29,9 @@ from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoints, Form, ScrapydEndpoint
 from gossamer.platform.scrapyd.files import ServedFiles
 from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
+from gossamer.platform.scrapyd.frame import PageFrame
 from gossamer.platform.scrapyd.listing import PageRequest
-from gossamer.platform.state import jobs, tokens
+from gossamer.platform.state import jobs, projects, tokens
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.storage.objects import StorageUnavailable
 from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized
@@ -185,11 +186,14 @@ class ScrapydApp:
 
     async def _page(self, request: Request, path: str) -> Response | None:
         config = self._config
-        prefix = request.headers.get(config.prefix_header, "")
+        frame = PageFrame(config, request.headers.get(config.prefix_header, ""))
         if path == "/":
-            return HTMLResponse(pages.home(await self._manager.project_names(), config, prefix))
+            host = request.headers.get("host", f"localhost:{config.http_port}")
+            projects, live, ended = await self._manager.read(self._overview)
+            return HTMLResponse(pages.home(projects, pages.count_states(live, ended), frame, host))
         if path == "/jobs":
-            return HTMLResponse(await asyncio.to_thread(self._jobs_page, prefix, *await self._manager.read(self._rows)))
+            live, ended = await self._manager.read(self._rows)
+            return HTMLResponse(await asyncio.to_thread(self._jobs_page, frame, live, ended))
         root, _, rest = path[1:].partition("/")
         slash = "/" if request.scope["raw_path"].endswith(b"/") else ""
         try:
@@ -197,7 +201,7 @@ class ScrapydApp:
                 self._files.page,
                 root,
                 unquote(rest) + slash,
-                PageRequest(unquote(path) + slash, request.method, request.headers),
+                PageRequest(unquote(path) + slash, request.method, request.headers, frame),
             )
         except StorageUnavailable as error:
             return PlainTextResponse(f"{error}\n", 503, {"Retry-After": "5"})
@@ -206,8 +210,14 @@ class ScrapydApp:
         live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
         return jobs.list_jobs(connection, live), jobs.ended_jobs(connection, limit=self._config.finished_to_keep)
 
-    def _jobs_page(self, prefix: str, live: Any, ended: Any) -> str:
-        return pages.JobsPage(self._config, self._files, prefix).render(live, ended, time.time())
+    def _overview(self, connection: Any) -> tuple[Any, Any, Any]:
+        names = projects.project_names(connection)
+        versions = {name: projects.ready_versions(connection, name) for name in names}
+        known = [pages.ProjectSummary(name, [each.name for each in versions[name]]) for name in names]
+        return known, *self._rows(connection)
+
+    def _jobs_page(self, frame: PageFrame, live: Any, ended: Any) -> str:
+        return pages.JobsPage(self._config, self._files, frame).render(live, ended, time.time())
 
 
 def _allowed(endpoint: ScrapydEndpoint) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from gossamer.platform.manager.files import OpenJobFile
+from gossamer.platform.scrapyd.frame import PageFrame
 from gossamer.platform.storage.local_file import LocalFile
 from gossamer.platform.v1.reading import file_pieces, pieces
 
@@ -34,6 +35,8 @@ class PageRequest(NamedTuple):
     """Its path, for the heading."""
     method: str
     headers: Mapping[str, str]
+    frame: PageFrame
+    """Frame of a listing."""
 
 
 class ListedEntry(NamedTuple):
@@ -59,7 +62,7 @@ def serve(root: Path, path: str, request: PageRequest) -> Response | None:
         return None
     target = root.joinpath(*parts)
     if target.is_dir():
-        return folder_response(_entries(target), request.shown)
+        return folder_response(_entries(target), request)
     if not target.is_file() or path.endswith("/"):
         return None
     return _file(target, request)
@@ -74,27 +77,23 @@ def _entries(folder: Path) -> Iterator[ListedEntry]:
             continue
 
 
-def folder_response(entries: Iterable[ListedEntry], shown: str) -> Response:
-    """Return the listing of a folder. `shown`: path of the request."""
+def folder_response(entries: Iterable[ListedEntry], request: PageRequest) -> Response:
+    """Return the listing of a folder."""
+    shown = request.shown
     if not shown.endswith("/"):  # links in a listing are relative
         link = quote(f"{shown}/")
         return HTMLResponse(f'<a href="{escape(link)}">{escape(shown)}/</a>\n', 302, {"Location": link})
-    return HTMLResponse(_folder(entries, shown))
+    return HTMLResponse(_folder(entries, shown, request.frame))
 
 
-def _folder(found: Iterable[ListedEntry], shown: str) -> str:
-    heading = f"Directory listing for {escape(shown)}"
+def _folder(found: Iterable[ListedEntry], shown: str, frame: PageFrame) -> str:
     in_order = sorted(found, key=lambda entry: (not entry.is_folder, entry.name))
     entries = [_row(entry, "even" if number % 2 else "odd") for number, entry in enumerate(in_order)]
-    return f"""<html>
-<head>
-<title>{heading}</title>
-<style>body {{ font-family: system-ui, sans-serif; }} td, th {{ padding: .2rem .8rem; text-align: left; }}</style>
-</head>
-
-<body>
-<h1>{heading}</h1>
-
+    root, *below = (part for part in shown.split("/") if part)
+    up = '<p><a href="../">Up to the folder above</a></p>\n' if below else ""
+    empty = "" if entries else '<p class="soft">This folder is empty.</p>\n'
+    body = f"""<h1>Directory listing for {escape(shown)}</h1>
+{up}{empty}<div class="scroll">
 <table>
     <thead>
         <tr>
@@ -109,10 +108,8 @@ def _folder(found: Iterable[ListedEntry], shown: str) -> str:
 {"".join(entries)}
     </tbody>
 </table>
-
-</body>
-</html>
-"""
+</div>"""
+    return frame.page(f"Directory listing for {shown}", body, here=f"/{root}/")
 
 
 def _row(entry: ListedEntry, kind: str) -> str:

@@ -1,105 +1,163 @@
 """Scrapyd's pages `/` and `/jobs`.
 
-ScrapydWeb and other clients read them with regular expressions. Fixed: the heading of /jobs, the order of its columns
-up to `Items`, cells without attributes, one cell a line, times without fractions, and `<th colspan>` in the rows with
-titles. Columns may be added at the end, and the style may be changed.
+ScrapydWeb and other clients read them with regular expressions. Fixed: the heading of /jobs, `<thead>` and `<tr>`
+without attributes, the order of the columns up to `Items`, their cells without attributes and on one line, times
+without fractions, and `<th colspan>` in the rows with titles. A cell behind them needs an attribute, or clients take it
+for an earlier one that is missing. Columns may be added at the end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Row
 
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ServedFiles
+from gossamer.platform.scrapyd.frame import PageFrame
 
-_HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <title>Scrapyd</title>
-    <style>
-        body { font-family: system-ui, sans-serif; }
-        table { border-collapse: collapse; }
-        th, td { border: 1px solid #999; padding: .4rem; text-align: left; vertical-align: top; }
-        tbody > tr:first-child { background-color: #eee; }
-        td:nth-child(2), td:nth-child(3) { word-break: break-all; }
-        form { margin: 0; }
-    </style>
-</head>
-<body>
-"""
+_SCRIPT: Final = """
+<script>
+const jobs = document.getElementById("jobs"), search = document.getElementById("search");
+const refresh = document.getElementById("refresh");
+function filter() {
+  const words = search.value.toLowerCase().split(/\\s+/);
+  for (const row of document.querySelectorAll("#jobs tbody tr:has(td)"))
+    row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word));
+}
+async function load() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const name of ["jobs", "counts"])
+    document.getElementById(name).innerHTML = page.getElementById(name).innerHTML;
+  filter();
+}
+search.addEventListener("input", filter);
+jobs.addEventListener("submit", async event => {
+  event.preventDefault();
+  const form = event.target;
+  if (!confirm(`Cancel the job ${form.elements.job.value} of ${form.elements.project.value}?`)) return;
+  const fields = new URLSearchParams(new FormData(form));
+  const answer = await (await fetch(form.action, {method: "POST", body: fields})).json();
+  if (answer.status !== "ok") alert(answer.message);
+  load();
+});
+setInterval(() => { if (refresh.checked && !document.hidden) load().catch(() => {}); }, 3000);
+document.querySelector(".tools").hidden = false;
+</script>"""
+"""Filters rows, refreshes the table, and cancels jobs without leaving the page."""
 
 
-def home(projects: Sequence[str], config: ScrapydConfig, prefix: str) -> str:
-    """Return the page `/`. `prefix`: path below which a proxy serves this server."""
-    links = [("jobs", "Jobs")]
-    links += [("items/", "Items")] if config.has_local_items else []
-    links += [("logs/", "Logs")] if config.logs_dir else []
-    listed = "\n".join(f'    <li><a href="{escape(prefix)}/{path}">{title}</a></li>' for path, title in links)
-    names = "\n".join(f"    <li>{escape(name)}</li>" for name in sorted(projects))
-    known = f"<p>Scrapy projects:</p>\n<ul>\n{names}\n</ul>" if projects else "<p>No Scrapy projects yet.</p>"
-    return f"""{_HEAD}<h1>Scrapyd</h1>
-<p>Served by Gossamer on {escape(config.node_name)}.</p>
-<ul>
-{listed}
-</ul>
+class ProjectSummary(NamedTuple):
+    """A project as the page `/` shows it."""
+
+    name: str
+    versions: Sequence[str]
+    """Names of the versions that jobs can run, the latest last."""
+
+
+def count_states(live: Iterable[Row[Any]], ended: Iterable[Row[Any]]) -> Mapping[str, int]:
+    """Return the number of jobs by the state that the pages show. `live`: jobs that have not ended."""
+    shown = ["pending" if job.started_at is None else "running" for job in live] + [job.state for job in ended]
+    return Counter(shown)
+
+
+def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: PageFrame, host: str) -> str:
+    """Return the page `/`. `counts`: see `count_states`; `host`: name and port by which the client knows this
+    server."""
+    rows = "".join(
+        f"<tr><td>{escape(each.name)}</td>"
+        f"<td>{escape(each.versions[-1] if each.versions else '')}</td><td>{len(each.versions)}</td></tr>\n"
+        for each in sorted(projects)
+    )
+    known = (
+        '<div class="scroll"><table>\n<thead>\n<tr><th>Project</th><th>Latest version</th><th>Versions</th></tr>\n'
+        f"</thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
+        if projects
+        else '<p class="soft">No Scrapy projects yet. Deploy one from its folder with <code>scrapyd-deploy</code>.</p>'
+    )
+    server = f"http://{escape(host)}{frame.address('')}"
+    body = f"""<h1>Scrapyd</h1>
+<p class="soft">Served by Gossamer. Clients of Scrapyd work with this server.</p>
+{_counts(counts)}
+<h2>Projects</h2>
 {known}
-<p>Deploy projects and schedule jobs with a client of Scrapyd, or with curl:</p>
-<p><code>curl http://localhost:{config.http_port}/schedule.json -d project=default -d spider=somespider</code></p>
-</body>
-</html>
-"""
+<h2>Run a spider</h2>
+<pre>curl {server}/schedule.json -d project=PROJECT -d spider=SPIDER</pre>
+<p class="soft">Use any client of Scrapyd, or the platform's own API, which is described in
+<a href="{frame.address("/v1/openapi.json")}">/v1/openapi.json</a>.</p>"""
+    return frame.page("Gossamer", body)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    shown = ("pending", "running", "finished", "failed", "cancelled")
+    cells = "".join(f"<li><b>{counts.get(name, 0)}</b>{name}</li>" for name in shown)
+    return f'<ul class="counts" id="counts">{cells}</ul>'
 
 
 class JobsPage:
     """The page `/jobs`."""
 
-    def __init__(self, config: ScrapydConfig, files: ServedFiles, prefix: str) -> None:
+    def __init__(self, config: ScrapydConfig, files: ServedFiles, frame: PageFrame) -> None:
         self._files = files
-        self._prefix = escape(prefix)
+        self._frame = frame
         self._with_cancel = "cancel.json" in config.services
         self._columns = ["Project", "Spider", "Job", "PID", "Start", "Runtime", "Finish", "Log"]
         self._columns += ["Items"] if config.has_local_items else []
+        self._read_by_clients = len(self._columns)
         self._columns += ["Cancel"] if self._with_cancel else []
         self._columns += ["Result"]
 
-    def render(self, live: Sequence[Row[Any]], ended: Iterable[Row[Any]], now: float) -> str:
+    def render(self, live: Sequence[Row[Any]], ended: Sequence[Row[Any]], now: float) -> str:
         """Return the page. `live`: jobs that have not ended."""
         pending = [job for job in live if job.started_at is None]
         running = [job for job in live if job.started_at is not None]
         titles = "".join(f"            <th>{name}</th>\n" for name in self._columns)
         sections = [("Pending", pending), ("Running", running), ("Finished", ended)]
         bodies = "".join(self._section(title, jobs, now) for title, jobs in sections)
-        return f"""{_HEAD}<h1>Jobs</h1>
-<p><a href="./">Go up</a></p>
+        body = f"""<h1>Jobs</h1>
+{_counts(count_states(live, ended))}
+<div class="tools" hidden>
+<input type="search" id="search" placeholder="Project, spider, job, result" aria-label="Filter">
+<label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>
+</div>
+<div class="scroll">
 <table id="jobs">
     <thead>
         <tr>
 {titles}        </tr>
     </thead>
 {bodies}</table>
-</body>
-</html>
-"""
+</div>
+{_SCRIPT}"""
+        return self._frame.page("Jobs", body, here="/jobs")
 
     def _section(self, title: str, jobs: Iterable[Row[Any]], now: float) -> str:
+        width = len(self._columns)
         rows = "".join(self._row(job, now) for job in jobs)
-        head = f'        <tr>\n            <th colspan="{len(self._columns)}">{title}</th>\n        </tr>\n'
+        rows = (
+            rows
+            or f'        <tr class="none">\n            <td class="none" colspan="{width}">None</td>\n        </tr>\n'
+        )
+        head = f'        <tr>\n            <th colspan="{width}">{title}</th>\n        </tr>\n'
         return f"    <tbody>\n{head}{rows}    </tbody>\n"
 
     def _row(self, job: Row[Any], now: float) -> str:
         cells = self._cells(job, now)
-        return (
-            "        <tr>\n" + "".join(f"            <td>{cells.get(name, '')}</td>\n" for name in self._columns)
-        ) + "        </tr>\n"
+        read = "".join(
+            f"            <td>{cells.get(name, '')}</td>\n" for name in self._columns[: self._read_by_clients]
+        )
+        cancel = f'            <td class="cancel">{cells["Cancel"]}</td>\n' if self._with_cancel else ""
+        state = _shown_state(job)
+        result = f'            <td class="{state}">{cells["Result"]}</td>\n'
+        return f"        <tr>\n{read}{cancel}{result}        </tr>\n"
 
     def _cells(self, job: Row[Any], now: float) -> dict[str, str]:
-        cells = {"Project": escape(job.project), "Spider": escape(job.spider), "Job": escape(job.name)}
+        cells = {"Project": escape(job.project), "Spider": escape(job.spider), "Job": escape(job.name), "Cancel": ""}
         started, ended = job.started_at, job.ended_at
         if ended is not None and started is None:
             started = ended  # it could not be started
@@ -108,26 +166,33 @@ class JobsPage:
             cells["Runtime"] = str(timedelta(seconds=max(0, int((now if ended is None else ended) - started))))
             cells["Log"] = self._link(self._files.log_url(job), "Log")
             cells["Items"] = self._link(self._files.items_url(job), "Items")
+        state = _shown_state(job)
+        cells["Result"] = escape(f"{state}: {job.reason}" if job.reason else state)
         if ended is None:
             cells["PID"] = str(job.pid) if started is not None else ""
             cells["Cancel"] = self._cancel_button(job) if self._with_cancel else ""
-            cells["Result"] = "stopping" if job.state == JobState.STOPPING else ""
         else:
             cells["Finish"] = _seconds(ended)
-            cells["Result"] = escape(f"{job.state}: {job.reason}" if job.reason else job.state)
         return cells
 
     def _link(self, url: str | None, title: str) -> str:
-        return "" if url is None else f'<a href="{self._prefix}{escape(url)}">{title}</a>'
+        return "" if url is None else f'<a href="{self._frame.address(url)}">{title}</a>'
 
     def _cancel_button(self, job: Row[Any]) -> str:
         return f"""
-            <form method="post" action="{self._prefix}/cancel.json" onsubmit="return confirm('Are you sure?');">
+            <form method="post" action="{self._frame.address("/cancel.json")}">
             <input type="hidden" name="project" value="{escape(job.project)}">
             <input type="hidden" name="job" value="{escape(job.name)}">
             <input type="submit" value="Cancel">
             </form>
             """
+
+
+def _shown_state(job: Row[Any]) -> str:
+    """Return the state; of a job that has not ended, what the section does not say, or an empty text."""
+    if job.ended_at is None and job.state != JobState.STOPPING:
+        return "starting" if job.state == JobState.STARTING else ""
+    return str(job.state)
 
 
 def _seconds(at: float) -> str:

@@ -59,7 +59,7 @@ class RemoteFiles(ChunkFiles):
             )
             if parts and not entries:
                 return None
-            return folder_response(_folders(entries) if len(parts) < 2 else _files(entries, suffix), request.shown)
+            return folder_response(_folders(entries) if len(parts) < 2 else _files(entries, suffix), request)
         if len(parts) > 3 or path.endswith("/") or not parts[2].endswith(f".{suffix}"):
             return None
         return self._file(kind, parts, suffix, request)
