@@ -51,7 +51,7 @@ COMMANDS = {
     "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
     "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
     "scrapyd": (
-        "up:scrapyd",
+        "platform:scrapyd",
         "Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.",
     ),
     "deploy": ("deploy:deploy", "Deploy the Scrapy project of this folder, and wait until its spiders are listed."),

@@ -1,13 +1,15 @@
-"""Commands that run Scrapy projects on several machines: `gossamer manager` and `gossamer node`.
+"""Commands that run Scrapy projects: `gossamer scrapyd` on one machine, `manager` and `node` on several.
 
 Safe to change: help texts (then regenerate docs/reference) and sentences (tests quote some). Fixed: flags, environment
 variables and exit codes.
 """
 
 import asyncio
+import ctypes
 import dataclasses
 import os
 import re
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,6 +24,10 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.telemetry import logs
 
 _TOKEN_VARIABLE = "GOSSAMER_NODE_TOKEN"  # noqa: S105 (the name of a variable)
+PARENT_VARIABLE = "GOSSAMER_PARENT"
+"""Environment variable with the pid of the command that runs a manager or a node beside itself. Fixed for one release:
+both commands are of the same installation."""
+_PR_SET_PDEATHSIG = 1  # Linux' number: fixed
 _LIMIT_SECONDS = 60.0
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SLOTS_PER_CPU = 4
@@ -117,10 +123,7 @@ def manager(
     manager; jobs run on.
     """
     _set_up_log(given)
-    files = [path.absolute() for path in scrapyd_conf or []]
-    for path in files:
-        if not path.is_file():
-            raise BadInput(f"--scrapyd-conf: there is no file {path}")
+    files = _conf_files(scrapyd_conf)
     run_loop(_run_manager(files, store.absolute(), database, (host, port), node_limit))
 
 
@@ -219,6 +222,64 @@ async def _run_node(
     terminal.say(f"Stopped. Jobs go on for up to {limits[-1]:g} seconds; start the node again to continue with them.")
 
 
+@options.takes("log_level", "log_format")
+def scrapyd(
+    *,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", "-d", metavar="DIR", help="Work in this folder instead of the current one.", show_default=False
+        ),
+    ] = None,
+    scrapyd_conf: _ScrapydConf = None,
+    **given: Any,
+) -> None:
+    """Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.
+
+    gossamer scrapyd
+
+    Reads scrapyd.conf as Scrapyd does. Ctrl-C or SIGTERM stops the server; jobs run on, and the next start in the same
+    folder continues with them.
+    """
+    _set_up_log(given)
+    files = _conf_files(scrapyd_conf)
+    if folder is not None:
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise BadInput(f"--folder: cannot work in {folder}: {error.strerror}") from None
+    run_loop(_run_scrapyd(files))
+
+
+async def _run_scrapyd(files: list[Path]) -> None:
+    try:
+        from gossamer.platform.scrapyd.config import load, scrapyd_files
+        from gossamer.platform.serving.scrapyd import run_scrapyd
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    config = load([*scrapyd_files(), *map(str, files)], os.environ)
+
+    def ready(address: str) -> None:
+        terminal.print_stderr(
+            f"Scrapyd's interface is at {address}. {config.slots} jobs run at a time. Ctrl-C stops the server, not the "
+            "jobs."
+        )
+
+    await _until_stopped(lambda stopping: run_scrapyd(config, stopping=stopping, ready=ready, say=terminal.say))
+    terminal.say("Stopped. Jobs that were running go on; the next start in this folder continues with them.")
+
+
+# --- parts of the commands -----------------------------------------------------------------------------------------
+
+
+def _conf_files(given: list[Path] | None) -> list[Path]:
+    files = [path.absolute() for path in given or []]
+    for path in files:
+        if not path.is_file():
+            raise BadInput(f"--scrapyd-conf: there is no file {path}")
+    return files
+
+
 def _set_up_log(given: dict[str, Any]) -> None:
     settings = options.load_settings(given)
     level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
@@ -227,6 +288,8 @@ def _set_up_log(given: dict[str, Any]) -> None:
 
 async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run `work` until it ends because of Ctrl-C or SIGTERM. Raises its first error."""
+    if PARENT_VARIABLE in os.environ:
+        _end_with_parent(int(os.environ.pop(PARENT_VARIABLE)))
     stopping = asyncio.Event()
     with Interruption(stopping.set, lambda _: None) as interruption:
         try:
@@ -236,6 +299,13 @@ async def _until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> No
         except* asyncio.CancelledError:
             if not interruption.was_interrupted:
                 raise
+
+
+def _end_with_parent(parent: int) -> None:
+    """Let the kernel send this process SIGTERM when its parent ends, however that happens."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _first_error(errors: BaseExceptionGroup) -> BaseException:

@@ -1,4 +1,4 @@
-"""Commands that run a service: `gossamer up` and `gossamer serve` (crawls), `gossamer scrapyd` (Scrapy projects).
+"""Commands that run a crawl service: `gossamer up` and `gossamer serve`.
 
 Safe to change: help texts (then regenerate docs/reference), the greeting and other sentences (tests quote some). Fixed:
 flags, exit codes, and two orders: at the start nothing takes requests before the API listens, so that an occupied port
@@ -8,10 +8,8 @@ published.
 
 import asyncio
 import contextlib
-import os
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +18,11 @@ from gossamer import __version__
 from gossamer.api.app import create_probes
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.cli import options, terminal
+from gossamer.cli.commands.beside import platform_beside
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
-from gossamer.errors import BadInput, GossamerError
+from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.settings import Settings, row_of
@@ -43,10 +42,11 @@ from gossamer.wiring.service import (
 from gossamer.worker.loading import SpiderSet, find_spider, known_spiders, make_spider
 
 
-def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool) -> str:
+def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool, platform: str = "") -> str:
     """Return the addresses of a service, and commands to try in another terminal of the same folder.
 
-    `address` is that of the API, `topic` the one with all pages. `settings.bus` must be set.
+    `address` is that of the API, `topic` the one with all pages. `settings.bus` must be set. `platform`: address of the
+    manager of Scrapy projects; empty: there is none.
     """
     where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
     flags = _cluster_flags(settings)
@@ -64,6 +64,8 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
         # Without --bus a worker writes files, and consumers that wait for pages on the bus would see none.
         bus = f" --bus {STREAMS}" if settings.bus == STREAMS else ""
         lines.append(f"  workers  none; to start some: gossamer worker{flags}{bus}")
+    if platform:
+        lines.append(f"  platform {platform}   (Scrapy projects; in the folder of one: gossamer deploy)")
     lines += [
         "Try in another terminal, in this folder:",
         """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + flags,
@@ -101,20 +103,38 @@ def up(
             show_default=False,
         ),
     ] = None,
+    platform: Annotated[
+        bool,
+        typer.Option(
+            "--platform",
+            help="Also run a manager and a node for Scrapy projects, as gossamer manager and gossamer node do.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = False,
+    platform_port: Annotated[
+        int,
+        typer.Option(
+            "--platform-port", metavar="PORT", min=1, max=65535, help="Port of that manager.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = 6800,
     **given: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Run a complete crawl service on this machine: Valkey, the services, the REST API and workers.
 
     gossamer up
 
     gossamer up --spider shop.py
 
+    gossamer up --platform
+
     Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others wait for the next start.
     """
     for name in spider or []:
         make_spider(find_spider(name))
     spiders = (*spider, *known_spiders()) if spider else ()
-    run_loop(_run(_settings(given), workers=True, spiders=spiders))
+    port = platform_port if platform else None
+    run_loop(_run(_settings(given), workers=True, spiders=spiders, platform_port=port))
 
 
 @options.takes(
@@ -140,9 +160,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str]) -> None:
+async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], platform_port: int | None = None) -> None:
     """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service. `spiders`:
-    references to those of the workers; empty: all that are installed."""
+    references to those of the workers; empty: all that are installed. `platform_port`: port of a manager of Scrapy
+    projects; None: run none."""
     name = "gossamer up" if workers else "gossamer serve"
     async with contextlib.AsyncExitStack() as closing:
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
@@ -153,6 +174,10 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str]) -> 
         with Interruption(drain=None, show=terminal.say):  # nothing runs yet, so the first Ctrl-C cancels this task
             cluster = await when_reachable("frontier", enter, terminal.say)
             await when_reachable("bus", cluster.bus.ping, terminal.say)
+            platform = ""
+            if platform_port is not None:
+                beside = platform_beside(settings.data_dir.absolute() / "platform", platform_port, terminal.say)
+                platform = await closing.enter_async_context(beside)
         warn_of_memory_only(cluster.frontier, terminal.say)
         processes = None
         if workers:
@@ -169,11 +194,14 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str]) -> 
                 bus=True,
             )
             cluster.metrics.add_tally(processes.tally)
-        await _attend(settings, cluster, processes)
+        await _attend(settings, cluster, processes, platform)
 
 
-async def _attend(settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None) -> None:
-    """Run the service until it is stopped. The workers stop first, so that the services publish their last results."""
+async def _attend(
+    settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None, platform: str
+) -> None:
+    """Run the service until it is stopped. The workers stop first, so that the services publish their last results.
+    `platform`: as for `greeting`."""
     draining, stopping = asyncio.Event(), asyncio.Event()  # set for the workers and for all else, in this order
 
     def drain() -> None:
@@ -183,7 +211,7 @@ async def _attend(settings: Settings, cluster: ServiceContext, processes: Worker
 
     with Interruption(drain, terminal.say) as interruption:
         try:
-            await _serve(settings, cluster, processes, draining, stopping)
+            await _serve(settings, cluster, processes, platform, draining, stopping)
         except* GossamerError as errors:
             raise _first_error(errors) from None
         except* asyncio.CancelledError:
@@ -201,6 +229,7 @@ async def _serve(
     settings: Settings,
     cluster: ServiceContext,
     processes: WorkerProcesses | None,
+    platform: str,
     draining: asyncio.Event,
     stopping: asyncio.Event,
 ) -> None:
@@ -227,7 +256,9 @@ async def _serve(
         roles = make_roles(settings, cluster)
         group.create_task(run_roles(roles, stopping=stopping, troubles=cluster.troubles))
         working = group.create_task(processes.run()) if processes is not None else None
-        terminal.print_stderr(greeting(settings, address, cluster.topics.crawled, with_workers=processes is not None))
+        with_workers = processes is not None
+        topic = cluster.topics.crawled
+        terminal.print_stderr(greeting(settings, address, topic, with_workers=with_workers, platform=platform))
         await draining.wait()
         if working is not None:
             await working
@@ -238,74 +269,3 @@ def _first_error(errors: BaseExceptionGroup) -> BaseException:
     """Return the first error of a group: the others followed from it."""
     first = errors.exceptions[0]
     return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-# --- scrapyd ----------------------------------------------------------------------------------------------------------
-
-
-@options.takes("log_level", "log_format")
-def scrapyd(
-    *,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--folder", "-d", metavar="DIR", help="Work in this folder instead of the current one.", show_default=False
-        ),
-    ] = None,
-    scrapyd_conf: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--scrapyd-conf",
-            metavar="FILE",
-            help="Read this configuration file of Scrapyd after the others; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    **given: Any,
-) -> None:
-    """Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.
-
-    gossamer scrapyd
-
-    Reads scrapyd.conf as Scrapyd does. Ctrl-C or SIGTERM stops the server; jobs run on, and the next start in the same
-    folder continues with them.
-    """
-    settings = options.load_settings(given)
-    level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
-    logs.set_up(level, style=settings.log_format)
-    files = [path.absolute() for path in scrapyd_conf or []]
-    for path in files:
-        if not path.is_file():
-            raise BadInput(f"--scrapyd-conf: there is no file {path}")
-    if folder is not None:
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            raise BadInput(f"--folder: cannot work in {folder}: {error.strerror}") from None
-    run_loop(_run_scrapyd(files))
-
-
-async def _run_scrapyd(files: list[Path]) -> None:
-    try:
-        from gossamer.platform.scrapyd.config import load, scrapyd_files
-        from gossamer.platform.serving.scrapyd import run_scrapyd
-    except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[platform]'") from None
-    config = load([*scrapyd_files(), *map(str, files)], os.environ)
-    stopping = asyncio.Event()
-
-    def ready(address: str) -> None:
-        terminal.print_stderr(
-            f"Scrapyd's interface is at {address}. {config.slots} jobs run at a time. Ctrl-C stops the server, not the "
-            "jobs."
-        )
-
-    with Interruption(stopping.set, lambda _: None) as interruption:
-        try:
-            await run_scrapyd(config, stopping=stopping, ready=ready, say=terminal.say)
-        except* GossamerError as errors:
-            raise _first_error(errors) from None
-        except* asyncio.CancelledError:
-            if not interruption.was_interrupted:
-                raise
-    terminal.say("Stopped. Jobs that were running go on; the next start in this folder continues with them.")

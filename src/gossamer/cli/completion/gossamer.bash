@@ -53,7 +53,7 @@ _gossamer() {
     'why --crawl-id') COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); return ;;
     'why --app'|'why --resolve'|'why --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'why --data-dir'|'why --config') _gossamer_files "$cur"; return ;;
-    'up --host'|'up --port'|'up --processes'|'up --concurrency'|'up --bus'|'up --prefix'|'up --contact'|'up --resolve'|'up --allow-network'|'up --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'up --host'|'up --port'|'up --processes'|'up --concurrency'|'up --bus'|'up --prefix'|'up --contact'|'up --resolve'|'up --allow-network'|'up --frontier'|'up --platform-port') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'up -o'|'up --output'|'up --data-dir'|'up --config'|'up --spider') _gossamer_files "$cur"; return ;;
     'up --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'up --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
@@ -132,7 +132,7 @@ _gossamer() {
     'shell')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --command -c --base-url' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'why') COMPREPLY=($(compgen -W '--help --crawl-id --app --resolve --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
-    'up') COMPREPLY=($(compgen -W '--help --host --port --processes --concurrency --bus --prefix -o --output --items --pages --csv-guard --contact --resolve --allow-network --frontier --data-dir --log-level --log-format --config --verbose -v --spider' -- "$cur")) ;;
+    'up') COMPREPLY=($(compgen -W '--help --host --port --processes --concurrency --bus --prefix -o --output --items --pages --csv-guard --contact --resolve --allow-network --frontier --data-dir --log-level --log-format --config --verbose -v --spider --platform --platform-port' -- "$cur")) ;;
     'serve') COMPREPLY=($(compgen -W '--help --host --port --bus --prefix --allow-network --frontier --data-dir --log-level --log-format --config --verbose -v' -- "$cur")) ;;
     'worker') COMPREPLY=($(compgen -W '--help --pool --spider -o --output --items --pages --csv-guard --bus --prefix --concurrency --processes --contact --resolve --allow-network --ca-file --egress --frontier --data-dir --config --verbose -v --json --quiet -q' -- "$cur")) ;;
     'feed')

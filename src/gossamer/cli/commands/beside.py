@@ -1,0 +1,101 @@
+"""A manager and a node of the platform as processes beside another command, for `gossamer up --platform`.
+
+Safe to change: the times and the sentences. Fixed: both run in sessions of their own, so that Ctrl-C in the terminal
+reaches only the parent, which stops them; and both end when the parent is killed (PARENT_VARIABLE).
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from gossamer.cli.commands.platform import PARENT_VARIABLE
+from gossamer.errors import BadInput
+
+_HOST = "127.0.0.1"
+_START_SECONDS = 60.0
+"""Time that a manager has to start, which migrates its database. May be changed."""
+_LOOK_SECONDS = 0.1
+_PAUSE_SECONDS = 1.0
+"""Pause before a process that has ended is started again. May be changed."""
+_END_SECONDS = 20.0
+"""Time that a process has to stop until it is killed. May be changed."""
+_REFUSED = 2
+"""Exit code of a command whose start was refused, for a reason that it has shown."""
+
+
+@contextlib.asynccontextmanager
+async def platform_beside(folder: Path, port: int, say: Callable[[str], None]) -> AsyncIterator[str]:
+    """Run a manager and one node with their files below `folder`, and yield the manager's address. Raises BadInput if
+    the manager cannot start."""
+    address = f"http://{_HOST}:{port}"
+    manager = ("manager", "--host", _HOST, "--port", str(port), "--store", str(folder / "store"))
+    node = ("node", "--manager", address, "--folder", str(folder / "node"), "--name", "local")
+    first = await _start(manager)
+    try:
+        await _wait_until_it_serves(first, port)
+    except BaseException:
+        await _stop(first)
+        raise
+    keeping = [asyncio.create_task(_keep(manager, say, first)), asyncio.create_task(_keep(node, say))]
+    try:
+        yield address
+    finally:
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
+
+
+async def _keep(
+    arguments: Sequence[str], say: Callable[[str], None], process: asyncio.subprocess.Process | None = None
+) -> None:
+    """Run a command until the task is cancelled; start it again when it ends. `process`: the first, if it runs."""
+    while True:
+        process = process or await _start(arguments)
+        try:
+            code = await process.wait()
+        finally:
+            await _stop(process)
+        process = None
+        if code == _REFUSED:
+            say(f"gossamer {arguments[0]} cannot run; its reason is above. The crawl service goes on without it.")
+            return
+        say(f"gossamer {arguments[0]} has ended with exit code {code} and is started again.")
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _start(arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gossamer", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        start_new_session=True,
+    )
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Stop a process, unless it has ended. A caller that is cancelled meanwhile kills it."""
+    try:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+
+
+async def _wait_until_it_serves(process: asyncio.subprocess.Process, port: int) -> None:
+    for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
+        if process.returncode is not None:
+            raise BadInput("--platform: the manager cannot run; its reason is above")
+        with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=_LOOK_SECONDS):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+    raise BadInput(f"--platform: the manager did not start within {_START_SECONDS:g} seconds")
