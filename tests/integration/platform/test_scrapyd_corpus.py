@@ -1,10 +1,8 @@
 """The answers are those of Scrapyd 1.6.0, but for ids, times, the node's name, and the differences listed here."""
 
-import contextlib
 import json
 import re
-import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,9 @@ import httpx
 import pytest
 
 from tests.integration.platform.scrapyd_corpus import Sent, corpus, logins
-from tests.servers.pip_programs import program
+from tests.servers.real_scrapyd import real_scrapyd
 from tests.servers.scrapyd import egg, scrapyd, spider, until
 from tests.servers.scrapydweb import FILE_ROW, JOB_ROW
-from tests.servers.valkey import free_ports
 
 _EGG = egg(spider("good") + spider("sleepy", "await asyncio.sleep(600)"))
 _OTHER = egg(spider("good") + spider("sleepy", "await asyncio.sleep(600)") + spider("third"))
@@ -33,35 +30,6 @@ _HEADERS = (
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-@contextlib.contextmanager
-def _real(folder: Path, conf: str = "") -> Iterator[httpx.Client]:
-    """Scrapyd itself; a client of it."""
-    [port] = free_ports(1)
-    (folder / "logs").mkdir(parents=True)
-    (folder / "items").mkdir()
-    (folder / "scrapyd.conf").write_text(
-        f"[scrapyd]\nhttp_port = {port}\nitems_dir = items\nmax_proc = 1\npoll_interval = 0.2\n{conf}\n"
-    )
-    command = program("scrapyd", "scrapyd")
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([command], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        try:
-            # A connection for each request: with some headers Scrapyd sends more than it has announced.
-            limits = httpx.Limits(max_keepalive_connections=0)
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, limits=limits) as client:
-                until(lambda: _serves(client), what=lambda: (folder / "log").read_text())
-                yield client
-        finally:
-            server.terminate()
-            server.wait(30)
-
-
-def _serves(client: httpx.Client) -> bool:
-    with contextlib.suppress(httpx.TransportError):
-        return client.get("/daemonstatus.json").status_code in (200, 401)
-    return False
 
 
 def _answer(client: httpx.Client, sent: Sent) -> httpx.Response:
@@ -155,7 +123,7 @@ def test_the_answers_are_those_of_scrapyd(tmp_path: Path) -> None:
     requests = list(corpus(_EGG, _OTHER, _EMPTY))
     assert len(requests) >= 300
     with (
-        _real(tmp_path / "real") as theirs,
+        real_scrapyd(tmp_path / "real") as theirs,
         scrapyd(_made(tmp_path / "ours"), conf="max_proc = 1") as server,
     ):
         _compare(requests, theirs, server.client)
@@ -163,6 +131,6 @@ def test_the_answers_are_those_of_scrapyd(tmp_path: Path) -> None:
 
 def test_the_answers_to_logins_are_those_of_scrapyd(tmp_path: Path) -> None:
     conf = "username = crawler\npassword = pa:ss"
-    with _real(tmp_path / "real", conf) as theirs, scrapyd(_made(tmp_path / "ours"), conf=conf) as server:
+    with real_scrapyd(tmp_path / "real", conf) as theirs, scrapyd(_made(tmp_path / "ours"), conf=conf) as server:
         requests = [sent._replace(headers=(("Authorization", login),)) for sent, login in logins()]
         _compare(requests, theirs, server.client)

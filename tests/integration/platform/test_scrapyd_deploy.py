@@ -136,6 +136,23 @@ def test_a_deleted_project_ends_its_pending_jobs(tmp_path: Path) -> None:
         assert not os.listdir(tmp_path / "eggs")
 
 
+def test_a_job_whose_version_was_deleted_has_failed(tmp_path: Path) -> None:
+    """It never ran, but it has ended, and is listed as such."""
+    with scrapyd(tmp_path, conf="max_proc = 1") as server:
+        for version in ("1", "2"):
+            server.deploy(egg(spider("sleepy", "await asyncio.sleep(600)")), version=version)
+        server.post("schedule", project="shop", spider="sleepy", jobid="one")
+        server.running("one")
+        server.post("schedule", project="shop", spider="sleepy", jobid="two", _version="1")
+        assert server.post("delversion", project="shop", version="1")["status"] == "ok"
+        server.post("cancel", project="shop", job="one", signal="KILL")
+        row = server.ended("two")
+        assert (row["state"], row["reason"]) == ("failed", "no_version: 1")
+        assert server.get("status", job="two")["currstate"] == "finished"
+        assert {job["id"] for job in server.jobs()["finished"]} == {"one", "two"}
+        assert 'class="failed">failed: no_version: 1<' in server.client.get("/jobs").text
+
+
 def test_only_the_files_of_old_jobs_are_deleted(tmp_path: Path) -> None:
     with scrapyd(tmp_path, conf="jobs_to_keep = 2\nfinished_to_keep = 3\nmax_proc = 1") as server:
         server.deploy(egg(spider("good")))

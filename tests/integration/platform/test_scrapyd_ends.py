@@ -51,6 +51,10 @@ _SPIDERS = "".join(
             "    custom_settings = {'CLOSESPIDER_ITEMCOUNT': 1}\n"
             "    def parse(self, response):\n        yield {'a': 1}",
         ),
+        # There only while spiders are listed.
+        "if 'list' in sys.argv:" + spider("vanished").replace("\n", "\n    "),
+        "\n",
+        spider("toobig", "bytearray(1 << 60)"),
         """
 class Broken:
     def open_spider(self, spider=None):
@@ -59,6 +63,8 @@ class Broken:
         return item
 if os.environ.get('SCRAPYD_EGG_VERSION') == 'importing' and 'list' not in sys.argv:
     os.kill(os.getpid(), signal.SIGTERM)
+if os.environ.get('SCRAPYD_EGG_VERSION') == 'withoutproject' and 'list' not in sys.argv:
+    sys.exit(2)
 """,
     ]
 )
@@ -79,6 +85,8 @@ _ENDS = {
     "construction": ("failed", "exit_code: 1"),
     "pipeline": ("failed", "exit_code: 1"),
     "limited": ("finished", ""),
+    "vanished": ("failed", "exit_code: 1"),
+    "toobig": ("failed", "finish_reason: start_error"),
 }
 """State and reason of each job. Several reasons: versions of Scrapy differ."""
 
@@ -106,6 +114,13 @@ def test_a_signal_while_the_project_is_imported_is_a_failure(server: Scrapyd) ->
     server.post("schedule", project="shop", spider="good", jobid="importing", _version="importing")
     row = server.ended("importing")
     assert (row["state"], row["reason"]) == ("failed", "signal: 15")
+
+
+def test_a_project_that_cannot_be_loaded_is_a_failure(server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), version="withoutproject")
+    server.post("schedule", project="shop", spider="good", jobid="withoutproject", _version="withoutproject")
+    row = server.ended("withoutproject")
+    assert (row["state"], row["reason"]) == ("failed", "exit_code: 2")
 
 
 def test_a_program_that_prints_in_a_failed_job_is_in_its_log(server: Scrapyd) -> None:

@@ -56,15 +56,44 @@ def test_items_at_an_address_are_not_local(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "option",
+    ["application", "spiderqueue", "poller", "launcher", "runner", "webroot", "eggstorage", "jobstorage"],
+)
+def test_a_class_that_is_not_scrapyds_default_is_refused_by_name(tmp_path: Path, option: str) -> None:
+    with pytest.raises(BadInput, match=f"{option} = my.own.Class: .*remove the option"):
+        load_two(tmp_path, f"[scrapyd]\n{option} = my.own.Class", "")
+
+
+@pytest.mark.parametrize("name", [*SERVICES, "mine.json"])
+def test_a_service_that_is_not_scrapyds_default_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} = my.own.Service: .*remove the line"):
+        load_two(tmp_path, f"[services]\n{name} = my.own.Service", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "option"),
+    [
+        ("SCRAPYD_BIND_ADDRESS", "0.0.0.0", "bind_address"),
+        ("SCRAPYD_HTTP_PORT", "6999", "http_port"),
+        ("SCRAPYD_UNIX_SOCKET_PATH", "/run/scrapyd.sock", "unix_socket_path"),
+        ("SCRAPYD_USERNAME", "admin", "username"),
+        ("SCRAPYD_PASSWORD", "pa:ss", "password"),
+        ("SCRAPYD_DATABASE_URL", "postgresql+psycopg://a@/b", "database_url"),
+    ],
+)
+def test_a_variable_takes_precedence_over_the_files(tmp_path: Path, variable: str, value: str, option: str) -> None:
+    text = f"[scrapyd]\n{option} = {'1' if option == 'http_port' else 'other'}\n"
+    assert str(getattr(load_two(tmp_path, text, "", **{variable: value}), option)) == value
+    assert str(getattr(load_two(tmp_path, text, "", **{variable: ""}), option)) != value
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[scrapyd]\neggstorage = my.Storage", "eggstorage = my.Storage"),
-        ("[scrapyd]\njobstorage = my.Storage", "jobstorage = my.Storage"),
         ("[scrapyd]\nhttp_port = 70000", "http_port"),
         ("[scrapyd]\nmax_proc = many", "max_proc"),
         ("[scrapyd]\nstop_grace = inf", "stop_grace"),
         ("[scrapyd]\ndebug = perhaps", "debug"),
-        ("[services]\nschedule.json = my.Schedule", r"schedule.json = my.Schedule"),
         ("nonsense", "cannot be read"),
     ],
 )
