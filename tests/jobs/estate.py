@@ -216,4 +216,5 @@ def manager_arguments(url: str, port: int, folder: Path, limit_seconds: float) -
 def node_arguments(managers: Sequence[str], name: str, slots: int) -> list[str]:
     """Return the command line of a node, which runs in its own folder."""
     named = [word for manager in managers for word in ("--manager", manager)]
-    return ["node", *named, "--name", name, "--slots", str(slots), "--folder", "."]
+    options = ["--name", name, "--slots", str(slots), "--folder", ".", "--project-users", "off"]
+    return ["node", *named, *options]

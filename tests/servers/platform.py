@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from tests.servers import crawling
+from tests.servers.open_python import OpenPython
 from tests.servers.scrapyd import WAIT_SECONDS, until
 from tests.servers.valkey import free_ports
 
@@ -22,12 +23,23 @@ _END_SECONDS = 60.0
 class PlatformProcess:
     """One command, which may be killed and started again."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], *, quick: bool = False, output: str = "output") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        *,
+        quick: bool = False,
+        output: str = "output",
+        python: OpenPython | None = None,
+    ) -> None:
         """`output`: file below `folder` for what it says. `quick`: jobs are not run by Scrapy, but by
-        tests/jobs/stand_in.py, which notes when they run."""
+        tests/jobs/stand_in.py, which notes when they run. `python`: interpreter, if not that of the tests."""
         self.folder = folder
         self._environment = {**os.environ}
         self._command = crawling.command(*arguments)
+        if python is not None:
+            self._command[0] = python.path
+            self._environment |= python.environment
         if quick:
             self._environment["PYTHONPATH"] = str(_ROOT)
             self._command = [sys.executable, "-m", "tests.jobs.stand_in", *arguments]
@@ -145,6 +157,8 @@ class RunningNode(PlatformProcess):
     ) -> None:
         """`more`: as for PlatformProcess."""
         addresses = [part for manager in managers for part in ("--manager", manager)]
+        if "--project-users" not in options:  # as if the tests were not run by root, whose Python others cannot use
+            options = ("--project-users", "off", *options)
         arguments = ("node", *addresses, "--name", name, "--slots", str(slots), "--log-level", "info", *options)
         super().__init__(folder, arguments, **more)
         self.name = name

@@ -14,6 +14,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from tests.servers.open_python import OpenPython, open_python
+from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.scrapyd import Scrapyd, egg, spider, until
 
 _FIRST = 71_000
@@ -231,7 +232,6 @@ def test_what_would_not_separate_projects_is_refused(place: Path, python: OpenPy
     users = f"{_FIRST + 100}-{_FIRST + 110}"
     assert "only if the server has a password" in _refused(place / "open", python, f"project_users = {users}")
     assert "chmod o= " in _refused(place / "readable", python, _conf(users), mode=0o644)
-    assert "neither on, off, nor a range" in _refused(place / "range", python, _conf("5-10"))
     as_other = {"user": 65534, "group": 65534, "extra_groups": [], "mode": 0o644}
     assert "only a node that runs as root" in _refused(place / "other", python, _conf(users), **as_other)
 
@@ -248,3 +248,46 @@ def test_a_python_that_only_root_can_run_is_refused_with_its_folder(place: Path,
     )
     refused = _refused(place / "closed", copied, _conf(f"{_FIRST + 100}-{_FIRST + 110}"))
     assert f"because only its owner may enter {hidden}" in refused
+
+
+def test_a_node_that_runs_as_root_separates_the_projects_of_its_manager(place: Path, python: OpenPython) -> None:
+    conf = place / "manager.conf"
+    conf.write_text(f"[scrapyd]\nusername = {_LOGIN[0]}\npassword = {_LOGIN[1]}\n")
+    conf.chmod(0o600)
+    manager = RunningManager(place / "manager", "--scrapyd-conf", str(conf), limit_seconds=20)
+    manager.client.auth = _LOGIN
+    with running(manager):
+        token = manager.client.post("/v1/tokens", json={"name": "node one", "scope": "node"}).json()["token"]
+        users = ("--project-users", f"{_FIRST + 200}-{_FIRST + 210}")
+        node = RunningNode(place / "node", [manager.url], "--token", token, *users, name="one", python=python)
+        with running(node):
+            manager.when_node("one", "online")
+            folder = place / "node/gossamer-node"
+            looks = "for path in self.paths.split():\n    try:\n        os.listdir(path)\n"
+            looks += "        yield {'path': path}\n    except PermissionError:\n        pass\n"
+            looks += "yield {'uid': os.getuid()}"
+            spiders = spider("looks", looks) + spider("sleepy", "yield {'a': 1}\nawait asyncio.sleep(600)")
+            for project in ("one", "two"):
+                manager.deploy(egg(spiders, name=project), project=project)
+            victim = manager.create("sleepy", project="one")
+            manager.when(victim, "running")
+            mapping = json.loads((folder / "users.json").read_text())
+            assert sorted(mapping.values()) == [_FIRST + 201, _FIRST + 202]
+            paths = [folder, *folder.iterdir(), *(folder / "attempts").iterdir(), *(folder / "files").iterdir()]
+            listed = " ".join(str(path) for path in paths if path.is_dir())
+            job = manager.ended(manager.create("looks", project="two", arguments={"paths": listed}))
+            assert job["state"] == "finished", node.said()
+            items = manager.client.get(f"/v1/jobs/{job['id']}/items").json()["items"]
+            assert items == [{"uid": mapping["two"]}]
+            assert _uid(folder / f"files/{victim}-1/log") == mapping["one"]
+            assert _uid(Path(f"/proc/{manager.job(victim)['pid']}")) == mapping["one"]
+
+
+def test_a_node_says_that_a_manager_without_a_password_is_open_to_its_jobs(place: Path, python: OpenPython) -> None:
+    manager = RunningManager(place / "open-manager", limit_seconds=20)
+    with running(manager):
+        users = ("--project-users", f"{_FIRST + 300}-{_FIRST + 310}")
+        node = RunningNode(place / "open-node", [manager.url], *users, name="one", python=python)
+        with running(node):
+            assert node.wait() == 2
+            assert f"jobs could use {manager.url} as administrators" in node.said()

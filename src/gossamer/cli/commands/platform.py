@@ -180,6 +180,16 @@ def node(
     folder: Annotated[
         Path, typer.Option("--folder", "-d", metavar="DIR", help="Folder for jobs that run, their files and code.")
     ] = Path("gossamer-node"),
+    project_users: Annotated[
+        str | None,
+        typer.Option(
+            "--project-users",
+            metavar="on|off|FIRST-LAST",
+            help="Run the jobs of each project as a user of its own, with a number from this range (on: 70000-79999), "
+            "so that no project reaches what belongs to another. Default: on where the node runs as root, else off.",
+            show_default=False,
+        ),
+    ] = None,
     **given: Any,
 ) -> None:  # fmt: skip
     """Run the jobs of a manager elsewhere on this machine.
@@ -201,13 +211,22 @@ def node(
             raise BadInput(f"--manager: {address!r} is no address. Write for example http://manager.example:6800")
     count = slots or (os.cpu_count() or 1) * _SLOTS_PER_CPU
     secret = os.environ.get(_TOKEN_VARIABLE, "") if token is None else token
-    run_loop(_run_node(tuple(managers), secret, chosen, folder.absolute(), count, tuple(labels or [])))
+    if token is not None and project_users != "off" and os.geteuid() == 0:
+        terminal.say(f"Jobs can read --token from the command line. Set it in ${_TOKEN_VARIABLE} instead.")
+    run_loop(_run_node(tuple(managers), secret, chosen, folder.absolute(), count, tuple(labels or []), project_users))
 
 
 async def _run_node(
-    managers: tuple[str, ...], token: str, name: str, folder: Path, slots: int, labels: tuple[str, ...]
+    managers: tuple[str, ...],
+    token: str,
+    name: str,
+    folder: Path,
+    slots: int,
+    labels: tuple[str, ...],
+    project_users: str | None,
 ) -> None:
     try:
+        from gossamer.platform.node.users import parse_project_users
         from gossamer.platform.serving.node import NodeOptions, run_node
     except ModuleNotFoundError as error:
         raise _missing(error) from None
@@ -217,7 +236,10 @@ async def _run_node(
         limits.append(limit_seconds)
         terminal.print_stderr(f"The node {name} runs up to {slots} jobs at a time for {' or '.join(managers)}.")
 
-    work = NodeOptions(managers, token, name, folder, slots, labels)
+    default = "on" if os.geteuid() == 0 else "off"
+    users = parse_project_users(default if project_users is None else project_users)
+    must_separate = project_users is not None
+    work = NodeOptions(managers, token, name, folder, slots, labels, users, must_separate)
     await _until_stopped(lambda stopping: run_node(work, stopping=stopping, ready=ready))
     terminal.say(f"Stopped. Jobs go on for up to {limits[-1]:g} seconds; start the node again to continue with them.")
 

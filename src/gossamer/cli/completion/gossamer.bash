@@ -92,7 +92,7 @@ _gossamer() {
     'node --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
-    'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name'|'node --project-users') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
     'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
@@ -151,7 +151,7 @@ _gossamer() {
     'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --group --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
     'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --scrapyd-conf' -- "$cur")) ;;
-    'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d' -- "$cur")) ;;
+    'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d --project-users' -- "$cur")) ;;
     'extract')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --allow-domain --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'text') COMPREPLY=($(compgen -W '--help -o --output --items --pages --csv-guard --text --markdown --chunk --text-in --processes --config --verbose -v --force -f --json --quiet -q' -- "$cur")) ;;

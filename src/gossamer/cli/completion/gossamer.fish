@@ -372,6 +372,7 @@ complete -c gossamer -n '__gossamer_at node' -l slots -s n -x -d 'Jobs at a time
 complete -c gossamer -n '__gossamer_at node' -l label -x -d 'Take also jobs that demand this label'
 complete -c gossamer -n '__gossamer_at node' -l name -x -d 'Name of the node'
 complete -c gossamer -n '__gossamer_at node' -l folder -s d -r -F -d 'Folder for jobs that run, their files and code'
+complete -c gossamer -n '__gossamer_at node' -l project-users -x -d 'Run the jobs of each project as a user of its own, with a number from this range (on'
 complete -c gossamer -n '__gossamer_at extract' -l help -d 'Show the help and exit.'
 complete -c gossamer -n '__gossamer_at extract' -l extract -r -F -d 'File of extraction rules, in YAML, JSON or TOML: which items to take from the pages'
 complete -c gossamer -n '__gossamer_at extract' -l field -x -d 'Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text'

@@ -32,6 +32,8 @@ from gossamer.errors import BadInput, GossamerError
 DEFAULT_RANGE: Final = range(70000, 80000)
 """Numbers that are used if the operator names none. Systems give such numbers to no one: people have lower ones,
 containers' users higher ones. May be changed."""
+_PLACES: Final = "project_users in scrapyd.conf, --project-users of `gossamer node`"
+_OFF: Final = f"Or let all jobs run as one user: off ({_PLACES})"
 _LOWEST: Final = 1000
 """Lowest number that a range may have. Lower ones belong to the system."""
 _LOCK: Final = Path("/run/gossamer-users.lock")
@@ -87,7 +89,7 @@ def parse_project_users(text: str) -> range | None:
     found = re.fullmatch(r"(\d{1,9})-(\d{1,9})", text, re.ASCII)
     if found is None or not _LOWEST <= int(found[1]) < int(found[2]):
         raise BadInput(
-            f"project_users: {text} is neither on, off, nor a range of user numbers from {_LOWEST} on, such as "
+            f"project users: {text} is neither on, off, nor a range of user numbers from {_LOWEST} on, such as "
             f"{DEFAULT_RANGE.start}-{DEFAULT_RANGE.stop - 1}"
         )
     return range(int(found[1]), int(found[2]) + 1)
@@ -136,16 +138,14 @@ class ProjectUsers:
     def check_rights(self) -> None:
         """Raise BadInput if this process cannot start processes of these users."""
         if os.geteuid() != 0:
-            raise BadInput(
-                "only a node that runs as root can give projects users of their own; set project_users = off"
-            )
+            raise BadInput(f"only a node that runs as root can give projects users of their own. {_OFF}")
         for line in Path("/proc/self/uid_map").read_text().splitlines():
             first, _, count = map(int, line.split())
             if first <= self._numbers.start and self._numbers.stop <= first + count:
                 return
         raise BadInput(
-            f"this container has no users with the numbers {self._numbers.start} to {self._numbers.stop - 1}; set a "
-            "range that /proc/self/uid_map has in project_users"
+            f"this container has no users with the numbers {self._numbers.start} to {self._numbers.stop - 1}; give it "
+            "a range that /proc/self/uid_map has"
         )
 
     def of(self, project: str) -> ProjectUser:
@@ -173,8 +173,8 @@ class ProjectUsers:
             if number not in taken and not _has_name(number):
                 return number
         raise NoUserLeft(
-            f"all numbers from {self._numbers.start} to {self._numbers.stop - 1} belong to projects; set a longer "
-            "range in project_users"
+            f"all numbers from {self._numbers.start} to {self._numbers.stop - 1} belong to projects; give the "
+            "node a longer range"
         )
 
     def _claim(self) -> None:
@@ -196,7 +196,7 @@ class ProjectUsers:
             self.close()
             raise BadInput(
                 f"another node of this machine gives users from {self._numbers.start} to {self._numbers.stop - 1} to "
-                "its projects; give this one another range in project_users"
+                f"its projects. Give this one another range ({_PLACES})"
             )
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class ProjectUsers:
         where = f", because only its owner may enter {closed}" if closed else f" ({reason})"
         raise BadInput(
             f"jobs of separated projects cannot use {sys.executable}{where}. Install Python and Gossamer where all "
-            "users can read them, such as /opt, or set project_users = off"
+            f"users can read them, such as /opt. {_OFF}"
         )
 
 

@@ -14,15 +14,19 @@ continues with them. Fixed: the lock comes first, because two processes would st
 import asyncio
 import contextlib
 import logging
+import os
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import httpx
+
 from gossamer.errors import BadInput
 from gossamer.platform.node.agent import NodeAgent, NodeTimes, RemoteParts
 from gossamer.platform.node.http_link import HttpLink, ManagerAddress
 from gossamer.platform.node.uploads import FileUploader
+from gossamer.platform.node.users import ProjectUsers
 from gossamer.platform.serving.hosting import lock_folder, stopped_within
 
 log = logging.getLogger("gossamer.platform.node")
@@ -31,6 +35,8 @@ _LISTING_SECONDS: Final = 120.0
 """Time limit for listing the spiders of a version. May be changed."""
 _STOP_GRACE_SECONDS: Final = 120.0
 """Time that a cancelled job has to end by itself before its processes are killed. May be changed."""
+_PROBE_SECONDS: Final = 5.0
+"""Time limit of the request that finds out whether a manager needs a password. May be changed."""
 _CLEAN_SECONDS: Final = 3600.0
 """Pause between two deletions of what was not used for long. May be changed."""
 
@@ -46,6 +52,10 @@ class NodeOptions(NamedTuple):
     folder: Path
     slots: int
     labels: Sequence[str]
+    project_users: range | None = None
+    """Numbers of users of which each project gets one. None: jobs run as the node's user."""
+    must_separate: bool = False
+    """True: end rather than run jobs that could use the manager as administrators."""
 
 
 async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Callable[[float], None]) -> None:
@@ -62,6 +72,9 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
             raise BadInput(f"the folder {folder} cannot be used: {error.strerror}") from None
         fence = folder / "valid_until"
         address = ManagerAddress(options.managers, options.token, options.name, folder_name)
+        users = await asyncio.to_thread(_separate_projects, options, folder)
+        if users is not None:
+            closing.callback(users.close)
         link = HttpLink(address, folder / "files", fence, registered=ready)
         closing.push_async_callback(link.close)
         uploader = FileUploader(folder / "files", folder / "attempts", link.send_part)
@@ -72,6 +85,7 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
             times=NodeTimes(_STOP_GRACE_SECONDS, _LISTING_SECONDS),
             labels=options.labels,
             remote=RemoteParts(fence, uploader),
+            users=users,
         )
         link.attach(agent)
         async with asyncio.TaskGroup() as group:
@@ -79,6 +93,36 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
             group.create_task(link.watch(stopping))
             group.create_task(uploader.run(stopping))
             group.create_task(_clean(agent, stopping))
+
+
+def _separate_projects(options: NodeOptions, folder: Path) -> ProjectUsers | None:
+    """Return the users of projects. None: they have none. Raises BadInput if projects could not be separated."""
+    if options.project_users is None:
+        why = "" if os.geteuid() == 0 else ", because the node does not run as root"
+        log.warning("projects are not separated from each other: all jobs run as the user of this node%s", why)
+        return None
+    open_manager = next((manager for manager in options.managers if _is_open(manager)), None)
+    if open_manager is not None:
+        reason = (
+            f"jobs could use {open_manager} as administrators, because it takes requests from this machine without a "
+            "password. Set username and password in its scrapyd.conf (gossamer manager --scrapyd-conf)"
+        )
+        if options.must_separate:
+            raise BadInput(reason)
+        log.warning("projects are not separated: %s", reason)
+    users = ProjectUsers(folder, options.project_users)
+    users.check_rights()
+    os.umask(0o077)
+    users.open([])
+    return users
+
+
+def _is_open(manager: str) -> bool:
+    """Return whether a manager answers this machine without a token. One that does not answer now counts as closed."""
+    try:
+        return httpx.get(f"{manager.rstrip('/')}/v1/projects", timeout=_PROBE_SECONDS).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 async def _clean(agent: NodeAgent, stopping: asyncio.Event) -> None:
