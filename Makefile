@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-jobs chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -40,6 +40,9 @@ test: setup check  ## All tests, on real servers, in PROCESSES=2 at once.
 
 bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
 	$(BIN)/python -m bench.text $(ARGS)
+
+bench-jobs: setup  ## From the request of a job to its process, on an idle node: 100 jobs.
+	$(BIN)/python -m bench.job_start $(ARGS)
 
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
