@@ -7,7 +7,7 @@ may be lost. Fields may be added with a default; nothing may be removed while no
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import EnvironmentKind
@@ -68,6 +68,14 @@ class EnvironmentReport(NamedTuple):
     """Versions of Python and Scrapy, and the builder, in a sentence. Empty: it is not ready."""
     log: str = ""
     """End of what the builder printed."""
+
+
+class AttemptProgress(NamedTuple):
+    """Progress of an attempt that runs."""
+
+    id: AttemptId
+    stats: Mapping[str, Any]
+    """Scrapy's counters."""
 
 
 class ListingResult(NamedTuple):
@@ -204,6 +212,9 @@ class ManagerLink(Protocol):
 
     async def listed(self, version_id: int, result: ListingResult) -> None:
         """Report the spiders of a version, or why they could not be listed."""
+
+    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
+        """Report Scrapy's counters of attempts that run."""
 
     async def prepared(self, report: EnvironmentReport) -> None:
         """Report the state of a version's isolated environment on this node."""

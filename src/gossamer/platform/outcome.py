@@ -5,7 +5,8 @@ needs exit code 0 and a finish_reason that the runner has reported. The default 
 words in `reason` are stored and shown, and must not.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 GOOD_FINISH_REASONS: Final = frozenset(
     {"finished", "closespider_itemcount", "closespider_pagecount", "closespider_timeout"}
@@ -30,9 +31,24 @@ class AttemptEnd(NamedTuple):
     """Time since the end. A duration, because the clocks of two machines differ."""
     stopped: bool = False
     """True: a stop of this attempt was asked for before it ended."""
+    stats: Mapping[str, Any] = {}
+    """Scrapy's counters. Empty: none were reported."""
 
 
-def failure_of(end: AttemptEnd, good: frozenset[str] = GOOD_FINISH_REASONS) -> str:
+class Expectation(NamedTuple):
+    """Conditions for an attempt to count as a success."""
+
+    good_reasons: Collection[str] = GOOD_FINISH_REASONS
+    min_items: int = 0
+    """Fewest items."""
+    max_errors: int = 0
+    """Number of errors in the log from which on it has failed. 0: any number is allowed."""
+
+
+_USUAL: Final = Expectation()
+
+
+def failure_of(end: AttemptEnd, expected: Expectation = _USUAL) -> str:
     """Return the reason why an attempt failed, as `word` or `word: detail`. Empty: it succeeded."""
     if end.fault:
         return end.fault
@@ -42,6 +58,17 @@ def failure_of(end: AttemptEnd, good: frozenset[str] = GOOD_FINISH_REASONS) -> s
         return f"exit_code: {end.exit_code}"
     if end.finish_reason is None:
         return "no_reason"
-    if end.finish_reason not in good:
+    if end.finish_reason not in expected.good_reasons:
         return f"finish_reason: {end.finish_reason}"
+    errors = _count(end.stats, "log_count/ERROR") + _count(end.stats, "log_count/CRITICAL")
+    if expected.max_errors and errors >= expected.max_errors:
+        return f"errors: {errors}"
+    items = _count(end.stats, "item_scraped_count")
+    if items < expected.min_items:
+        return f"few_items: {items}"
     return ""
+
+
+def _count(stats: Mapping[str, Any], name: str) -> int:
+    value = stats.get(name, 0)
+    return value if isinstance(value, int) else 0

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin,
 from gossamer.errors import BadInput
 from gossamer.platform.link import (
     AttemptId,
+    AttemptProgress,
     BeatOrder,
     EnvironmentReport,
     JobAssignment,
@@ -141,6 +142,12 @@ class Ended(NamedTuple):
 
     attempt: AttemptId
     end: AttemptEnd
+
+
+class Progress(NamedTuple):
+    """Call `progress`."""
+
+    attempts: Sequence[AttemptProgress]
 
 
 class Listed(NamedTuple):

@@ -419,3 +419,41 @@ def test_a_schedule_that_cannot_be_is_refused(server: Scrapyd, fields: Any, stat
     answer = server.client.post("/v1/schedules", json={"project": "shop", "spider": "good", "name": "x", **fields})
     assert answer.status_code == status, answer.text
     assert said in answer.json()["detail"]
+
+
+def test_a_spiders_policy_counts_for_its_new_jobs(server: Scrapyd) -> None:
+    path = "/v1/projects/shop/policies/good"
+    answer = server.client.put(path, json={"min_items": 3, "max_running": 1})
+    assert answer.status_code == 200, answer.text
+    assert server.client.get("/v1/projects/shop/policies").json() == [answer.json()]
+    job = _ended(server, _create(server, "good")["id"])
+    assert (job["state"], job["reason"], job["stats"]["item_scraped_count"]) == ("failed", "few_items: 2", 2)
+    assert server.client.delete(path).status_code == 204
+    assert server.client.delete(path).status_code == 404
+    assert _ended(server, _create(server, "good")["id"])["state"] == "finished"
+
+
+def test_a_running_job_shows_scrapys_counters(server: Scrapyd) -> None:
+    job = _create(server, "sleepy")["id"]
+    until(lambda: (server.client.get(f"/v1/jobs/{job}").json()["stats"] or {}).get("item_scraped_count") == 1)
+    server.client.post(f"/v1/jobs/{job}/cancel", params={"signal": 9})
+    assert _ended(server, job)["state"] == "cancelled"
+
+
+def test_a_schedule_is_changed_and_run(server: Scrapyd) -> None:
+    fields = {"project": "shop", "spider": "numbers", "name": "changing", "cron": "0 3 * * *"}
+    number = server.client.post("/v1/schedules", json={**fields, "arguments": {"count": "1"}}).json()["id"]
+    path = f"/v1/schedules/{number}"
+    changed = server.client.patch(path, json={"every": 3600, "arguments": {"count": "4"}, "retries": 2}).json()
+    assert (changed["kind"], changed["rule"], changed["arguments"]) == ("every", "3600.0", {"count": "4"})
+    assert changed["spider"] == "numbers"
+    first = server.client.post(f"{path}/run", headers={"Idempotency-Key": "x"})
+    again = server.client.post(f"{path}/run", headers={"Idempotency-Key": "x"})
+    assert (first.status_code, again.status_code, again.json()["id"]) == (201, 200, first.json()["id"])
+    job = _ended(server, first.json()["id"])
+    assert (job["state"], job["stats"]["item_scraped_count"], job["retries_left"]) == ("finished", 4, 2)
+    refused = server.client.patch(path, json={"cron": "61 25 0 13 9"})
+    assert refused.status_code == 400
+    assert all(name in refused.json()["detail"] for name in ("minute", "hour", "day of the month", "month", "week"))
+    assert server.client.get(path).json()["rule"] == "3600.0"
+    assert server.client.delete(path).status_code == 204

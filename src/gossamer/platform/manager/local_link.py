@@ -21,6 +21,7 @@ from gossamer.platform.link import (
     Announcement,
     Artefact,
     AttemptId,
+    AttemptProgress,
     EnvironmentReport,
     JobAssignment,
     Listing,
@@ -132,6 +133,9 @@ class LocalLink:
 
     async def listed(self, version_id: int, result: ListingResult) -> None:
         await self._call(self._nodes.listed(self._key, version_id, result))
+
+    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
+        await self._call(self._nodes.progress(reports))
 
     async def prepared(self, report: EnvironmentReport) -> None:
         await self._call(self._nodes.prepared(self._key, report))

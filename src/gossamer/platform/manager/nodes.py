@@ -19,6 +19,7 @@ from gossamer.platform.lifecycle import EnvironmentKind, JobState
 from gossamer.platform.link import (
     Artefact,
     AttemptId,
+    AttemptProgress,
     BeatOrder,
     EnvironmentReport,
     JobAssignment,
@@ -190,9 +191,24 @@ class NodeOperations:
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
         """Record the end of an attempt. Nothing happens if it is not the job's last, or its end is known."""
-        state = await self.manager.database.write(lambda connection: jobs.record_end(connection, *attempt, end))
+
+        def record(connection: Connection) -> tuple[JobState | None, str]:
+            state = jobs.record_end(connection, *attempt, end)
+            row = jobs.find_job(connection, attempt.job)
+            return state, failure_of(end) if row is None else failure_of(end, jobs.expectation_of(row))
+
+        state, failure = await self.manager.database.write(record)
         if state is not None:
-            log.info("job %d ended: %s %s", attempt.job, state, failure_of(end))
+            log.info("job %d ended: %s %s", attempt.job, state, failure)
+
+    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
+        """Keep Scrapy's counters of attempts that run."""
+
+        def record(connection: Connection) -> None:
+            for report in reports:
+                jobs.record_stats(connection, *report.id, report.stats)
+
+        await self.manager.database.write(record)
 
     async def listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
         """Record the spiders of a version, or why they could not be listed."""

@@ -14,14 +14,16 @@ import os
 import select
 import shutil
 import signal
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.platform.link import (
     Announcement,
     AttemptId,
+    AttemptProgress,
     EnvironmentReport,
     FileUploads,
     JobAssignment,
@@ -47,6 +49,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("gossamer.platform.node")
 
+_PROGRESS_SECONDS: Final = 5.0
+"""Pause between two reports of counters. May be changed."""
 _IDLE_SECONDS: Final = 5.0
 """Longest pause between looks for jobs when no wake-up came. May be changed."""
 _LISTINGS: Final = 4
@@ -124,6 +128,10 @@ class NodeAgent:
         self._listing_slots = asyncio.Semaphore(_LISTINGS)
         self._call = ""
         """Number of a call for jobs that was not answered."""
+        self._progress: dict[AttemptId, Mapping[str, Any]] = {}
+        """Counters of attempts that were reported last."""
+        self._progress_at = 0.0
+        """Time of `time.monotonic` from which on they may be reported again."""
 
     def wake(self) -> None:
         """Look for work now. Call this in the agent's event loop."""
@@ -141,6 +149,7 @@ class NodeAgent:
                     await self._obey_stops()
                     await self._take_jobs()
                     await self._take_listings()
+                    await self._report_progress()
                 except (ManagerUnavailable, LinkRefused) as error:
                     log.warning("%s", error)
                 except Exception:
@@ -270,6 +279,20 @@ class NodeAgent:
         self._watches.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an attempt could not be followed", exc_info=error)
+
+    async def _report_progress(self) -> None:
+        """Report Scrapy's counters of the attempts that run, if they have changed."""
+        if time.monotonic() < self._progress_at:
+            return
+        self._progress_at = time.monotonic() + _PROGRESS_SECONDS
+        running = list(self._running.items())
+        found = await asyncio.to_thread(lambda: {number: attempt.stats() for number, attempt in running})
+        changed = [
+            AttemptProgress(number, stats) for number, stats in found.items() if stats != self._progress.get(number)
+        ]
+        if changed := [each for each in changed if each.stats]:
+            await self._link.progress(changed)
+        self._progress = dict(found)
 
     # --- following ----------------------------------------------------------------------------------------------------
 

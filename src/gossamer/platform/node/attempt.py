@@ -7,6 +7,7 @@ revokes the attempt only one can create `shim.json`.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -31,6 +32,8 @@ OWN: Final = "own"
 it."""
 _MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 """Longest file that is read of those that the process leaves. May be changed."""
+_MAX_COUNTERS: Final = 300
+"""Most counters of Scrapy that are reported. May be changed; they are stored with the job."""
 _MAX_REASON: Final = 1000
 """Longest finish_reason and fault that are taken from the process. May be changed."""
 _OUTPUT_TAIL: Final = 16 * 1024
@@ -243,6 +246,7 @@ class JobAttempt:
                 finish_reason=finish_reason,
                 fault="shim_lost" if same_boot else "machine_restarted",
                 stopped=self.stops() > 0,
+                stats=self.stats(),
             )
         ago = shim.now() - found["at"] if found["boot"] == shim.boot_id() else 0.0
         return AttemptEnd(
@@ -252,7 +256,12 @@ class JobAttempt:
             fault=found["fault"] or (fault[:_MAX_REASON] if isinstance(fault, str) else ""),
             ago_seconds=max(0.0, ago),
             stopped=found.get("stops", 0) > 0,
+            stats=_counters(report.get("stats")) or self.stats(),
         )
+
+    def stats(self) -> dict[str, Any]:
+        """Return Scrapy's counters as the process has last reported them. Empty: it has not."""
+        return _counters(self.read_result("progress.json"))
 
     def _remove_empty_items(self, report: Mapping[str, Any]) -> None:
         """Delete the items file that was made for the process's user, if the process has not opened it."""
@@ -318,3 +327,12 @@ async def readable(descriptor: int) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+def _counters(found: Any) -> dict[str, Any]:
+    """Return counters of a process that may have written anything: a bounded number of plain values."""
+    if not isinstance(found, dict):
+        return {}
+    plain = ((name[:_MAX_REASON], value) for name, value in found.items() if isinstance(value, str | int | float))
+    short = ((name, value[:_MAX_REASON] if isinstance(value, str) else value) for name, value in plain)
+    return dict(itertools.islice(short, _MAX_COUNTERS))

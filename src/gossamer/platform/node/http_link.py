@@ -22,6 +22,7 @@ from gossamer.platform.link import (
     Announcement,
     Artefact,
     AttemptId,
+    AttemptProgress,
     BeatOrder,
     EnvironmentReport,
     JobAssignment,
@@ -204,6 +205,9 @@ class HttpLink:
 
     async def listed(self, version_id: int, result: ListingResult) -> None:
         await self._call("listed", wire.Listed(version_id, result), wire.Done)
+
+    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
+        await self._call("progress", wire.Progress(reports), wire.Done)
 
     async def prepared(self, report: EnvironmentReport) -> None:
         await self._call("prepared", wire.Prepared(report), wire.Done)

@@ -23,6 +23,8 @@ log = logging.getLogger("gossamer.platform.schedules")
 _LATE_SECONDS: Final = 60.0
 """Delay up to which an instant counts as kept. A later one was missed, because no manager ran or the schedule was
 paused. May be changed; docs/howto/schedules.md names it."""
+_MAX_QUEUE: Final = 100
+"""Jobs of a schedule that wait until the one before has ended. May be changed; docs/howto/schedules.md names it."""
 _POLL_SECONDS: Final = 1.0
 """Longest pause between looks: another manager may have added a schedule. May be changed."""
 _RETRY_SECONDS: Final = 5.0
@@ -62,12 +64,22 @@ def _fire(connection: Connection, row: Row[Any]) -> None:
     was_missed = row.now - row.due_at > _LATE_SECONDS
     if was_missed and row.missed == "skip":
         result = "missed"
-    elif row.if_running == "skip" and schedules.has_live_job(connection, row.id):
-        result = "skipped: the job before has not ended"
-    else:
+    elif row.if_running == "run":
         result = f"job {schedules.fire(connection, row)}"
+    else:
+        result = _fire_in_turn(connection, row)
     schedules.change_schedule(connection, row.id, last_at=row.next_at, last_result=result)
     _step(connection, row, row.now if was_missed else row.next_at)
+
+
+def _fire_in_turn(connection: Connection, row: Row[Any]) -> str:
+    """Make the job of a schedule whose jobs do not run beside each other. Return the result."""
+    live = schedules.live_jobs(connection, row.id)
+    if live and row.if_running == "skip":
+        return "skipped: the job before has not ended"
+    if len(live) > _MAX_QUEUE:
+        return f"skipped: {_MAX_QUEUE} jobs of this schedule wait"
+    return f"job {schedules.fire(connection, row, after_job=live[-1] if live else None)}"
 
 
 def _step(connection: Connection, row: Row[Any], instant: float) -> None:

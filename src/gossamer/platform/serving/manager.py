@@ -25,6 +25,7 @@ from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.pending import watch_pending
 from gossamer.platform.manager.storage import open_platform_storage
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.manager.wakeups import WakeUps
@@ -95,6 +96,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
+            group.create_task(watch_pending(database, stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, config.finished_to_keep, stopping))
             group.create_task(_maintain(chunk_store, stopping))

@@ -27,6 +27,7 @@ from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
+from gossamer.platform.manager.pending import watch_pending
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.node.agent import NodeAgent, NodeTimes
 from gossamer.platform.schedules.firing import fire_schedules
@@ -91,6 +92,7 @@ async def run_scrapyd(
             group.create_task(agent.run(stopping))
             group.create_task(serve_app(ScrapydApp(manager, config, files), sockets, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
+            group.create_task(watch_pending(database, stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
             group.create_task(_clean(manager, agent, config.finished_to_keep, stopping))
             ready(address_of(config.bind_address, sockets))

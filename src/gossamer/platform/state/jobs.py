@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, not_, or_, select, text, update
 
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer.platform.link import JobInput
 from gossamer.platform.names import check_file_name
-from gossamer.platform.outcome import AttemptEnd, failure_of
+from gossamer.platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
 from gossamer.platform.state.changes import change_job
+from gossamer.platform.state.policies import full_spiders, policy_of, spider_policy
 from gossamer.platform.state.projects import JobPolicy, find_version, project_id
 from gossamer.platform.state.tables import DatabaseNow, imports, jobs, labels, projects
 
@@ -57,6 +58,10 @@ class NewJob(NamedTuple):
     shares_frontier: bool = False
     """True: the job takes its requests from the frontier (the queue of a crawl) that all jobs of its group share."""
     input: JobInput = JobInput()
+    is_urgent: bool = False
+    """True: the job goes before all others, of all projects."""
+    after_job: int | None = None
+    """Number of a job that must have ended before this one starts. None: none."""
 
 
 class StoppedJob(NamedTuple):
@@ -74,7 +79,8 @@ def add_job(connection: Connection, job: NewJob) -> int:
     """Add a pending job and return its number."""
     project = project_id(connection, job.project)
     common = connection.execute(select(projects).where(projects.c.id == project)).one()
-    policy = {**JobPolicy(*(getattr(common, name) for name in JobPolicy._fields)).given(), **job.policy.given()}
+    of_spider = spider_policy(connection, project, job.spider)
+    policy = {**policy_of(common).given(), **of_spider.given(), **job.policy.given()}
     created = connection.execute(
         insert(jobs).values(
             project_id=project,
@@ -93,6 +99,8 @@ def add_job(connection: Connection, job: NewJob) -> int:
             settings=dict(job.settings),
             priority=job.priority,
             label=common.label if job.label is None else job.label,
+            is_urgent=job.is_urgent,
+            after_job=job.after_job,
             retries_left=policy.pop("retries"),
             **policy,
             earlier_attempts=[],
@@ -186,26 +194,36 @@ def take_jobs(
 
 
 def _next_job(connection: Connection, offered: Sequence[str]) -> Row[Any] | None:
-    due = and_(
-        jobs.c.state == JobState.PENDING,
-        or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()),
-        jobs.c.label.in_(["", *_free_labels(connection, offered)]),
-    )
+    due = _due(connection, offered)
     waiting = select(jobs.c.project_id).where(due, jobs.c.project_id == projects.c.id)
-    running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.project_id == projects.c.id).scalar_subquery()
+    busy = jobs.alias("busy")
+    running = select(func.count()).where(busy.c.state.in_(ACTIVE), busy.c.project_id == projects.c.id).scalar_subquery()
     may_run = or_(projects.c.max_running.is_(None), running < projects.c.max_running)
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    urgent = statement.where(due, jobs.c.is_urgent, may_run).order_by(jobs.c.id).limit(1)
+    if (row := connection.execute(urgent).first()) is not None:
+        return row
     first = connection.execute(
         select(projects.c.id).where(waiting.exists(), may_run).order_by(projects.c.turn, projects.c.id).limit(1)
     ).scalar()
     if first is None:
         return None
-    return connection.execute(
-        select(jobs, projects.c.name.label("project"))
-        .join(projects, projects.c.id == jobs.c.project_id)
-        .where(jobs.c.project_id == first, due)
-        .order_by(jobs.c.priority.desc(), jobs.c.id)
-        .limit(1)
-    ).first()
+    of_project = statement.where(jobs.c.project_id == first, due)
+    return connection.execute(of_project.order_by(jobs.c.priority.desc(), jobs.c.id).limit(1)).first()
+
+
+def _due(connection: Connection, offered: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition of jobs that may start now, but for the limits of their projects."""
+    before = jobs.alias("before")
+    waits = select(before.c.id).where(before.c.id == jobs.c.after_job, before.c.state.in_(_LIVE)).exists()
+    conditions = [
+        jobs.c.state == JobState.PENDING,
+        or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()),
+        jobs.c.label.in_(["", *_free_labels(connection, offered)]),
+        or_(jobs.c.after_job.is_(None), not_(waits)),
+    ]
+    full = full_spiders(connection)
+    return and_(*conditions, *(not_(and_(jobs.c.project_id == one, jobs.c.spider == name)) for one, name in full))
 
 
 def _free_labels(connection: Connection, offered: Sequence[str]) -> list[str]:
@@ -251,14 +269,47 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
         "exit_code": end.exit_code,
         "signal": end.signal,
         "finish_reason": end.finish_reason,
+        "stats": dict(end.stats) or row.stats,
     }
-    failure = failure_of(end)
+    failure = failure_of(end, expectation_of(row))
     if (state := change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt, **traces)) is not None:
         return state
     if failure and row.retries_left > 0:
         return change_job(connection, job_id, JobEvent.RETRIED, of_attempt=attempt, **_retry(row, failure, ended_at))
     event = JobEvent.BROKE if failure else JobEvent.SUCCEEDED
     return change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
+
+
+def expectation_of(job: Row[Any]) -> Expectation:
+    """Return what an attempt of a job must show to count as a success."""
+    good = GOOD_FINISH_REASONS if job.good_reasons is None else job.good_reasons
+    return Expectation(good, job.min_items, job.max_errors)
+
+
+def record_stats(connection: Connection, job_id: int, attempt: int, stats: Mapping[str, Any]) -> None:
+    """Keep Scrapy's counters of an attempt that runs. Nothing happens if it is not the job's last, or has ended."""
+    wanted = (jobs.c.id == job_id, jobs.c.attempt == attempt, jobs.c.state.in_(ACTIVE))
+    connection.execute(update(jobs).where(*wanted).values(stats=dict(stats)))
+
+
+def _overdue() -> ColumnElement[bool]:
+    waits_since = func.coalesce(jobs.c.not_before, jobs.c.created_at)
+    is_over = waits_since + jobs.c.pending_limit <= DatabaseNow()
+    return and_(jobs.c.state == JobState.PENDING, jobs.c.pending_limit > 0, is_over)
+
+
+def has_overdue(connection: Connection) -> bool:
+    """Return whether a job has waited for longer than its limit."""
+    return connection.execute(select(jobs.c.id).where(_overdue()).limit(1)).first() is not None
+
+
+def fail_overdue(connection: Connection) -> int:
+    """Let the jobs fail that have waited for longer than their limit. Return their number."""
+    failed = 0
+    for row in connection.execute(select(jobs.c.id, jobs.c.attempt, jobs.c.pending_limit).where(_overdue())).all():
+        reason = f"pending_limit: not started within {row.pending_limit:g} seconds"
+        failed += change_job(connection, row.id, JobEvent.BROKE, of_attempt=row.attempt, reason=reason) is not None
+    return failed
 
 
 def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
@@ -273,6 +324,7 @@ def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
         "call": "",
         "pid": None,
         "started_at": None,
+        "stats": None,
     }
 
 

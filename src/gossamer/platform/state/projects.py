@@ -22,6 +22,7 @@ from gossamer.platform.state.tables import (
     jobs,
     projects,
     schedules,
+    spider_policies,
     variables,
     versions,
 )
@@ -57,6 +58,14 @@ class JobPolicy(NamedTuple):
     """Bytes of memory of an attempt's process tree at which it is killed. 0: none."""
     file_limit: int | None = None
     """Bytes of an attempt's log, and of its items, at which it is ended. 0: none."""
+    pending_limit: float | None = None
+    """Seconds after which a job that still waits to be started has failed. 0: none."""
+    min_items: int | None = None
+    """Number of items below which an attempt has failed, though it ended well."""
+    max_errors: int | None = None
+    """Number of errors in the log from which on an attempt has failed. 0: any number is allowed."""
+    good_reasons: Sequence[str] | None = None
+    """finish_reasons with which an attempt has ended well. Of a project also None: the usual ones."""
 
     def given(self) -> dict[str, Any]:
         """Return the columns that are not None."""
@@ -365,5 +374,6 @@ def forget_versions(connection: Connection) -> None:
         ~select(variables.c.id).where(variables.c.project_id == projects.c.id).exists(),
         ~select(job_groups.c.id).where(job_groups.c.project_id == projects.c.id).exists(),
         ~select(inputs.c.id).where(inputs.c.project_id == projects.c.id).exists(),
+        ~select(spider_policies.c.spider).where(spider_policies.c.project_id == projects.c.id).exists(),
     )
     connection.execute(delete(projects).where(empty))

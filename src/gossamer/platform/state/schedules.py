@@ -73,32 +73,40 @@ def due_schedules(connection: Connection) -> Sequence[Row[Any]]:
     ).all()
 
 
-def fire(connection: Connection, schedule: Row[Any]) -> int:
-    """Add the job of the schedule's present instant, and return its number. The instant's job is added once."""
+def fire(connection: Connection, schedule: Row[Any], *, after_job: int | None = None) -> int:
+    """Add the job of the schedule's present instant, and return its number. The instant's job is added once.
+
+    `after_job`: number of a job that must have ended before it starts. None: none.
+    """
     key = f"schedule:{schedule.id}:{schedule.next_at!r}"
     known = find_request(connection, schedule.project, key)
     if known is not None:
         return int(known.id)
-    job = NewJob(
+    name = f"{schedule.name}-{schedule.next_at:.3f}".removesuffix(".000")
+    return add_job(connection, job_of(schedule, name=name, request_key=key)._replace(after_job=after_job))
+
+
+def job_of(schedule: Row[Any], *, name: str, request_key: str | None) -> NewJob:
+    """Return a job of a schedule. `request_key`: see NewJob."""
+    return NewJob(
         project=schedule.project,
         spider=schedule.spider,
-        name=f"{schedule.name}-{schedule.next_at:.3f}".removesuffix(".000"),
+        name=name,
         version=schedule.version_name,
         arguments=schedule.arguments,
         settings=schedule.settings,
         priority=schedule.priority,
         policy=JobPolicy(**schedule.policy),
-        request_key=key,
+        request_key=request_key,
         schedule_id=schedule.id,
     )
-    return add_job(connection, job)
 
 
-def has_live_job(connection: Connection, schedule_id: int) -> bool:
-    """Return whether a job of the schedule waits or runs."""
+def live_jobs(connection: Connection, schedule_id: int) -> list[int]:
+    """Return the numbers of the schedule's jobs that wait or run, the oldest first."""
     live = (JobState.PENDING, *sorted(ACTIVE))
-    wanted = select(jobs.c.id).where(jobs.c.schedule_id == schedule_id, jobs.c.state.in_(live)).limit(1)
-    return connection.execute(wanted).first() is not None
+    wanted = select(jobs.c.id).where(jobs.c.schedule_id == schedule_id, jobs.c.state.in_(live))
+    return list(connection.scalars(wanted.order_by(jobs.c.id)))
 
 
 def forget_schedules(connection: Connection) -> None:

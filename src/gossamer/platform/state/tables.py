@@ -75,6 +75,10 @@ projects = Table(
     Column("time_limit", Double, nullable=False, server_default="0"),
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),
     Column("file_limit", BigInteger, nullable=False, server_default="0"),
+    Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
+    Column("min_items", Integer, nullable=False, server_default="0"),
+    Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
+    Column("good_reasons", JSON(none_as_null=True)),  # finish_reasons of a success; null: the usual ones
     Column("environment", String(16), nullable=False, server_default="shared"),  # of new versions; see EnvironmentKind
     Column("pinned_version", Text),  # name of the version that is the default; null: the latest
     # Retention; null: the manager's default; 0: kept for ever. See RetentionPolicy.
@@ -139,6 +143,13 @@ jobs = Table(
     Column("time_limit", Double, nullable=False, server_default="0"),  # seconds of an attempt; 0: none
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its process tree; 0: none
     Column("file_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its log, and its items; 0: none
+    Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
+    Column("min_items", Integer, nullable=False, server_default="0"),
+    Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
+    Column("good_reasons", JSON(none_as_null=True)),  # finish_reasons of a success; null: the usual ones
+    Column("is_urgent", Boolean, nullable=False, server_default=false()),  # goes before all others of all projects
+    Column("after_job", BigInteger),  # it does not start before this job has ended; null: it waits for none
+    Column("stats", JSON(none_as_null=True)),  # Scrapy's counters of the last attempt; null: none were reported
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False, server_default=""),  # why it failed
     Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt
@@ -172,6 +183,7 @@ jobs = Table(
     Index(None, "group_id", "state"),
     Index(None, "project_id", "input_digest"),
     Index(None, "name"),
+    Index(None, "state", "is_urgent"),
     sqlite_autoincrement=True,
 )  # fmt: skip
 
@@ -251,6 +263,24 @@ input_parts = Table(
     Column("input_id", ForeignKey(inputs.c.id), primary_key=True),
     Column("start_at", BigInteger, primary_key=True),  # offset of the part
     Column("content", LargeBinary, nullable=False),
+)
+
+spider_policies = Table(
+    "spider_policy",
+    METADATA,
+    Column("project_id", ForeignKey(projects.c.id), primary_key=True),
+    Column("spider", Text, primary_key=True),
+    Column("max_running", Integer),  # jobs of the spider that run at a time; null: as many as the project's
+    # What jobs of the spider get instead of what the project says; null: what it says. See JobPolicy.
+    Column("retries", Integer),
+    Column("retry_seconds", Double),
+    Column("time_limit", Double),
+    Column("memory_limit", BigInteger),
+    Column("file_limit", BigInteger),
+    Column("pending_limit", Double),
+    Column("min_items", Integer),
+    Column("max_errors", Integer),
+    Column("good_reasons", JSON(none_as_null=True)),
 )
 
 imports = Table(

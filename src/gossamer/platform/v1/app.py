@@ -33,6 +33,7 @@ from gossamer.platform.v1 import (
     jobs,
     node_calls,
     nodes,
+    policies,
     projects,
     schedules,
     uploads,
@@ -149,6 +150,7 @@ def routes() -> FastAPI:
     app.include_router(groups.router)
     app.include_router(schedules.router)
     app.include_router(projects.router)
+    app.include_router(policies.router)
     app.include_router(variables.router)
     app.include_router(nodes.router)
     app.include_router(uploads.router)

@@ -47,6 +47,13 @@ class Client(NamedTuple):
     context: PlatformContext
     principal: Principal
 
+    def require_scope(self, scope: TokenScope) -> None:
+        """Raise NotPermitted if the client lacks a scope that only some requests to the endpoint need."""
+        if not self.principal.scope.includes(scope):
+            raise NotPermitted(
+                f"this needs a token with the scope {scope}; {self.principal.name} has {self.principal.scope}"
+            )
+
     def check_project(self, project: str) -> None:
         """Raise NotFound if the client may not see the project, so that it cannot learn which projects exist."""
         if self.principal.project not in ("", project):
@@ -61,9 +68,9 @@ def _client(scope: TokenScope) -> Callable[[Request], Awaitable[Client]]:
     async def check(request: Request) -> Client:
         context: PlatformContext = request.app.state.context
         principal: Principal = getattr(request.state, PRINCIPAL)
-        if not principal.scope.includes(scope):
-            raise NotPermitted(f"this needs a token with the scope {scope}; {principal.name} has {principal.scope}")
-        return Client(context, principal)
+        client = Client(context, principal)
+        client.require_scope(scope)
+        return client
 
     return check
 

@@ -15,6 +15,7 @@ from gossamer.platform.link import JobInput
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import JobFilter, NewJob
+from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.v1.context import Client, Reader, Runner
 from gossamer.platform.v1.models import JobModel, JobPage, NewJobModel
 
@@ -40,8 +41,12 @@ async def create_job(
     client.check_project(job.project)
     given = job.model_dump(include={"project", "spider", "version", "arguments", "settings", "priority", "label"})
     name = new_job_name() if job.name is None else job.name
+    if job.is_urgent:
+        client.require_scope(TokenScope.ADMIN)
     own = JobInput(job.input.digest, "", job.input.use) if job.input else JobInput()
-    new = NewJob(**given, name=name, policy=job.policy(), request_key=idempotency_key, input=own)
+    new = NewJob(
+        **given, name=name, policy=job.policy(), request_key=idempotency_key, input=own, is_urgent=job.is_urgent
+    )
     row, created = await client.context.manager.create_job(new)
     if created:
         await client.record("job.create", f"{row.id} {row.project}/{row.spider}")

@@ -44,6 +44,15 @@ class JobPolicyModel(BaseModel):
     """Bytes of memory of all processes of an attempt together at which they are killed. 0: none."""
     file_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Bytes of the log of an attempt, and of its items, at which it is ended. 0: none."""
+    pending_limit: _Seconds | None = None
+    """Seconds after which a job that still waits to be started has failed. 0: none."""
+    min_items: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Number of items below which an attempt has failed, though it ended well."""
+    max_errors: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Number of errors in the log from which on an attempt has failed. 0: any number is allowed."""
+    good_reasons: Annotated[list[_Name], Field(max_length=50)] | None = None
+    """Scrapy's finish_reasons with which an attempt has ended well. Null: finished, and the limits of items, pages and
+    time that a project sets itself."""
 
     def policy(self) -> JobPolicy:
         """Return the policy."""
@@ -80,6 +89,8 @@ class NewJobModel(JobPolicyModel):
     """Label that a node must have to run the job. Empty: none. Null: the project's."""
     input: JobInputModel | None = None
     """A file that the job finds on its node. Null: none."""
+    is_urgent: bool = False
+    """True: the job goes before all others, of all projects. Needs the scope admin."""
 
 
 class EarlierAttempt(NamedModel):
@@ -119,6 +130,16 @@ class JobModel(NamedModel):
     time_limit: float
     memory_limit: int
     file_limit: int
+    pending_limit: float
+    min_items: int
+    max_errors: int
+    good_reasons: list[str] | None
+    is_urgent: bool
+    """True: it goes before all others, of all projects."""
+    after_job: int | None
+    """Number of a job that must have ended before this one starts. Null: none."""
+    stats: dict[str, Any] | None
+    """Scrapy's counters of the last attempt, a few seconds old while it runs. Null: none were reported."""
     node: str
     """Name of the node that has the last attempt."""
     pid: int | None
@@ -163,6 +184,10 @@ class ProjectModel(NamedModel):
     time_limit: float
     memory_limit: int
     file_limit: int
+    pending_limit: float
+    min_items: int
+    max_errors: int
+    good_reasons: list[str] | None
     environment: EnvironmentKind
     """Where jobs of new versions run: with the node's own packages, or in a virtual environment of their own."""
     default_version: str | None

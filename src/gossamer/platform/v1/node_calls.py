@@ -141,6 +141,11 @@ async def _ended(caller: _Caller, message: wire.Ended) -> wire.Done:
     return wire.Done()
 
 
+async def _progress(caller: _Caller, message: wire.Progress) -> wire.Done:
+    await caller.nodes.operations.progress(message.attempts)
+    return wire.Done()
+
+
 async def _listed(caller: _Caller, message: wire.Listed) -> wire.Done:
     await caller.nodes.operations.listed(caller.key, message.version_id, message.result)
     return wire.Done()
@@ -165,6 +170,7 @@ _CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Any]
     "started": (wire.Started, _started),
     "returned": (wire.Returned, _returned),
     "ended": (wire.Ended, _ended),
+    "progress": (wire.Progress, _progress),
     "listed": (wire.Listed, _listed),
     "prepared": (wire.Prepared, _prepared),
     "wait": (wire.Wait, _wait),

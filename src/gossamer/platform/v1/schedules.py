@@ -1,4 +1,4 @@
-"""Endpoints of schedules: create, list, show, pause, delete.
+"""Endpoints of schedules: create, list, show, change, run, delete.
 
 Fixed, because clients read them: paths, names of fields, status codes.
 """
@@ -8,22 +8,24 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.operations import JobConflict, NotFound
+from gossamer.platform.manager.operations import JobConflict, NotFound, new_job_name
 from gossamer.platform.names import check_file_name
 from gossamer.platform.schedules.firing import rule_of, start_schedule
 from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
 from gossamer.platform.state import schedules
 from gossamer.platform.v1.context import Client, Reader, Runner
 from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
-from gossamer.platform.v1.models import JobPolicyModel
+from gossamer.platform.v1.models import JobModel, JobPolicyModel
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
+_TIMING: Final = frozenset({"cron", "every", "at", "time_zone", "start", "end", "jitter"})
+"""Fields that decide on a schedule's times."""
 _PREVIEW: Final = 5
 """Instants that are shown of a schedule. May be changed."""
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -53,8 +55,9 @@ class NewScheduleModel(JobPolicyModel):
     """Seconds by which a job is postponed at most, to spread those of many schedules. Always the same for one time."""
     missed: Literal["skip", "once"] = "skip"
     """After times that were missed by more than a minute: make no job, or one."""
-    if_running: Literal["run", "skip"] = "run"
-    """While the schedule's job before has not ended: make another one, or none."""
+    if_running: Literal["run", "skip", "queue"] = "run"
+    """While the schedule's job before has not ended: make another one that may run beside it (run), make none (skip),
+    or make one that starts when that one has ended (queue; at most 100 wait)."""
     version: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """Version to run. Null: the project's latest when the job starts."""
     arguments: dict[str, str] = Field(default_factory=dict)
@@ -75,13 +78,43 @@ class NewScheduleModel(JobPolicyModel):
         return checked_rule(ScheduleRule(RuleKind.CRON, self.cron or "", self.time_zone, start, end))
 
 
-class ScheduleChange(BaseModel):
-    """Changes of a schedule."""
+class ScheduleChange(JobPolicyModel):
+    """Changes of a schedule. A field that is absent stays as it is; jobs that it has made stay as they are."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
-
-    paused: bool
+    paused: bool | None = None
     """True: no jobs are made until it is false again; times in between are left out."""
+    cron: str | None = None
+    """A new rule, as is `every` and `at`; it replaces the one before."""
+    every: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    at: AwareDatetime | None = None
+    time_zone: Annotated[str, Field(max_length=100)] | None = None
+    start: AwareDatetime | None = None
+    end: AwareDatetime | None = None
+    """No job is made after this time. Null: there is no end any more."""
+    jitter: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] | None = None
+    missed: Literal["skip", "once"] | None = None
+    if_running: Literal["run", "skip", "queue"] | None = None
+    spider: _Name | None = None
+    version: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Version to run. Null: the project's latest when a job starts."""
+    arguments: dict[str, str] | None = None
+    """All arguments; those of before are replaced."""
+    settings: dict[str, str] | None = None
+    priority: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    def applied_to(self, row: Row[Any]) -> NewScheduleModel:
+        """Return the schedule as it would be created with these changes. Raises BadInput."""
+        names = set(NewScheduleModel.model_fields)
+        known = {name: getattr(row, name) for name in names if name in row._fields}
+        known |= {"version": row.version_name, "start": _time(row.start_at), "end": _time(row.end_at), **row.policy}
+        changes = self.model_dump(exclude_unset=True, exclude={"paused"})
+        if not {"cron", "every", "at"} & set(changes):
+            known |= {RuleKind.CRON: {"cron": row.rule}, RuleKind.ONCE: {"at": _time(row.start_at)}}.get(
+                RuleKind(row.kind), {"every": row.rule}
+            )
+        may_be_null = {"version", "end", "start"}
+        changes = {name: value for name, value in changes.items() if value is not None or name in may_be_null}
+        return NewScheduleModel(**{**known, **changes})
 
 
 class ScheduleModel(BaseModel):
@@ -134,10 +167,7 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
         raise BadInput("the schedule has no time that is still to come")
     check_file_name(schedule.name, schedule.name)
     await manager.require_spider(schedule.project, schedule.version, schedule.spider)
-    fields = ("spider", "arguments", "settings", "priority", "jitter", "missed", "if_running")
-    columns: dict[str, Any] = {name: getattr(schedule, name) for name in fields}
-    columns |= {"kind": rule.kind.value, "rule": rule.text, "time_zone": rule.zone, "start_at": rule.start}
-    columns |= {"end_at": rule.end, "version_name": schedule.version, "policy": schedule.policy().given()}
+    columns = _columns(schedule, rule)
 
     def add(connection: Connection) -> Row[Any]:
         number = schedules.add_schedule(connection, schedule.project, schedule.name, columns)
@@ -174,19 +204,61 @@ async def get_schedule(schedule_id: _Id, client: Reader) -> ScheduleModel:
     return ScheduleModel.of(await _schedule(client, schedule_id))
 
 
-@router.patch("/{schedule_id}", summary="Pause or resume a schedule")
+def _columns(schedule: NewScheduleModel, rule: ScheduleRule) -> dict[str, Any]:
+    fields = ("spider", "arguments", "settings", "priority", "jitter", "missed", "if_running")
+    columns: dict[str, Any] = {name: getattr(schedule, name) for name in fields}
+    columns |= {"kind": rule.kind.value, "rule": rule.text, "time_zone": rule.zone, "start_at": rule.start}
+    return columns | {"end_at": rule.end, "version_name": schedule.version, "policy": schedule.policy().given()}
+
+
+@router.patch("/{schedule_id}", summary="Change, pause or resume a schedule")
 async def change_schedule(schedule_id: _Id, change: ScheduleChange, client: Runner) -> ScheduleModel:
-    """Pause a schedule, or resume it: times that came while it was paused are left out."""
+    """Change a schedule: its times, the job that it makes, or whether it is paused. Times that came while it was paused
+    are left out."""
     row = await _schedule(client, schedule_id)
+    manager = client.context.manager
+    given = change.model_fields_set
+    now = await manager.read(schedules.database_time)
+    new = change.applied_to(row)
+    columns = _columns(new, new.rule(now)) if given - {"paused"} else {}
+    if given & {"spider", "version"}:
+        await manager.require_spider(row.project, new.version, new.spider)
+    if change.paused is not None:
+        columns["paused"] = change.paused
 
     def update(connection: Connection) -> None:
-        schedules.change_schedule(connection, schedule_id, paused=change.paused)
-        if row.paused and not change.paused:
+        schedules.change_schedule(connection, schedule_id, **columns)
+        if given & _TIMING or (row.paused and change.paused is False):
             start_schedule(connection, schedule_id)
 
-    await client.context.manager.database.write(update)
-    await client.record("schedule.change", f"{row.id} {row.project}/{row.name} paused={change.paused}")
+    if columns:
+        await manager.database.write(update)
+    await client.record("schedule.change", f"{row.id} {row.project}/{row.name} {', '.join(sorted(given))}")
     return ScheduleModel.of(await _schedule(client, schedule_id))
+
+
+@router.post("/{schedule_id}/run", status_code=201, summary="Make the job of a schedule now")
+async def run_schedule(
+    schedule_id: _Id,
+    client: Runner,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(max_length=150)] = None,
+) -> JobModel:
+    """Make a job as the schedule would, at once, beside those of its times; also if it is paused.
+
+    With a header Idempotency-Key the request may be repeated: the second one returns the same job, with status 200.
+    """
+    row = await _schedule(client, schedule_id)
+    manager = client.context.manager
+    key = f"run:{schedule_id}:{idempotency_key}" if idempotency_key else None
+    found, created = await manager.create_job(
+        schedules.job_of(row, name=f"{row.name}-{new_job_name()}", request_key=key)
+    )
+    if created:
+        await client.record("schedule.run", f"{row.id} {row.project}/{row.name} job {found.id}")
+    else:
+        response.status_code = 200
+    return JobModel.of(found)
 
 
 @router.delete("/{schedule_id}", status_code=204, summary="Delete a schedule")

@@ -1,0 +1,66 @@
+"""Statements on policies: limits of the jobs of one spider, which replace those of its project.
+
+A job gets its limits when it is created: its own first, then those of its spider, then those of its project. So a
+change of a policy alters no job that exists, except for `max_running`, which counts at once.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from gossamer.platform.lifecycle import ACTIVE
+from gossamer.platform.state.projects import JobPolicy, project_id
+from gossamer.platform.state.tables import jobs, projects, spider_policies
+
+
+def policy_of(row: Row[Any]) -> JobPolicy:
+    """Return the policy in the columns of a row."""
+    return JobPolicy(*(getattr(row, name) for name in JobPolicy._fields))
+
+
+def spider_policy(connection: Connection, project: int, spider: str) -> JobPolicy:
+    """Return what a spider of a project changes of the project's policy."""
+    wanted = (spider_policies.c.project_id == project, spider_policies.c.spider == spider)
+    row = connection.execute(select(spider_policies).where(*wanted)).first()
+    return JobPolicy() if row is None else policy_of(row)
+
+
+def set_spider_policy(
+    connection: Connection, project: str, spider: str, policy: JobPolicy, *, max_running: int | None
+) -> None:
+    """Replace the policy of a spider. May be repeated."""
+    number = project_id(connection, project)  # locked until the end of the transaction
+    wanted = (spider_policies.c.project_id == number, spider_policies.c.spider == spider)
+    values = {**policy._asdict(), "max_running": max_running}
+    if not connection.execute(update(spider_policies).where(*wanted).values(**values)).rowcount:
+        connection.execute(insert(spider_policies).values(project_id=number, spider=spider, **values))
+
+
+def delete_spider_policy(connection: Connection, project: str, spider: str) -> bool:
+    """Delete the policy of a spider. Return False if it has none."""
+    number = select(projects.c.id).where(projects.c.name == project).scalar_subquery()
+    wanted = (spider_policies.c.project_id == number, spider_policies.c.spider == spider)
+    return bool(connection.execute(delete(spider_policies).where(*wanted)).rowcount)
+
+
+def list_spider_policies(connection: Connection, project: str) -> list[Row[Any]]:
+    """Return the policies of a project's spiders, by the names of these."""
+    joined = select(spider_policies).join(projects, projects.c.id == spider_policies.c.project_id)
+    return list(connection.execute(joined.where(projects.c.name == project).order_by(spider_policies.c.spider)))
+
+
+def full_spiders(connection: Connection) -> list[tuple[int, str]]:
+    """Return the spiders, by number of the project and name, of which no further job may run."""
+    running = (
+        select(func.count())
+        .where(
+            jobs.c.state.in_(ACTIVE),
+            jobs.c.project_id == spider_policies.c.project_id,
+            jobs.c.spider == spider_policies.c.spider,
+        )
+        .scalar_subquery()
+    )
+    full = select(spider_policies.c.project_id, spider_policies.c.spider).where(
+        running >= spider_policies.c.max_running
+    )
+    return [(row.project_id, row.spider) for row in connection.execute(full)]
