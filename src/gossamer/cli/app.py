@@ -49,13 +49,16 @@ COMMANDS = {
     "stats": ("info:stats", "Show counts of requests, responses, running processes and queued requests."),
     "domains": ("domains:app", "Show and change how fast each domain is fetched, and which domains are blocked."),
     "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit."),
-    "monitor": ("monitor:monitor", "Show crawls, domains, workers and rates of a running service, until Ctrl-C."),
+    "monitor": (
+        "monitor:monitor",
+        "Show a running crawl service until Ctrl-C; with targets, a Scrapy project's jobs on servers.",
+    ),
     "scrapyd": (
         "platform:scrapyd",
         "Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.",
     ),
     "deploy": ("deploy:deploy", "Deploy the Scrapy project of this folder, and wait until its spiders are listed."),
-    "schedule": ("schedule:schedule", "Run a spider of a deployed project as a job."),
+    "schedule": ("schedule:schedule", "Run a spider of a deployed project as a job, or as a group of jobs."),
     "jobs": ("jobs:jobs", "List jobs, the latest first."),
     "job": ("jobs:job", "Show one job: its state, its log or its items; cancel it, or run it again."),
     "manager": (
@@ -63,6 +66,15 @@ COMMANDS = {
         "Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.",
     ),
     "node": ("platform:node", "Run the jobs of a manager elsewhere on this machine."),
+    "schedules": (
+        "schedules:app",
+        "List, add and change schedules: rules by which the server makes jobs, by cron line, at an interval, or once.",
+    ),
+    "versions": (
+        "versions:app",
+        "List the deployed versions of a project, choose the one that jobs run, and delete versions.",
+    ),
+    "nodes": ("versions:nodes", "List the nodes, the machines that run jobs; or drain one."),
     "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (
         "extract:extract",

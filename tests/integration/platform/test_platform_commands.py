@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,6 +39,7 @@ class Project:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
+        self.port = int(url.rpartition(":")[2])
         (folder / "shop").mkdir(parents=True)
         (folder / "shop/__init__.py").touch()
         self.write_settings()
@@ -158,6 +160,65 @@ def test_a_server_with_a_password_takes_the_token_of_the_environment(tmp_path: P
             f"[settings]\ndefault=shop.settings\n[deploy]\nurl={with_password}\n"
         )
         assert "secret" not in project.run("deploy", "--version", "GIT", code=2).stderr
+
+
+# --- schedules, versions, nodes, monitors -----------------------------------------------------------------------------
+
+
+def test_schedules_are_added_paused_run_and_removed(project: Project) -> None:
+    assert "The next times" in project.run("schedules", "add", "nightly", "words", "--cron", "30 2 * * *").stdout
+    assert "exactly one of --cron" in project.run("schedules", "add", "none", "words", code=2).stderr
+    assert "cannot read '15x'" in project.run("schedules", "add", "x", "words", "--every", "15x", code=2).stderr
+    assert "minute '61'" in project.run("schedules", "add", "x", "words", "--cron", "61 * * * *", code=2).stderr
+    project.run("schedules", "pause", "nightly")
+    [found] = project.json("schedules", "list")
+    assert (found["name"], found["paused"]) == ("nightly", True)
+    project.run("schedules", "resume", "nightly")
+    assert "Job " in project.run("schedules", "run", "nightly").stdout
+    project.run("schedules", "remove", "nightly")
+    assert "has no schedule 'nightly'" in project.run("schedules", "remove", "nightly", code=2).stderr
+
+
+def test_versions_are_pinned_and_deleted_and_a_node_is_drained(project: Project) -> None:
+    project.run("deploy", "--version", "0.9", "-p", "versions")
+    project.run("deploy", "--version", "1.0", "-p", "versions")
+    project.run("versions", "rollback", "-p", "versions")
+    assert "pinned" in project.run("versions", "list", "-p", "versions").stdout
+    project.run("versions", "unpin", "-p", "versions")
+    assert "1.0" in project.run("versions", "delete", "1.0", "-p", "versions", code=2).stderr  # it is the default
+    project.run("versions", "delete", "0.9", "-p", "versions")
+    assert [each["name"] for each in project.json("versions", "list", "-p", "versions")] == ["1.0"]
+    [node] = project.json("nodes", "--drain", "local")
+    assert node["state"] == "draining"
+    [node] = project.json("nodes", "--undrain", "local")
+    assert node["state"] == "online"
+
+
+def test_a_monitor_shows_the_jobs_of_each_target_and_which_is_down(project: Project) -> None:
+    project.run("schedule", "words", "--wait")
+    here, away = f"http://127.0.0.1:{project.port}", "http://127.0.0.1:1"
+    shown = project.run("monitor", here, away, "--once").stdout.splitlines()
+    assert all(len(line) <= 80 for line in shown)
+    assert any(line.startswith("  finished  words") for line in shown)
+    assert shown[-2:] == [f"{away}: DOWN", "  cannot be reached: connection refused"]
+    up, down = project.json("monitor", here, away)
+    assert (up["trouble"], bool(up["finished"]), bool(down["trouble"])) == ("", True, True)
+
+
+def test_a_project_command_does_the_same_for_the_targets_of_scrapy_cfg(project: Project) -> None:
+    project.write_settings("COMMANDS_MODULE = 'gossamer.scrapy.monitor'\n")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "scrapy", "monitor", "--once"],
+            cwd=project.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        project.write_settings()
+    assert done.returncode == 0, done.stderr
+    assert "default: " in done.stdout
 
 
 # --- groups of jobs ---------------------------------------------------------------------------------------------------

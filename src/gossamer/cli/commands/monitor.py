@@ -1,7 +1,8 @@
-"""`gossamer monitor`: shows a running cluster and renews the picture every second.
+"""`gossamer monitor`: shows a running cluster and renews the picture every second; with targets, the jobs of a Scrapy
+project on servers with Scrapyd's interface, every 5 seconds.
 
 Safe to change: help texts (then regenerate docs/reference), tables, and the numbers below. Fixed: flags, and the fields
-of ClusterSnapshot, which are the JSON of `--json`; fields may be added.
+of ClusterSnapshot and TargetState, which are the JSON of `--json`; fields may be added.
 """
 
 import asyncio
@@ -18,12 +19,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli import options
+from gossamer.cli import options, targets, terminal
 from gossamer.cli.running import ask
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
+from gossamer.platform.client.monitoring import picture, poll, watch
+from gossamer.platform.client.targets import choose_target
 from gossamer.policy.words import counted, duration_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
@@ -71,19 +74,60 @@ class ClusterSnapshot:
 
 @options.takes("bus", "prefix", "frontier", "data_dir")
 def monitor(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="Servers with Scrapyd's interface whose jobs are shown: targets of scrapy.cfg, or addresses. Unset: "
+            "the crawl service.",
+            show_default=False,
+        ),
+    ] = None,
+    project: targets.Project = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show the cluster once and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it once, as one JSON object.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
     **given: Any,
 ) -> None:
-    """Show crawls, domains, workers and rates of a running service, until Ctrl-C.
+    """Show a running crawl service until Ctrl-C; with targets, a Scrapy project's jobs on servers.
+
+    The picture of the service has its crawls, domains, workers and rates.
 
     gossamer monitor
+
+    gossamer monitor production http://localhost:6800
+
+    With targets it works with any Scrapyd, and shows the jobs of the Scrapy project of this folder, or of --project. In
+    a project, scrapy monitor does so for all targets of scrapy.cfg.
     """
     settings = options.load_settings(given)
+    if target:
+        _monitor_targets(target, project, once=once, as_json=json)
+        return
     console = Console(highlight=False)
     with contextlib.suppress(Interrupted):
         ask(settings, lambda cluster: _watch(cluster, console, once=once or json, as_json=json))
+
+
+def _monitor_targets(names: list[str], project: str | None, *, once: bool, as_json: bool) -> None:
+    """Show a project's jobs on servers."""
+    here = targets.here()
+    chosen = [choose_target(name, here) for name in names]
+    wanted = [(each, targets.project_name(project, each, here)) for each in chosen]
+    if once or as_json:
+        states = poll(wanted)
+        if as_json:
+            targets.print_json([state._asdict() for state in states])
+        else:
+            terminal.print_result("\n".join(picture(states)))
+        return
+    terminal.exit_on_signal("", 0)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        watch(wanted, lambda states: terminal.print_result("\n".join(picture(states)) + "\n"))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        watch(wanted, lambda states: live.update(Text("\n".join(picture(states))), refresh=True))
 
 
 async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_json: bool) -> None:

@@ -30,7 +30,7 @@ _gossamer() {
         [[ ${COMP_WORDS[i]} == -* ]] && continue
         if [[ -z $command ]]; then
             command=${COMP_WORDS[i]}
-            case $command in new|crawls|domains|migrate) ;; *) break ;; esac
+            case $command in new|crawls|domains|schedules|versions|migrate) ;; *) break ;; esac
         else
             command="$command ${COMP_WORDS[i]}"
             break
@@ -73,7 +73,7 @@ _gossamer() {
     'stats --data-dir'|'stats --config') _gossamer_files "$cur"; return ;;
     'dump --limit'|'dump --consumer'|'dump -c'|'dump --bus'|'dump --prefix'|'dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'dump --data-dir'|'dump --config') _gossamer_files "$cur"; return ;;
-    'monitor --bus'|'monitor --prefix'|'monitor --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'monitor --project'|'monitor -p'|'monitor --bus'|'monitor --prefix'|'monitor --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'monitor --data-dir'|'monitor --config') _gossamer_files "$cur"; return ;;
     'scrapyd --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'scrapyd --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
@@ -93,6 +93,7 @@ _gossamer() {
     'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
     'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name'|'node --project-users') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'nodes --target'|'nodes -t'|'nodes --drain'|'nodes --undrain'|'nodes --forget') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
     'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
@@ -120,11 +121,23 @@ _gossamer() {
     'domains load --data-dir'|'domains load --config') _gossamer_files "$cur"; return ;;
     'domains dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'domains dump --data-dir'|'domains dump --config') _gossamer_files "$cur"; return ;;
+    'schedules list --target'|'schedules list -t'|'schedules list --project'|'schedules list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --if-running'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules add --missed') COMPREPLY=($(compgen -W 'skip once' -- "$cur")); return ;;
+    'schedules pause --target'|'schedules pause -t'|'schedules pause --project'|'schedules pause -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules resume --target'|'schedules resume -t'|'schedules resume --project'|'schedules resume -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules run --target'|'schedules run -t'|'schedules run --project'|'schedules run -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules remove --target'|'schedules remove -t'|'schedules remove --project'|'schedules remove -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'versions list --target'|'versions list -t'|'versions list --project'|'versions list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'versions pin --target'|'versions pin -t'|'versions pin --project'|'versions pin -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'versions unpin --target'|'versions unpin -t'|'versions unpin --project'|'versions unpin -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'versions rollback --target'|'versions rollback -t'|'versions rollback --project'|'versions rollback -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'versions delete --target'|'versions delete -t'|'versions delete --project'|'versions delete -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --spider'|'migrate scrapy-redis --redis'|'migrate scrapy-redis --frontier'|'migrate scrapy-redis --bot'|'migrate scrapy-redis --crawl'|'migrate scrapy-redis --queue-key'|'migrate scrapy-redis --dupefilter-key'|'migrate scrapy-redis --start-urls-key') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
     esac
     case $command in
-    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node extract text completion demo new crawls domains migrate --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains schedules versions migrate --help --version' -- "$cur")) ;;
     'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
     'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
     'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
@@ -144,7 +157,7 @@ _gossamer() {
     'stats')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W 'all intake actions crawler spider machine queue rest' -- "$cur")); fi ;;
     'dump') COMPREPLY=($(compgen -W '--help --list --from-beginning -b --limit --consumer -c --no-body --just-body --decode-base64 -d --pretty -p --bus --prefix --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
-    'monitor') COMPREPLY=($(compgen -W '--help --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
+    'monitor') COMPREPLY=($(compgen -W '--help --project -p --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
     'scrapyd') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --folder -d --scrapyd-conf' -- "$cur")) ;;
     'deploy') COMPREPLY=($(compgen -W '--help --project -p --version --all -a --list -l --egg --environment --build --quiet -q --json' -- "$cur")) ;;
     'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --split-file --parts --split-as --column --processes --wait --follow -f --json' -- "$cur")) ;;
@@ -152,6 +165,7 @@ _gossamer() {
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
     'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --scrapyd-conf' -- "$cur")) ;;
     'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d --project-users' -- "$cur")) ;;
+    'nodes') COMPREPLY=($(compgen -W '--help --target -t --drain --undrain --forget --json' -- "$cur")) ;;
     'extract')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --allow-domain --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'text') COMPREPLY=($(compgen -W '--help -o --output --items --pages --csv-guard --text --markdown --chunk --text-in --processes --config --verbose -v --force -f --json --quiet -q' -- "$cur")) ;;
@@ -174,6 +188,19 @@ _gossamer() {
     'domains load')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'domains dump') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
+    'schedules') COMPREPLY=($(compgen -W 'list add pause resume run remove --help' -- "$cur")) ;;
+    'schedules list') COMPREPLY=($(compgen -W '--help --target -t --project -p --all --json' -- "$cur")) ;;
+    'schedules add') COMPREPLY=($(compgen -W '--help --target -t --project -p --cron --every --at --time-zone --if-running --missed --jitter -a -s --version --json' -- "$cur")) ;;
+    'schedules pause') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'schedules resume') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'schedules run') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'schedules remove') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'versions') COMPREPLY=($(compgen -W 'list pin unpin rollback delete --help' -- "$cur")) ;;
+    'versions list') COMPREPLY=($(compgen -W '--help --target -t --project -p --json' -- "$cur")) ;;
+    'versions pin') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'versions unpin') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'versions rollback') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'versions delete') COMPREPLY=($(compgen -W '--help --target -t --project -p --force' -- "$cur")) ;;
     'migrate') COMPREPLY=($(compgen -W 'scrapy-redis --help' -- "$cur")) ;;
     'migrate scrapy-redis') COMPREPLY=($(compgen -W '--help --spider --redis --frontier --config --verbose -v --bot --crawl --lifo --queue-key --dupefilter-key --start-urls-key --dry-run --json --quiet -q' -- "$cur")) ;;
     esac

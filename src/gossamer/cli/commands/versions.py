@@ -1,0 +1,149 @@
+"""`gossamer versions` and `gossamer nodes`: what a server has to run jobs with: deployed code, and machines.
+
+Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
+flags, exit codes, and the fields of `--json`, which are those of the API.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gossamer.cli import targets, terminal
+from gossamer.errors import BadInput
+from gossamer.platform.client.platform import PlatformClient, segment
+
+app = typer.Typer(
+    help="List the deployed versions of a project, choose the one that jobs run, and delete versions.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_STYLES = {"ready": "green", "online": "green", "broken": "red", "lost": "red", "draining": "yellow"}
+"""Colour by state. May be changed."""
+Name = Annotated[str, typer.Argument(metavar="VERSION", help="Name of the version.", show_default=False)]
+
+
+@app.command("list")
+def list_versions(
+    target: targets.Target = None, project: targets.Project = None, *, json: targets.Json = False
+) -> None:
+    """Show the versions of a project, the latest last. Jobs that name no version run the default.
+
+    gossamer versions list
+    """
+    client, name = _client(target, project)
+    found = client.call("GET", "/versions", query={"project": name})
+    if json:
+        targets.print_json(found)
+        return
+    if not found:
+        terminal.say(f"project {name} has no versions. To deploy one: gossamer deploy")
+        return
+    owner: dict[str, Any] = next((each for each in client.call("GET", "/projects") if each["name"] == name), {})
+    default = owner.get("default_version")
+    table = _table("version", "state", "deployed", "spiders", "reason")
+    for each in found:
+        is_default = each["name"] == default and each["state"] == "ready"
+        mark = (" pinned" if owner.get("is_pinned") else " default") if is_default else ""
+        spiders = "" if each["spiders"] is None else str(len(each["spiders"]))
+        state = Text(each["state"], style=_STYLES.get(each["state"], "")) + Text(mark)
+        reason = each["reason"].strip().splitlines()[-1:] or [""]
+        table.add_row(each["name"], state, targets.time_text(each["deployed_at"]), spiders, Text(reason[0]))
+    Console(highlight=False).print(table)
+
+
+@app.command("pin")
+def pin(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
+    """Make a version the default, whatever is deployed later."""
+    client, owner = _client(target, project)
+    client.call("PUT", f"/projects/{segment(owner)}/default", query={"version": name})
+    terminal.print_result(f"Jobs of {owner} run {name}, whatever is deployed. To end that: gossamer versions unpin")
+
+
+@app.command("unpin")
+def unpin(target: targets.Target = None, project: targets.Project = None) -> None:
+    """Make the latest version the default again."""
+    client, owner = _client(target, project)
+    changed = client.call("DELETE", f"/projects/{segment(owner)}/default")
+    terminal.print_result(f"Jobs of {owner} run the latest version, which is {changed['default_version']}.")
+
+
+@app.command("rollback")
+def rollback(target: targets.Target = None, project: targets.Project = None) -> None:
+    """Go back to the version before the default, and pin it. Jobs that run go on."""
+    client, owner = _client(target, project)
+    changed = client.call("POST", f"/projects/{segment(owner)}/rollback")
+    terminal.print_result(f"Jobs of {owner} run {changed['default_version']} now. To end that: gossamer versions unpin")
+
+
+@app.command("delete")
+def delete(
+    name: Name,
+    target: targets.Target = None,
+    project: targets.Project = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Delete it although jobs or schedules use it.")] = False,
+) -> None:
+    """Delete a version. One that is the default, or that jobs or schedules use, is kept unless --force is given."""
+    client, owner = _client(target, project)
+    client.call("DELETE", "/versions", query={"project": owner, "version": name, "force": str(force).lower()})
+    terminal.print_result(f"Version {name} of {owner} is deleted.")
+
+
+def nodes(
+    target: targets.Target = None,
+    *,
+    drain: Annotated[
+        str | None, typer.Option("--drain", metavar="NODE", help="Give this node no more jobs.", show_default=False)
+    ] = None,
+    undrain: Annotated[
+        str | None, typer.Option("--undrain", metavar="NODE", help="Give it jobs again.", show_default=False)
+    ] = None,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="NODE", help="Delete a lost node.", show_default=False)
+    ] = None,
+    json: targets.Json = False,
+) -> None:
+    """List the nodes, the machines that run jobs; or drain one.
+
+    gossamer nodes
+
+    gossamer nodes --drain machine2
+    """
+    if sum(name is not None for name in (drain, undrain, forget)) > 1:
+        raise BadInput("give one of --drain, --undrain and --forget")
+    client = targets.connect_platform(target, targets.here())
+    if forget is not None:
+        client.call("DELETE", f"/nodes/{segment(forget)}")
+    elif (name := drain or undrain) is not None:
+        client.call("PATCH", f"/nodes/{segment(name)}", body={"draining": drain is not None})
+    found: list[dict[str, Any]] = client.call("GET", "/nodes")
+    if json:
+        targets.print_json(found)
+        return
+    if not found:
+        terminal.say("there are no nodes, so no job can run. To start one: gossamer node --manager URL")
+        return
+    table = _table("node", "state", "jobs", "slots", "labels", "machine")
+    for each in found:
+        state = Text(each["state"], style=_STYLES.get(each["state"], ""))
+        running = str(each.get("running", ""))
+        table.add_row(each["name"], state, running, str(each["slots"]), ", ".join(each["labels"]), each["address"])
+    Console(highlight=False).print(table)
+
+
+def _client(target: str | None, project: str | None) -> tuple[PlatformClient, str]:
+    """Return a client, and the project's name."""
+    here = targets.here()
+    client = targets.connect_platform(target, here)
+    return client, targets.project_name(project, client.target, here)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

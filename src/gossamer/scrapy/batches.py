@@ -1,0 +1,256 @@
+"""Distributed crawl without a shared queue: one job finds links, and jobs on other servers fetch them in batches.
+
+    ADDONS = {"gossamer.scrapy.DistributedLinks": 0}
+
+The first job is a `CrawlSpider`. The links of one of its rules are not followed. They are collected in batches, and
+each batch becomes a job of the same spider on one of several servers with Scrapyd's interface, in turn. Such a job gets
+the links as start URLs, fetches them, and treats each as a page of that rule.
+
+- A link is handed over once: the fingerprint of its request is kept in JOBDIR, or in memory without one.
+- A batch counts as handed over when a server has acknowledged it; `platform/client/batches.py` describes how lost
+  answers are treated. A restart in the same JOBDIR continues with what is left.
+- The files that jobs write appear under their names when they are complete.
+
+Safe to change: numbers, and the meanings in the table (the reference page is generated from it). Fixed: the names of
+settings, which are those of the book that introduced this way of crawling.
+"""
+
+import contextlib
+import ftplib
+import json
+import logging
+import os
+import posixpath
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.extensions.feedexport import FileFeedStorage, FTPFeedStorage
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.spiders import CrawlSpider
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.ftp import ftp_makedirs_cwd
+
+from gossamer.errors import BadInput
+from gossamer.platform.client.batches import CALL_SECONDS, LOOK_SECONDS, BatchSender, BatchServer, LinkStore
+
+log = logging.getLogger(__name__)
+
+DISTRIBUTED_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
+    "DISTRIBUTED_TARGET_RULE": (-1, "Index of the rule whose links are handed over. -1: none are"),
+    "DISTRIBUTED_BATCH_SIZE": (1000, "Links of a batch. A batch of long links is smaller: 64 kB at most"),
+    "DISTRIBUTED_TARGET_HOSTS": ([], "Servers that get the batches, in turn: addresses such as http://node1:6800"),
+    "DISTRIBUTED_TARGET_FEED_URL": (
+        "",
+        "Feed that a batch's job writes beside the project's own, such as ftp://USER:PASSWORD@HOST/%(batch)s.jl",
+    ),
+    "DISTRIBUTED_START_URLS": ("", "JSON list of links: set in the job of a batch. By hand, to try single pages"),
+    "DISTRIBUTED_PROJECT": ("", "Project on the servers. Empty: SCRAPY_PROJECT, which jobs have, else BOT_NAME"),
+    "DISTRIBUTED_GIVE_UP": (600, "Seconds without an answer of any server after which the crawl ends as failed"),
+}
+"""Default and meaning by name. A setting may be added."""
+
+_POSITION: Final = 100
+"""Position among the spider middlewares: behind all others, so that only links that would be followed are handed over.
+May be changed."""
+_CLOSE_SECONDS: Final = 30.0
+"""Time for handing over what is left when a spider is closed early. May be changed."""
+_FORMATS: Final = {".jl": "jsonlines", ".jsonl": "jsonlines", ".json": "json", ".csv": "csv", ".xml": "xml"}
+"""Formats of a feed by the ending of its address; any other is jsonlines. May be extended."""
+
+
+class DistributedLinks:
+    """Scrapy's add-on interface: adds the middleware, and for the job of a batch its feed."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Change the settings."""
+        for name, (default, _) in DISTRIBUTED_SETTINGS.items():
+            settings.setdefault(name, default, priority="default")
+        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LinkBatches, _POSITION)
+        feed = settings["DISTRIBUTED_TARGET_FEED_URL"]
+        if not settings["DISTRIBUTED_START_URLS"] or not feed:
+            return
+        form = _FORMATS.get(posixpath.splitext(feed)[1], "jsonlines")
+        settings.set("FEEDS", {**settings.getdict("FEEDS"), feed: {"format": form, "overwrite": True}}, "cmdline")
+        whole = {"": WholeFileStorage, "file": WholeFileStorage, "ftp": WholeFTPStorage, "ftps": WholeFTPStorage}
+        settings.set("FEED_STORAGES", {**whole, **settings.getdict("FEED_STORAGES")}, "cmdline")
+
+
+class LinkBatches:
+    """Spider middleware: hands links over, or starts with the links of a batch."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
+        self._crawler = crawler
+        self._rule = settings.getint("DISTRIBUTED_TARGET_RULE")
+        self._size = max(1, settings.getint("DISTRIBUTED_BATCH_SIZE"))
+        self._start_urls = _urls(settings["DISTRIBUTED_START_URLS"])
+        self._store: LinkStore | None = None
+        self._sender: BatchSender | None = None
+        self._close_seconds = _CLOSE_SECONDS
+        hosts = settings.getlist("DISTRIBUTED_TARGET_HOSTS")
+        if self._start_urls or self._rule < 0:
+            return
+        if not hosts:
+            raise BadInput("DISTRIBUTED_TARGET_HOSTS is empty, so there is no server for the links of the rule")
+        project = settings["DISTRIBUTED_PROJECT"] or os.environ.get("SCRAPY_PROJECT", "") or settings["BOT_NAME"]
+        if "." in project:  # outside of jobs the variable may be the name of a settings module
+            project = settings["BOT_NAME"]
+        self._servers = [BatchServer(str(host), project) for host in hosts]
+        crawler.signals.connect(self._opened, signal=signals.spider_opened)
+        crawler.signals.connect(self._idle, signal=signals.spider_idle)
+        crawler.signals.connect(self._closed, signal=signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "LinkBatches":
+        return cls(crawler)
+
+    def _opened(self, spider: Spider) -> None:
+        folder = self._crawler.settings["JOBDIR"]
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        self._store = LinkStore(str(Path(folder) / "distributed.db") if folder else ":memory:")
+        feed = self._crawler.settings["DISTRIBUTED_TARGET_FEED_URL"]
+        given = {"DISTRIBUTED_TARGET_FEED_URL": feed} if feed else {}
+        self._sender = BatchSender(self._store, self._servers, spider.name, given, self._crawler.stats)
+        self._sender.start()
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Replace the spider's start requests by those of the batch, if the job has one."""
+        if not self._start_urls:
+            async for one in start:
+                yield one
+            return
+        spider = self._crawler.spider
+        for url in self._start_urls:
+            if isinstance(spider, CrawlSpider) and self._rule >= 0:
+                meta = {"rule": self._rule, "link_text": ""}
+                yield Request(url, callback=spider._callback, errback=spider._errback, meta=meta)
+            else:
+                yield Request(url)
+
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Take the links of the rule out of what the spider yields."""
+        taken: list[tuple[bytes | None, str]] = []
+        async for one in result:
+            if self._store is not None and isinstance(one, Request) and one.meta.get("rule") == self._rule:
+                if one.method == "GET" and not one.body:
+                    taken.append((None if one.dont_filter else self._fingerprint(one), one.url))
+                    continue
+                log.warning("%s is followed here, because only plain GET requests are handed over", one)
+            yield one
+        if taken and self._store is not None:
+            new = self._store.add(taken)
+            self._count("distributed/links", new)
+            self._count("distributed/duplicates", len(taken) - new)
+            self._store.make_batches(self._size, everything=False)
+
+    def _fingerprint(self, request: Request) -> bytes:
+        fingerprinter = self._crawler.request_fingerprinter
+        assert fingerprinter is not None
+        return fingerprinter.fingerprint(request)
+
+    def _count(self, name: str, count: int) -> None:
+        if count:
+            assert self._crawler.stats is not None
+            self._crawler.stats.inc_value(name, count)
+
+    def _idle(self, spider: Spider) -> None:
+        """Keep the spider open until all batches are handed over."""
+        assert self._store is not None
+        assert self._sender is not None
+        self._store.make_batches(self._size, everything=True)
+        if not self._store.count_left():
+            return
+        silent_seconds = time.monotonic() - self._sender.answered_at
+        if silent_seconds < self._crawler.settings.getfloat("DISTRIBUTED_GIVE_UP"):
+            raise DontCloseSpider
+        log.error("links cannot be handed over: no server of DISTRIBUTED_TARGET_HOSTS accepts them")
+        self._close_seconds = 0.0
+        raise CloseSpider("distributed_undelivered")
+
+    async def _closed(self, spider: Spider, reason: str) -> None:
+        """Hand over what is left, within a limited time."""
+        from twisted.internet.threads import deferToThread
+
+        await maybe_deferred_to_future(deferToThread(self._finish))
+
+    def _finish(self) -> None:
+        store, sender = self._store, self._sender
+        if store is None or sender is None:
+            return
+        store.make_batches(self._size, everything=True)
+        deadline = time.monotonic() + self._close_seconds
+        while store.count_left() and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        sender.ending.set()
+        sender.join(CALL_SECONDS)
+        if left := store.count_left():
+            self._count("distributed/undelivered", left)
+            log.error("%d links were not handed over; with JOBDIR the next run continues with them", left)
+        self._store = None
+        if not sender.is_alive():
+            store.close()
+
+
+def _urls(text: Any) -> list[str]:
+    """Return the links in a setting: a JSON list, or a list. Raises BadInput."""
+    try:
+        found = json.loads(text) if isinstance(text, str) and text else text or []
+    except ValueError as error:
+        raise BadInput(f"DISTRIBUTED_START_URLS: cannot read JSON: {error}") from None
+    if not isinstance(found, list | tuple) or not all(isinstance(url, str) for url in found):
+        raise BadInput('DISTRIBUTED_START_URLS is not a JSON list of URLs, such as ["https://example.com/"]')
+    return list(found)
+
+
+class WholeFileStorage(FileFeedStorage):
+    """Feed in a file that appears under its name when it is complete."""
+
+    def open(self, spider: Spider) -> IO[bytes]:
+        """Open a hidden file beside it."""
+        path = Path(self.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return self._new().open("wb")
+
+    def store(self, file: IO[bytes]) -> None:
+        """Give the file its name."""
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+        self._new().replace(self.path)
+
+    def _new(self) -> Path:
+        return Path(self.path).with_name(f".{Path(self.path).name}.part")
+
+
+class WholeFTPStorage(FTPFeedStorage):
+    """Feed on an FTP server that appears under its name when it is complete."""
+
+    def _store_in_thread(self, file: IO[bytes]) -> None:
+        folder, name = posixpath.split(self.path)
+        new = f".{name}.part"
+        path, self.path = self.path, posixpath.join(folder, new)
+        try:
+            super()._store_in_thread(file)
+        finally:
+            self.path = path
+        # Releases of Scrapy that do not know ftps have no attribute `tls`.
+        ftp = ftplib.FTP_TLS(context=ssl.create_default_context()) if getattr(self, "tls", False) else ftplib.FTP()  # noqa: S321 (the address says so)
+        with ftp:
+            ftp.connect(self.host, self.port)
+            ftp.login(self.username, self.password)
+            if isinstance(ftp, ftplib.FTP_TLS):
+                ftp.prot_p()
+            if self.use_active_mode:
+                ftp.set_pasv(False)
+            ftp_makedirs_cwd(ftp, folder)
+            with contextlib.suppress(ftplib.error_perm):  # it is there only if an earlier attempt has written it
+                ftp.delete(name)
+            ftp.rename(new, name)
