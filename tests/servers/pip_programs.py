@@ -17,7 +17,8 @@ import pytest
 _CACHE = Path(__file__).parents[2] / ".cache" / "pip-programs"
 SETS = {
     # setuptools: the newer ones have no pkg_resources, which this Scrapyd needs.
-    "scrapyd": ("scrapyd==1.6.0", "setuptools<81"),
+    # scrapyd-client: the last one whose scrapyd-deploy has the options -l and -L; it needs Scrapy, which is here.
+    "scrapyd": ("scrapyd==1.6.0", "setuptools<81", "scrapyd-client==1.2.3"),
     # pytest: for Scrapyd's own tests, which need requests, as these clients do.
     "clients": ("scrapyd-client==2.0.3", "python-scrapyd-api==2.1.2", "setuptools", "wheel", "pytest"),
     "scrapydweb": ("scrapydweb==1.6.0", "setuptools<81", "wheel"),

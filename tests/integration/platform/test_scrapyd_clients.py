@@ -41,9 +41,9 @@ def project(tmp_path: Path, server: Scrapyd) -> Path:
     return tmp_path
 
 
-def _run(project: Path, command: str, *arguments: str) -> str:
+def _run(project: Path, command: str, *arguments: str, of: str = "clients") -> str:
     done = subprocess.run(
-        [program("clients", command), *arguments], cwd=project, capture_output=True, text=True, timeout=120, check=False
+        [program(of, command), *arguments], cwd=project, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout + done.stderr
@@ -91,6 +91,47 @@ def test_scrapyd_client(project: Path, server: Scrapyd) -> None:
     said = _run(project, "scrapyd-client", "schedule", "-t", "one", "-p", "client", "good", *arguments)
     [name] = re.findall(r"[0-9a-f]{32}", said)
     assert server.ended(name)["state"] == "finished"
+
+
+def test_scrapyd_deploy_of_an_earlier_release(project: Path, server: Scrapyd) -> None:
+    """It lists targets and projects, which later ones leave to scrapyd-client."""
+    said = _run(project, "scrapyd-deploy", "-l", of="scrapyd")
+    assert re.findall(r"^(\w+) +http://127.0.0.1", said, re.MULTILINE) == ["one", "two"]
+    assert '"spiders": 2' in _run(project, "scrapyd-deploy", "one", "-p", "earlier", of="scrapyd")
+    assert "earlier" in _run(project, "scrapyd-deploy", "-L", "one", of="scrapyd").split()
+
+
+def test_the_classes_of_scrapyd_client(project: Path, server: Scrapyd) -> None:
+    """All calls of its Python interface, with both spellings of the address."""
+    server.deploy(egg(_SPIDERS), project="classes")
+    for slash in ("", "/"):
+        script = f"""
+import json, time
+from scrapyd_client.pyclient import ScrapydClient
+client = ScrapydClient('http://127.0.0.1:{server.port}{slash}', 'crawler', 'pa:ss')
+said = {{'projects': client.projects(), 'spiders': client.spiders('classes'), 'versions': client.versions('classes')}}
+job = client.schedule('classes', 'sleepy', [('setting', 'LOG_LEVEL=INFO'), ('argument', 'x')])
+job = job['jobid'] if isinstance(job, dict) else job
+while client.status(job, 'classes')['currstate'] != 'running':
+    time.sleep(0.1)
+said['daemon'], said['jobs'] = client.daemonstatus(), client.jobs('classes')
+said['cancelled'] = client.cancel('classes', job)
+print(json.dumps(said))
+"""
+        said = json.loads(_run(project, "python", "-c", script))
+        assert "classes" in said["projects"]
+        assert said["spiders"] == ["good", "sleepy"]
+        assert "1" in json.dumps(said["versions"])
+        assert said["daemon"]["status"] == "ok"
+        assert len(said["jobs"]["running"]) == 1
+        assert said["cancelled"]["prevstate"] == "running"
+    deleting = f"""
+from scrapyd_client.pyclient import ScrapydClient
+client = ScrapydClient('http://127.0.0.1:{server.port}', 'crawler', 'pa:ss')
+client.delversion('classes', '1')
+"""
+    _run(project, "python", "-c", deleting)
+    assert "classes" not in server.get("listprojects")["projects"]
 
 
 def test_python_scrapyd_api(project: Path, server: Scrapyd) -> None:
