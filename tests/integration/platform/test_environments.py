@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sysconfig
 import tarfile
+import tempfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.servers import crawling
+from tests.servers.open_python import open_python
 from tests.servers.pip_programs import program
 from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
@@ -46,13 +48,13 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """Build backend of a package whose build waits for a file."""
 
 
-def _slow_package(index: Path, go: Path) -> None:
-    """Put a source package into the index whose build lasts until the file exists."""
+def _source_package(index: Path, *, backend: str) -> None:
+    """Put a source package into the index that this code builds."""
     project = '[project]\nname = "slow"\nversion = "1.0"\n'
     system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     files = {
         "pyproject.toml": project + system,
-        "backend.py": _BACKEND.format(go=str(go)),
+        "backend.py": backend,
         "PKG-INFO": "Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n",
     }
     with tarfile.open(index / "slow-1.0.tar.gz", "w:gz") as packed:
@@ -77,7 +79,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def _server(folder: Path, index: Path, conf: str = "", **variables: str) -> Iterator[Scrapyd]:
-    """A server that finds packages in the folder only, and builds with pip."""
+    """A server that finds packages in the folder only, and builds with pip unless variables say otherwise."""
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "GOSSAMER_PLATFORM_BUILDER": "pip"}
     with scrapyd(folder, environment={**offline, **variables}, conf=conf) as running:
         yield running
@@ -85,7 +87,9 @@ def _server(folder: Path, index: Path, conf: str = "", **variables: str) -> Iter
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, index: Path) -> Iterator[Scrapyd]:
-    with _server(tmp_path_factory.mktemp("environments"), index) as running:
+    path = f"{program('uv', 'uv').parent}{os.pathsep}{os.environ['PATH']}"
+    folder = tmp_path_factory.mktemp("environments")
+    with _server(folder, index, PATH=path, GOSSAMER_PLATFORM_BUILDER="") as running:
         yield running
 
 
@@ -133,9 +137,9 @@ def test_each_version_runs_in_an_environment_of_its_requirements(server: Scrapyd
         assert items[0]["python"].endswith(f"/environments/{built['digest']}")
         assert built["status"] == "ready"
         assert built["requirements"] == [f"coloured=={number}.0", f"scrapy=={version('scrapy')}"]
-        assert built["built"].endswith(f"Scrapy {version('scrapy')}, built by pip")
+        assert built["built"].endswith(f"Scrapy {version('scrapy')}, built by uv")
     log = server.client.get("/v1/environments/log", params={"project": "shop", "version": "2"}).text
-    assert "Successfully installed coloured-2.0" in log
+    assert "+ coloured==2.0" in log
 
 
 def test_an_egg_with_requirements_and_the_default_of_a_project(server: Scrapyd) -> None:
@@ -264,11 +268,10 @@ def test_the_command_deploys_a_folder_with_its_requirements(server: Scrapyd, tmp
     assert server.get("listversions", project="folder")["versions"] == ["1"]
 
 
-def test_uv_builds_the_same(tmp_path: Path, index: Path) -> None:
-    path = f"{program('uv', 'uv').parent}{os.pathsep}{os.environ['PATH']}"
-    with _server(tmp_path, index, PATH=path, GOSSAMER_PLATFORM_BUILDER="") as server:
+def test_pip_builds_the_same(tmp_path: Path, index: Path) -> None:
+    with _server(tmp_path, index) as server:
         assert _deploy(server, project_wheel(_TELLS, requires=["coloured==1.0"])).status_code == 201
-        assert _environment(server)["built"].endswith("built by uv")
+        assert _environment(server)["built"].endswith("built by pip")
         assert _run(server, "tells")[1][0]["colour"] == "red"
         refused = _deploy(server, project_wheel(_TELLS, requires=["coloured==3"]), version="2")
         assert refused.status_code == 422
@@ -333,7 +336,7 @@ def test_a_build_survives_nothing_and_disturbs_nothing(tmp_path: Path, index: Pa
     """While a package is compiled: a job waits and can be cancelled; a killed server begins anew and leaves nothing."""
     go, links = tmp_path / "go", tmp_path / "links"
     shutil.copytree(index, links)
-    _slow_package(links, go)
+    _source_package(links, backend=_BACKEND.format(go=str(go)))
     environments = tmp_path / "dbs/gossamer/node/environments"
     with _server(tmp_path, links) as server:
         assert _deploy(server, project_wheel(_TELLS, requires=["slow"]), wait_seconds=0).status_code == 202
@@ -380,3 +383,70 @@ def test_each_node_builds_its_own_copy(tmp_path: Path, index: Path, monkeypatch:
         found = manager.client.get("/v1/environments", params={"project": "shop"}).json()
         assert [(each["node"], each["status"]) for each in found] == [("two", "ready"), ("one", "ready")]
         assert found[0]["digest"] == found[1]["digest"]
+
+
+_PRYING = """
+import json, os, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    said = {"uid": os.getuid(), "reached": []}
+    for path in PATHS.split():
+        try:
+            os.listdir(path) if os.path.isdir(path) else open(path, "a").close()
+            said["reached"].append(path)
+        except OSError:
+            pass
+    name = "slow-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as packed:
+        packed.writestr("coloured.py", f"COLOUR = {json.dumps(said)!r}")
+        packed.writestr("slow-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: slow\\nVersion: 1.0\\n")
+        packed.writestr("slow-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        packed.writestr("slow-1.0.dist-info/RECORD", "")
+    return name
+"""
+"""Build backend that looks at the node's files."""
+_FIRST = 72_500
+
+
+def test_a_build_runs_as_a_user_of_its_own_where_projects_have_some(index: Path) -> None:
+    """The code of a source package reaches neither the node's files nor other environments."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give projects users of their own")
+    uv = program("uv", "uv")
+    with tempfile.TemporaryDirectory(prefix="gossamer-builder-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        links = place / "index"
+        shutil.copytree(index, links)
+        shutil.copy(uv, place / "uv")
+        folder = place / "site"
+        state, node = folder / "dbs/gossamer", folder / "dbs/gossamer/node"
+        prey = [state / "state.db", node / "users.json", node / "attempts", node / "environments", node / "homes"]
+        _source_package(links, backend=_PRYING.replace("PATHS", repr(" ".join(map(str, [*prey, folder / "eggs"])))))
+        for path in links.iterdir():
+            path.chmod(0o644)
+        links.chmod(0o755)
+        python = open_python(place, uid=_FIRST)
+        folder.mkdir()
+        variables = {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "UV_OFFLINE": "1", **python.environment}
+        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links)}
+        conf = f"username = a\npassword = b\nproject_users = {_FIRST}-{_FIRST + 9}"
+        server = Scrapyd(folder, conf=conf, environment=variables, python=python.path)
+        server.client.auth = ("a", "b")
+        (folder / "scrapyd.conf").chmod(0o600)
+        try:
+            server.start()
+            victim = _deploy(server, project_wheel(_TELLS, requires=["coloured"]), project="victim")
+            assert victim.is_success, victim.text
+            answer = _deploy(server, project_wheel(_TELLS, requires=["slow"]))
+            assert answer.status_code == 201, answer.text
+            job, items = _run(server, "tells")
+            assert job["state"] == "finished", server.said()
+            assert json.loads(items[0]["colour"]) == {"uid": _FIRST, "reached": []}
+            [python_home] = {item["python"] for item in items}
+            owners = {path.lstat().st_uid for path in [Path(python_home), *Path(python_home).rglob("*")]}
+            assert owners == {0}
+        finally:
+            server.kill()
+            server.kill_jobs()
+            server.client.close()

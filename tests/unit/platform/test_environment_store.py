@@ -71,7 +71,8 @@ async def test_old_environments_that_nothing_uses_are_deleted(tmp_path: Path) ->
     (attempts / "7-1").mkdir(parents=True)
     command = {"command": [str(folder / "used/bin/python"), "runner.py"]}
     (attempts / "7-1/attempt.json").write_text(json.dumps(command))
-    store = EnvironmentStore(folder, attempts, _nothing, build_seconds=1.0, variables=lambda _: {})
+    store = EnvironmentStore(folder, attempts, _nothing, build_seconds=1.0)
+    await store.clean_up()
     await store.forget()
     left = {path.name for path in folder.iterdir() if path.is_dir()}
     assert left == {"new", "used", *(f"recent{number:02}" for number in range(19))}  # 20 of those that nothing uses

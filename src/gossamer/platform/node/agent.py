@@ -110,7 +110,7 @@ class NodeAgent:
             self._folder,
             self._report_environment,
             build_seconds=times.build,
-            variables=environment_of,
+            builder=None if users is None else users.builder,
         )
         self._users = users
         self._slots = slots
@@ -141,6 +141,7 @@ class NodeAgent:
         """Take and run jobs until `stopping` is set. Jobs that run then go on; the next agent adopts them."""
         CHILDREN.inherit()
         await self._adopt_all()
+        await self._environments.clean_up()
         stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():

@@ -2,13 +2,14 @@
 
     python -I build.py FOLDER
 
-The node runs this file under a shim, with a time limit, so a build may be killed at any line. FOLDER has `job.json`:
-`target` (folder of the environment), `requirements` (lines of a requirements file), `uv` (path of uv, or ""). What the
-programs print is the log. Exit code 0: the environment is complete, and `built.json` in FOLDER tells with what; 70: the
-requirements are not at fault.
+The node runs this file under a shim, with a time limit, so a build may be killed at any line. Where projects have users
+of their own it runs as the builder's user, because building a source package runs that package's code. FOLDER has
+`job.json`: `new` (the environment's folder while it is built), `target` (its place later), `requirements` (lines of a
+requirements file), `uv` (path of uv, or ""). What the programs print is the log. Exit code 0: the environment is built,
+and `built.json` tells with what; 70: the requirements are not at fault. `details.json` has the end of pip's own log.
 
-Fixed: the order. The environment is built beside its place under a lock, written to the disk, marked by a file in it,
-and renamed. So a folder with the mark is complete, also after a power cut, and of two builds one does the work.
+`finish`, which the node itself calls after that, makes it read-only, writes it to the disk, marks it and renames it.
+Fixed: this order. A folder with the mark is complete, also after a power cut.
 """
 
 import ctypes
@@ -21,47 +22,44 @@ import stat
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping
 
 MARK = "gossamer-environment.json"
 """File in a complete environment. Fixed: later releases look for it."""
 OWN_FAULT = 70
 """Exit code for a fault of this program or of the disk, which says nothing about the requirements. Fixed, as above."""
-DETAILS = "details"
-"""File beside `job.json` with the full log of pip. Fixed: `environments.py` reads it."""
+_DETAIL_BYTES = 512 * 1024
+"""Length of the end of pip's own log that is kept. May be changed."""
 _NICE = 10
 """Niceness of a build, so that jobs and the API go first. May be changed."""
 
 
 def main(folder: str) -> int:
     """Build the environment. Return the exit code."""
+    os.nice(_NICE)
+    os.umask(0o022)
     with open(os.path.join(folder, "job.json")) as file:
         job = json.load(file)
-    target = job["target"]
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    os.nice(_NICE)
-    with open(f"{target}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(os.path.join(target, MARK)):
-            new = os.path.join(os.path.dirname(target), f".new-{os.path.basename(target)}")
-            delete(new)
-            delete(target)
-            code = build(new, target, folder, job)
-            if code:
-                delete(new)
-                return code
-            os.rename(new, target)
-            sync(os.path.dirname(target))
-    shutil.copyfile(os.path.join(target, MARK), os.path.join(folder, "built.json"))
-    return 0
+    own = os.path.join(folder, "own")  # the build's own folder, if its user is not the node's
+    results = own if os.path.isdir(own) else folder
+    code = build(results, job)
+    log = os.path.join(results, "pip.log")
+    if code and os.path.exists(log):
+        with open(log, "rb") as said:
+            said.seek(max(0, os.path.getsize(log) - _DETAIL_BYTES))
+            text = said.read().decode(errors="replace")
+        write_json(os.path.join(results, "details.json"), {"log": text})
+    return code
 
 
-def build(new: str, target: str, folder: str, job: "dict[str, object]") -> int:
-    """Build the environment in the folder `new`, so that it works in the folder `target`. Return an exit code."""
-    listed = os.path.join(folder, "requirements.txt")
+def build(results: str, job: "dict[str, str]") -> int:
+    """Build the environment in the folder `new` of the job, and describe it in a file in `results`. Return an exit
+    code."""
+    new, listed = job["new"], os.path.join(results, "requirements.txt")
     with open(listed, "w") as file:
-        file.write("\n".join(job["requirements"]) + "\n")  # type: ignore[arg-type]
+        file.write("\n".join(job["requirements"]) + "\n")
     python = os.path.join(new, "bin", "python")
-    for command in (with_uv if job["uv"] else with_pip)(str(job["uv"]), new, python, listed):
+    for command in (with_uv if job["uv"] else with_pip)(job["uv"], new, python, listed):
         print("$", " ".join(command), flush=True)
         code = subprocess.call(command, stdin=subprocess.DEVNULL)
         if code:
@@ -72,17 +70,17 @@ def build(new: str, target: str, folder: str, job: "dict[str, object]") -> int:
         print("Scrapy cannot be imported in the environment", flush=True)
         return 1
     scrapy, version = json.loads(found.stdout.splitlines()[-1])
-    move_scripts(new, target)
-    protect(new)
-    sync(new)
-    mark = {"scrapy": scrapy, "python": version, "builder": "uv" if job["uv"] else "pip"}
-    with open(os.path.join(new, MARK), "w") as file:
-        json.dump({**mark, "requirements": job["requirements"]}, file)
-        file.flush()
-        os.fchmod(file.fileno(), 0o444)
-        os.fsync(file.fileno())
-    os.chmod(new, 0o555)  # noqa: S103 (read-only for all, and readable for the users of jobs)
+    move_scripts(new, job["target"])
+    built = {"scrapy": scrapy, "python": version, "builder": "uv" if job["uv"] else "pip"}
+    write_json(os.path.join(results, "built.json"), built)
     return 0
+
+
+def write_json(path: str, content: object) -> None:
+    """Write a file that is there completely or not at all."""
+    with open(f"{path}.new", "w") as file:
+        json.dump(content, file)
+    os.replace(f"{path}.new", path)
 
 
 def with_uv(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":
@@ -103,7 +101,7 @@ def with_pip(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":
     """Return the commands for venv and pip: the pip of the node, or one in the environment if the node has none."""
     options = ["install", "--no-input", "--disable-pip-version-check", "--no-color", "--progress-bar=off"]
     # pip tells only in its full log that an index could not be reached.
-    options += ["--log", os.path.join(os.path.dirname(listed), DETAILS), "-r", listed]
+    options += ["--log", os.path.join(os.path.dirname(listed), "pip.log"), "-r", listed]
     if importlib.util.find_spec("pip") is not None:
         create = [sys.executable, "-I", "-m", "venv", "--without-pip", new]
         return [create, [sys.executable, "-I", "-m", "pip", "--python", python, *options]]
@@ -123,14 +121,54 @@ def move_scripts(new: str, target: str) -> None:
                 file.write(content.replace(new.encode(), target.encode()))
 
 
+def finish(new: str, target: str, mark: Mapping[str, object]) -> None:
+    """Put a built environment into its place, read-only, unless there is one already. Raises OSError.
+
+    Nothing that the build has left is trusted: neither a link in the place of a file, nor a second name of a file that
+    is elsewhere.
+    """
+    with open(f"{target}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(f"{target}.lock")
+        if os.path.exists(os.path.join(target, MARK)):
+            return
+        if not stat.S_ISDIR(os.lstat(new).st_mode):
+            raise OSError(f"{new} is no folder")
+        protect(new)
+        path = os.path.join(new, MARK)
+        if os.path.lexists(path):
+            os.unlink(path)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o444)
+        with open(descriptor, "w") as file:
+            sync(new)  # before the mark: what it marks is on the disk
+            json.dump(dict(mark), file)
+            file.flush()
+            os.fchmod(descriptor, 0o444)
+            os.fsync(descriptor)
+        os.chmod(new, 0o555)  # noqa: S103 (read-only for all, and readable for the users of jobs)
+        delete(target)
+        os.rename(new, target)
+        sync(os.path.dirname(target))
+
+
 def protect(folder: str) -> None:
-    """Make everything readable for all users, and writable for none. Only the folder itself waits for its mark."""
+    """Make everything the node's, readable for all users, and writable for none but, until its mark is written, the
+    folder itself."""
+    user, group = os.geteuid(), os.getegid()
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = os.path.join(place, name)
-            if not os.path.islink(path):
-                can_run = name in folders or os.stat(path).st_mode & stat.S_IXUSR
-                os.chmod(path, 0o555 if can_run else 0o444)
+            found = os.lstat(path)
+            if found.st_uid != user:
+                os.chown(path, user, group, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                raise OSError(f"the build has left a second name of a file: {path}")
+            can_run = stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_IXUSR
+            os.chmod(path, 0o555 if can_run else 0o444)
+    os.chown(folder, user, group)
+    os.chmod(folder, 0o755)  # noqa: S103 (see above)
 
 
 def sync(folder: str) -> None:

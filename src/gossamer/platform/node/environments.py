@@ -1,7 +1,8 @@
 """Virtual environments of a node: finds or builds the one that a version needs, and deletes old ones.
 
     ENVIRONMENTS/DIGEST/       complete environment (it has the mark of `build.py`), read-only
-    ENVIRONMENTS/DIGEST.lock   lock of its builds; its time is that of the last use
+    ENVIRONMENTS/DIGEST.lock   lock while it is put into place; its time is that of the last use
+    ENVIRONMENTS/.new-…/       environment that is being built
 
 The digest is made of the requirements, the Python, the platform and the addresses of package indexes, so versions and
 projects with the same requirements share one. A fault is either the node's (a full disk, an index that cannot be
@@ -33,8 +34,10 @@ from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import EnvironmentKind
 from gossamer.platform.link import Artefact, EnvironmentReport
 from gossamer.platform.node import build
-from gossamer.platform.node.attempt import Command, JobAttempt
+from gossamer.platform.node.attempt import OWN, Command, JobAttempt
 from gossamer.platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
+from gossamer.platform.node.surroundings import environment_of
+from gossamer.platform.node.users import ProjectUser
 from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.packages import PackageFile, remove_folder
 
@@ -48,12 +51,8 @@ _KEPT: Final = 20
 """Environments that are kept although nothing uses them, the latest ones. May be changed; each has 70 MB or more."""
 _KEPT_SECONDS: Final = 30 * 86400.0
 """Time since its last use after which an environment is deleted. May be changed."""
-_LEFT_SECONDS: Final = 86400.0
-"""Age from which the folder of a build that was killed is deleted. May be changed; no build may take longer."""
 _LOG_BYTES: Final = 64 * 1024
 """Length of the end of a build's log that is kept. May be changed."""
-_DETAIL_BYTES: Final = 1024 * 1024
-"""Length of the end of pip's own log in which a fault of the node is looked for. May be changed."""
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
 """Length of a build's log at which the build is ended. May be changed."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
@@ -131,18 +130,19 @@ class EnvironmentStore:
         report: Callable[[EnvironmentReport], Awaitable[None]],
         *,
         build_seconds: float,
-        variables: Callable[[Artefact], Mapping[str, str]],
+        builder: ProjectUser | None = None,
     ) -> None:
-        """`attempts`: folder of the node's attempts. `report` tells the manager about a build. `variables` returns the
-        environment variables of a project's processes."""
+        """`attempts`: folder of the node's attempts. `report` tells the manager about a build. `builder`: user of the
+        builds. None: that of the node."""
         self._folder = folder
         self._attempts = attempts
         self._report = report
         self._build_seconds = build_seconds
-        self._variables = variables
+        self._builder = builder
         self._builds: dict[str, asyncio.Task[_Built]] = {}
         """Builds that run, by digest. They go on when those that wait for them are stopped."""
-        self._slots = asyncio.Semaphore(_BUILDS)
+        # One at a time for the builder's user: the code of a package could change another build of the same user.
+        self._slots = asyncio.Semaphore(_BUILDS if builder is None else 1)
         self._users: defaultdict[str, int] = defaultdict(int)
         """Number of callers inside `use`, by digest."""
         self._failed: dict[str, tuple[float, EnvironmentFailed]] = {}
@@ -216,30 +216,55 @@ class EnvironmentStore:
             self._failed[digest] = (now + _REMEMBER_SECONDS, error)
 
     async def _build(self, plan: _Build, artefact: Artefact, target: Path) -> _Built:
-        attempt = JobAttempt(self._attempts / f"build-{plan.digest[:16]}-{uuid.uuid4().hex[:8]}")
-        job = {"target": str(target), "requirements": plan.requirements, "uv": find_uv()}
+        name = uuid.uuid4().hex[:8]
+        attempt = JobAttempt(self._attempts / f"build-{plan.digest[:16]}-{name}")
+        place = self._folder / f".new-{plan.digest}-{name}"
+        job = {"new": str(place / "env"), "target": str(target), "requirements": plan.requirements, "uv": find_uv()}
         command = Command(
             "build",
             job,
-            {**isolated(self._variables(artefact)), "NO_COLOR": "1"},
+            self._variables(artefact, attempt),
             str(self._attempts),
             time_limit=self._build_seconds,
             file_limit=_OUTPUT_BYTES,
             program=(sys.executable, "-I", build.__file__, str(attempt.folder)),
+            user=self._builder,
         )
         try:
             async with self._slots:
+                await asyncio.to_thread(self._make_place, place)
                 await asyncio.to_thread(attempt.prepare, command)
                 os.close(await asyncio.to_thread(attempt.start))
                 await attempt.wait()
-            end = await asyncio.to_thread(attempt.end)
-            mark, text, details = await asyncio.to_thread(_read, attempt)
+                end = await asyncio.to_thread(attempt.end)
+            built, text, details = await asyncio.to_thread(_read, attempt)
+            is_built = built is not None and end.exit_code == 0 and not end.fault
+            if is_built:
+                mark = {**(built or {}), "requirements": plan.requirements}
+                await asyncio.to_thread(build.finish, str(place / "env"), str(target), mark)
         except OSError as error:
+            await asyncio.to_thread(_remove, place, attempt)
             raise EnvironmentFailed(f"the environment cannot be built: {error}", of_node=True) from None
-        await asyncio.to_thread(attempt.remove)
-        if mark is not None and end.exit_code == 0:
-            return _Built(mark, text)
-        raise self._failure(plan, end, text, details)
+        # Not if the agent is being stopped: then the build goes on, and the next agent finds it by this folder.
+        await asyncio.to_thread(_remove, place, attempt)
+        if not is_built:
+            raise self._failure(plan, end, text, details)
+        return _Built(built or {}, text)
+
+    def _make_place(self, place: Path) -> None:
+        place.mkdir(parents=True, mode=0o700)
+        if self._builder is not None:
+            self._builder.own(place, 0o700)
+
+    def _variables(self, artefact: Artefact, attempt: JobAttempt) -> Mapping[str, str]:
+        """Return the environment variables of a build."""
+        found = {**isolated(environment_of(artefact, None, self._builder)), "NO_COLOR": "1"}
+        if self._builder is None:
+            return found
+        # A home and caches of its own: what one build leaves there, the next one would believe.
+        indexes = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_"))}
+        alone = {"HOME": str(attempt.folder / OWN / "tmp"), "PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1"}
+        return {**found, **indexes, **alone}
 
     def _failure(self, plan: _Build, end: AttemptEnd, text: str, details: str) -> EnvironmentFailed:
         """Return what a build that ended in another way than well is to say."""
@@ -269,6 +294,11 @@ class EnvironmentStore:
         if status == "ready":
             self._told.add((artefact.version_id, plan.digest))
 
+    async def clean_up(self) -> None:
+        """Delete what builds of an earlier agent have left. To be called when none of them runs any more."""
+        for place in await asyncio.to_thread(lambda: list(self._folder.glob(".new-*"))):
+            await asyncio.to_thread(remove_folder, place)
+
     async def forget(self) -> None:
         """Delete environments that nothing has used for weeks, and all but the latest; those in use stay."""
         if not self._folder.exists():
@@ -290,8 +320,7 @@ class EnvironmentStore:
         """Return time of the last use and digest of all environments, the latest first."""
         found = []
         for folder in self._folder.iterdir():
-            is_left = folder.name.startswith(".new-") and time.time() - folder.stat().st_mtime > _LEFT_SECONDS
-            if folder.name.startswith(".gone-") or is_left:
+            if folder.name.startswith(".gone-"):
                 remove_folder(folder)
             elif folder.is_dir() and not folder.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
@@ -336,6 +365,11 @@ def is_fault_of_node(text: str) -> bool:
     return _FAULTS_OF_NODE.search(text) is not None
 
 
+def _remove(place: Path, attempt: JobAttempt) -> None:
+    remove_folder(place)
+    attempt.remove()
+
+
 def _is_complete(target: Path) -> bool:
     """Return whether the environment is there, and its Python, too. Take note of its use."""
     if not (target / build.MARK).exists() or not (target / "bin/python").exists():
@@ -345,16 +379,14 @@ def _is_complete(target: Path) -> bool:
     return True
 
 
-def _read(attempt: JobAttempt) -> tuple[Any, str, str]:
-    """Return the mark of a finished build, or None, the end of what it printed, and of pip's own log."""
+def _read(attempt: JobAttempt) -> tuple[dict[str, str] | None, str, str]:
+    """Return what a finished build says of itself, None: nothing, the end of what it printed, and of pip's own log."""
     text = _PASSWORD.sub(r"\1***@", attempt.output_tail(_LOG_BYTES))
-    try:
-        with (attempt.folder / build.DETAILS).open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _DETAIL_BYTES))
-            details = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        details = ""
-    return attempt.read("built.json"), text, details
+    built, details = attempt.read_result("built.json"), attempt.read_result("details.json")
+    # The code of a package may have written both.
+    names = ("scrapy", "python", "builder")
+    said = {name: str(built.get(name, ""))[:50] for name in names} if isinstance(built, dict) else None
+    return said, text, str(details.get("log", "")) if isinstance(details, dict) else ""
 
 
 def _last_lines(text: str) -> str:
