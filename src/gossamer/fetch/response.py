@@ -316,7 +316,7 @@ class ResponseReader:
 def _head_end(data: bytes, start: int) -> int:
     """Return the end of the first empty line from `start` on, with CRLF or bare LF; -1: there is none."""
     crlf = data.find(b"\n\r\n", start)
-    bare = data.find(b"\n\n", start) if crlf < 0 else data.find(b"\n\n", start, crlf + 1)
+    bare = data.find(b"\n\n", start) if crlf < 0 else data.find(b"\n\n", start, crlf)
     if bare >= 0:
         return bare + len(b"\n\n")
     return crlf + len(b"\n\r\n") if crlf >= 0 else -1

@@ -2,10 +2,15 @@
 killed or away meanwhile."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.servers.platform import RunningManager, RunningNode, running
+import pytest
+
+from tests.servers.platform import PlatformProcess, RunningManager, RunningNode, running
+from tests.servers.s3 import S3Server, s3_server
 from tests.servers.scrapyd import egg, spider, until
 
 _SPIDERS = "".join(
@@ -85,7 +90,7 @@ def test_nothing_is_lost_when_manager_and_node_are_killed(tmp_path: Path) -> Non
     with running(manager, node):
         manager.when_node("one", "online")
         manager.deploy(egg(_SPIDERS))
-        job = manager.create("steady", arguments={"count": "150"})
+        job = manager.create("steady", arguments={"count": "100"})
         until(lambda: len(_items(manager, job)) > 5, what=manager.said)
         assert manager.job(job)["state"] == "running"
         seen = len(_items(manager, job))
@@ -96,7 +101,63 @@ def test_nothing_is_lost_when_manager_and_node_are_killed(tmp_path: Path) -> Non
         node.start()
         until(lambda: len(_items(manager, job)) > seen + 10, what=node.said)
         assert manager.ended(job)["state"] == "finished"
-        assert [item["n"] for item in _items(manager, job)] == list(range(150))
+        assert [item["n"] for item in _items(manager, job)] == list(range(100))
         log = _log(manager, job)
-        assert [f": line {n}\n" in log for n in range(150)] == [True] * 150
-        assert log.count(": line ") == 150
+        assert [f": line {n}\n" in log for n in range(100)] == [True] * 100
+        assert log.count(": line ") == 100
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+def test_versions_logs_and_items_at_an_s3_address_that_is_away_for_a_while(
+    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    quick = {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}
+    monkeypatch.setenv("FSSPEC_S3", json.dumps({"config_kwargs": quick}))
+    options = ("--store", "s3://platform/prefix", "--database", f"sqlite:///{tmp_path}/state.db")
+    manager = _manager(tmp_path, *options)
+    node = RunningNode(tmp_path / "one", [manager.url], name="one")
+    with running(manager, node):
+        manager.when_node("one", "online")
+        manager.deploy(egg(_SPIDERS))
+        job = manager.create("steady", arguments={"count": "60"})
+        until(lambda: _items(manager, job), what=manager.said)
+        s3.freeze()
+        # The API answers: what needs no storage at once, what needs it with a problem that names it.
+        assert manager.job(job)["state"] == "running"
+        refused = manager.client.get(f"/v1/jobs/{job}/log", params={"start": 0})
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        assert refused.json()["type"] == "urn:gossamer:problem:storage-unavailable"
+        assert manager.client.get("/logs/shop/steady/none.log").status_code == 404
+        s3.wake()
+        assert manager.ended(job)["state"] == "finished"
+        until(lambda: len(_items(manager, job)) == 60, what=node.said)
+        assert [item["n"] for item in _items(manager, job)] == list(range(60))
+        assert _log(manager, job).count(": line ") == 60
+        # Another manager finds the version's artefact at the address.
+        manager.kill()
+        manager.start()
+        shutil.rmtree(node.folder / "gossamer-node/artefacts")
+        assert manager.ended(manager.create("good"))["state"] == "finished"
+
+
+def test_a_store_of_another_database_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    manager = _manager(tmp_path)
+    with running(manager):
+        pass
+    other = _manager(
+        tmp_path, "--database", f"sqlite:///{tmp_path}/other.db", "--store", f"{manager.folder}/gossamer-store"
+    )
+    PlatformProcess.start(other)
+    assert other.wait() == 2
+    assert "belongs to another database" in other.said()
+    no_database = _manager(tmp_path / "no", "--store", "memory://x")
+    PlatformProcess.start(no_database)
+    assert no_database.wait() == 2
+    assert "--store memory://x needs --database" in no_database.said()

@@ -60,14 +60,6 @@ def test_where_packets_end_does_not_matter(answer: bytes, places: list[int]) -> 
     assert read(cut(answer, places)) == whole
 
 
-def test_a_head_ends_at_its_first_empty_line_however_its_lines_end() -> None:
-    """The empty line may be followed by one of the other form, which belongs to the body then."""
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\n\n\r\nhello"
-    assert read([answer])[-1] == b"\r\nhel"
-    for place in range(1, len(answer)):
-        assert read([answer[:place], answer[place:]]) == read([answer])
-
-
 @given(st.sampled_from(VALID), PLACES, st.data())
 @settings(max_examples=400)
 def test_a_damaged_answer_gives_an_answer_or_a_fetch_error(

@@ -29,6 +29,10 @@ PARENT_VARIABLE = "GOSSAMER_PARENT"
 both commands are of the same installation."""
 _PR_SET_PDEATHSIG = 1  # Linux' number: fixed
 _LIMIT_SECONDS = 60.0
+_KEEP_HELP = (
+    "Keep {} for this time: 30d for days after the end of a job, 100 for the latest jobs of each spider, 30d,100 or "
+    "all. A project may have limits of its own."
+)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SLOTS_PER_CPU = 4
 
@@ -87,14 +91,14 @@ _Labels = Annotated[
 def manager(
     *,
     store: Annotated[
-        Path,
+        str,
         typer.Option(
             "--store",
-            metavar="DIR",
-            help="Folder for versions, logs and items, and for the database if there is no --database. Several "
-            "managers need one folder that all of them see.",
+            metavar="DIR|URL",
+            help="Folder for versions, logs and items, and for the database if there is no --database; or an fsspec "
+            "address such as s3://bucket/prefix. Several managers need one that all of them see.",
         ),
-    ] = Path("gossamer-store"),
+    ] = "gossamer-store",
     database: Annotated[
         str | None,
         typer.Option(
@@ -112,6 +116,11 @@ def manager(
         int | None, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
     ] = None,
     node_limit: _NodeLimit = _LIMIT_SECONDS,
+    keep_logs: Annotated[str, typer.Option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP.format("logs"))] = "all",
+    keep_items: Annotated[str, typer.Option("--keep-items", metavar="LIMIT", help=_KEEP_HELP.format("items"))] = "all",
+    keep_jobs: Annotated[
+        str, typer.Option("--keep-jobs", metavar="LIMIT", help=_KEEP_HELP.format("ended jobs with all their files"))
+    ] = "all",
     scrapyd_conf: _ScrapydConf = None,
     **given: Any,
 ) -> None:
@@ -124,11 +133,17 @@ def manager(
     """
     _set_up_log(given)
     files = _conf_files(scrapyd_conf)
-    run_loop(_run_manager(files, store.absolute(), database, (host, port), node_limit))
+    place = store if "://" in store else str(Path(store).absolute())
+    kept = {"--keep-logs": keep_logs, "--keep-items": keep_items, "--keep-jobs": keep_jobs}
+    run_loop(_run_manager(files, place, database, (host, port), (node_limit, kept)))
 
 
 async def _run_manager(
-    files: list[Path], store: Path, database: str | None, place: tuple[str | None, int | None], limit_seconds: float
+    files: list[Path],
+    store: str,
+    database: str | None,
+    place: tuple[str | None, int | None],
+    limits: tuple[float, dict[str, str]],
 ) -> None:
     try:
         from gossamer.platform.scrapyd.config import load
@@ -139,9 +154,10 @@ async def _run_manager(
     host, port = place
     config = dataclasses.replace(
         config,
-        eggs_dir=str(store / "eggs"),
-        logs_dir=str(store / "logs"),
-        items_dir=str(store / "items"),
+        # Of logs and items, only their pages on the server: they are kept in the store.
+        eggs_dir=f"{store}/eggs",
+        logs_dir="logs",
+        items_dir="items",
         database_url=config.database_url if database is None else database,
         bind_address=config.bind_address if host is None else host,
         http_port=config.http_port if port is None else port,
@@ -153,9 +169,23 @@ async def _run_manager(
             "not the jobs."
         )
 
-    work = ManagerOptions(config, store, limit_seconds)
+    limit_seconds, kept = limits
+    work = ManagerOptions(config, store, _retention(kept), limit_seconds)
     await _until_stopped(lambda stopping: run_manager(work, stopping=stopping, ready=ready))
     terminal.say("Stopped. Jobs that were running go on at their nodes.")
+
+
+def _retention(kept: dict[str, str]) -> Any:
+    from gossamer.platform.manager.retention import parse_limits
+    from gossamer.platform.state.retention import RetentionPolicy
+
+    found = []
+    for name, text in kept.items():
+        try:
+            found.append(parse_limits(text))
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from None
+    return RetentionPolicy(*found)
 
 
 @options.takes("log_level", "log_format")

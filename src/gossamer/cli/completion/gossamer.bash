@@ -88,7 +88,7 @@ _gossamer() {
     'manager --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'manager --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'manager --config'|'manager --store'|'manager --scrapyd-conf') _gossamer_files "$cur"; return ;;
-    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit'|'manager --keep-logs'|'manager --keep-items'|'manager --keep-jobs') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'node --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
@@ -163,7 +163,7 @@ _gossamer() {
     'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --split-file --parts --split-as --column --processes --wait --follow -f --json' -- "$cur")) ;;
     'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --group --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
-    'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --scrapyd-conf' -- "$cur")) ;;
+    'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --keep-logs --keep-items --keep-jobs --scrapyd-conf' -- "$cur")) ;;
     'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d --project-users' -- "$cur")) ;;
     'nodes') COMPREPLY=($(compgen -W '--help --target -t --drain --undrain --forget --json' -- "$cur")) ;;
     'extract')

@@ -76,7 +76,7 @@ _gossamer() {
     'manager --log-level') compadd -- debug info warning error critical; return ;;
     'manager --log-format') compadd -- human json; return ;;
     'manager --config'|'manager --store'|'manager --scrapyd-conf') _files; return ;;
-    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit') _message value; return ;;
+    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit'|'manager --keep-logs'|'manager --keep-items'|'manager --keep-jobs') _message value; return ;;
     'node --log-level') compadd -- debug info warning error critical; return ;;
     'node --log-format') compadd -- human json; return ;;
     'node --config'|'node --folder'|'node -d') _files; return ;;
@@ -172,7 +172,7 @@ _gossamer() {
     'job')
         entries=('--help:Show the help and exit.' --target:Server -t:Server '--project:Project on the server' '-p:Project on the server' '--log:Print its log' '--follow:With --log' '-f:With --log' '--items:Print its items' '--format:Format of --items' '--attempt:Log or items of this attempt' '--cancel:Cancel it' '--again:Run it again, with the same arguments and settings' '--wait:Wait for its end' '--json:Print the result as JSON') ;;
     'manager')
-        entries=('--help:Show the help and exit.' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--store:Folder for versions, logs and items, and for the database if there is no --database' '--database:Keep the state in this database' '--host:Listen at this address' '--port:Listen at this port' '--node-limit:A node that cannot reach a manager for so long ends its jobs' '--scrapyd-conf:Read this configuration file of Scrapyd, for example for username and password') ;;
+        entries=('--help:Show the help and exit.' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--store:Folder for versions, logs and items, and for the database if there is no --database' '--database:Keep the state in this database' '--host:Listen at this address' '--port:Listen at this port' '--node-limit:A node that cannot reach a manager for so long ends its jobs' '--keep-logs:Keep logs for this time' '--keep-items:Keep items for this time' '--keep-jobs:Keep ended jobs with all their files for this time' '--scrapyd-conf:Read this configuration file of Scrapyd, for example for username and password') ;;
     'node')
         entries=('--help:Show the help and exit.' '--log-level:Lowest level of messages that are logged to standard error' '--log-format:Format of the log' '--config:TOML file of settings' '--verbose:Log to standard error what happens' '-v:Log to standard error what happens' '--manager:Address of a manager' '-m:Address of a manager' '--token:Token with the scope node' '--slots:Jobs at a time' '-n:Jobs at a time' '--label:Take also jobs that demand this label' '--name:Name of the node' '--folder:Folder for jobs that run, their files and code' '-d:Folder for jobs that run, their files and code' '--project-users:Run the jobs of each project as a user of its own, with a number from this range (on') ;;
     'nodes')

@@ -35,6 +35,14 @@ class FoundArtefact(NamedTuple):
     modified_at: float
 
 
+def check_artefact(project: str, version: str, content: bytes) -> str:
+    """Return the name of a version's file below the folder of eggs. Raises UnsafeName or NotAnArtefact."""
+    check_file_name(project, project)
+    check_file_name(version and sanitized(version), f"{project}/{version}")
+    is_wheel = check_package(BytesIO(content))
+    return f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
+
+
 class ArtefactStore:
     """Artefacts below two folders. The methods wait for the disk: call them in a thread."""
 
@@ -45,10 +53,7 @@ class ArtefactStore:
     def upload(self, project: str, version: str, content: bytes) -> tuple[str, str]:
         """Keep an artefact that is to be built. Return its digest, and the name of the version's file below the folder
         of eggs. Raises UnsafeName or NotAnArtefact."""
-        check_file_name(project, project)
-        check_file_name(version and sanitized(version), f"{project}/{version}")
-        is_wheel = check_package(BytesIO(content))
-        file = f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
+        file = check_artefact(project, version, content)
         digest = hashlib.sha256(content).hexdigest()
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
@@ -58,6 +63,11 @@ class ArtefactStore:
         """Return where the artefact is: among the uploads, or among the eggs."""
         uploaded = self._upload(digest, file)
         return uploaded if uploaded.exists() else self._eggs / file
+
+    def fetch(self, digest: str, file: str) -> Path | None:
+        """Return the artefact as a file of this machine. None: there is no such artefact."""
+        path = self.path(digest, file)
+        return path if path.exists() else None
 
     def publish(self, digest: str, file: str) -> None:
         """Move an upload to its place among the eggs. May be repeated: then nothing happens."""
@@ -113,11 +123,12 @@ class ArtefactStore:
         with (self._eggs / file).open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
-    def clean(self, wanted: set[str]) -> None:
-        """Delete old uploads with other digests than these."""
+    def clean(self, building: set[str], wanted: set[str]) -> None:
+        """Delete old uploads of versions that are not being built any more. `wanted`: digests of all versions that may
+        be needed."""
         if self._uploads.is_dir():
             for path in self._uploads.iterdir():
-                if path.stem.partition("-")[0] not in wanted and time.time() - path.stat().st_mtime > _UPLOAD_SECONDS:
+                if path.stem.partition("-")[0] not in building and time.time() - path.stat().st_mtime > _UPLOAD_SECONDS:
                     path.unlink(missing_ok=True)
 
 

@@ -135,8 +135,9 @@ class Manager:
         for row in await self.database.read(projects.ready_files):  # what a manager left that was killed before it
             await asyncio.to_thread(self.artefacts.publish, row.digest, row.file)
         building = await self.database.read(projects.building_digests)
-        await asyncio.to_thread(self.artefacts.clean, building)
-        return await self.database.read(projects.wanted_digests)
+        wanted = await self.database.read(projects.wanted_digests)
+        await asyncio.to_thread(self.artefacts.clean, building, wanted)
+        return wanted
 
     # --- versions -----------------------------------------------------------------------------------------------------
 

@@ -31,14 +31,14 @@ async def open_platform_storage(database: StateDatabase, address: str) -> Object
             await asyncio.to_thread(storage.put, MARKER, json.dumps({"platform": row.identity}).encode())
             found = await asyncio.to_thread(_identity, storage)
     except StorageUnavailable as error:
-        raise BadInput(f"--storage: {error.detail}") from None
+        raise BadInput(f"--store: {error.detail}") from None
     if not found:
         raise BadInput(
-            f"--storage: {storage.address} has no {MARKER}, but this database has used a storage before. {_CHECK}. "
+            f"--store: {storage.address} has no {MARKER}, but this database has used a storage before. {_CHECK}. "
             "If its files were moved, move that file too"
         )
     if found != row.identity:
-        raise BadInput(f"--storage: {storage.address} belongs to another database, as its {MARKER} says. {_CHECK}")
+        raise BadInput(f"--store: {storage.address} belongs to another database, as its {MARKER} says. {_CHECK}")
     await database.write(chunks.record_marker)
     return storage
 
@@ -52,4 +52,4 @@ def _identity(storage: ObjectStorage) -> str:
     try:
         return str(json.loads(content)["platform"])
     except (ValueError, LookupError, TypeError):
-        raise BadInput(f"--storage: {storage.address}/{MARKER} cannot be read") from None
+        raise BadInput(f"--store: {storage.address}/{MARKER} cannot be read") from None

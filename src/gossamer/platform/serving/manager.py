@@ -5,6 +5,8 @@
     STORE/uploads/        artefacts of versions that are being built
     STORE/files/          logs and items of jobs
 
+STORE may also be an fsspec address, such as s3://bucket/prefix; it has artefacts/ in place of eggs/ and uploads/.
+
 Any number of managers may run on one PostgreSQL database with one store; on SQLite it is one. The process may be killed
 at any moment: jobs run on at their nodes, and another manager, or the next one, continues. Fixed: the order of the
 start, with the locks first; and that only a manager that is alone compares the database with the folder of eggs.
@@ -14,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +29,9 @@ from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.pending import watch_pending
+from gossamer.platform.manager.retention import delete_outdated
 from gossamer.platform.manager.storage import open_platform_storage
+from gossamer.platform.manager.stored_artefacts import StoredArtefacts
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.manager.wakeups import WakeUps
 from gossamer.platform.schedules.firing import fire_schedules
@@ -43,7 +48,14 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
 )
 from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.storage.objects import ObjectMissing, StorageUnavailable
+from gossamer.platform.state.retention import RetentionPolicy
+from gossamer.platform.storage.objects import (
+    ObjectMissing,
+    ObjectStorage,
+    StorageUnavailable,
+    hide_password,
+    is_folder,
+)
 from gossamer.platform.v1.context import RemoteNodes
 from gossamer.platform.v1.reading import in_receiver
 
@@ -61,7 +73,10 @@ class ManagerOptions(NamedTuple):
 
     config: ScrapydConfig
     """Configuration of Scrapyd's interface. Its folders are those of the store."""
-    store: Path
+    store: str
+    """Folder, or fsspec address, which all managers of the database share."""
+    keep: RetentionPolicy
+    """Retention of projects that have none of their own."""
     limit_seconds: float
     """Silence after which a node kills its jobs, and somewhat later is lost."""
 
@@ -72,7 +87,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
     config = options.config
     async with contextlib.AsyncExitStack() as closing:
         _make_folders(options)
-        database = StateDatabase(config.database_url or f"sqlite:///{options.store / 'state.db'}")
+        database = StateDatabase(config.database_url or f"sqlite:///{Path(options.store, 'state.db')}")
         closing.push_async_callback(database.close)
         if database.file is not None:
             file = database.file.absolute()
@@ -81,14 +96,17 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             )
         sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port))]
         vault = load_vault(os.environ, config.secret_keys_file)
-        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), options.store / "uploads"), vault)
+        await database.migrate()
+        # Before all else: with the folder of another platform, all versions would seem to be deleted.
+        storage = await open_platform_storage(database, options.store)
+        manager = Manager(database, _artefacts(options, storage, closing), vault)
         await _open(manager, config)
         wake_ups = WakeUps(database, on_listed=manager.notice_listing)
         manager.has_remote_nodes = True
         manager.wake_nodes, manager.wake_clients = wake_ups.wake_nodes, wake_ups.wake_clients
         manager.send_signal = wake_ups.send_signal
         nodes = NodeOperations(manager, limit_seconds=options.limit_seconds)
-        chunk_store = ChunkStore(database, await open_platform_storage(database, str(options.store)))
+        chunk_store = ChunkStore(database, storage)
         files = RemoteFiles(chunk_store, database)
         app = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
         async with asyncio.TaskGroup() as group:
@@ -98,7 +116,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_pending(database, stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
-            group.create_task(_clean(manager, config.finished_to_keep, stopping))
+            group.create_task(_clean(manager, files, options, stopping))
             group.create_task(_maintain(chunk_store, stopping))
             ready(address_of(config.bind_address, sockets))
             await stopping.wait()
@@ -116,12 +134,13 @@ async def _open(manager: Manager, config: ScrapydConfig) -> None:
         await database.migrate()
 
 
-async def _clean(manager: Manager, ended_jobs: int, stopping: asyncio.Event) -> None:
+async def _clean(manager: Manager, files: RemoteFiles, options: ManagerOptions, stopping: asyncio.Event) -> None:
     """Delete now and then what is not needed any more."""
     while not stopping.is_set():
         try:
-            await manager.clean(ended_jobs=ended_jobs)
-        except (OSError, SQLAlchemyError) as error:
+            await delete_outdated(manager.database, files, options.keep)
+            await manager.clean(ended_jobs=options.config.finished_to_keep)
+        except (OSError, StorageUnavailable, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
         await stopped_within(_CLEAN_SECONDS, stopping)
 
@@ -135,11 +154,23 @@ async def _maintain(store: ChunkStore, stopping: asyncio.Event) -> None:
             log.warning("logs and items cannot be merged or deleted: %s", error)
 
 
+def _artefacts(options: ManagerOptions, storage: ObjectStorage, closing: contextlib.AsyncExitStack) -> ArtefactStore:
+    if is_folder(options.store):
+        return ArtefactStore(Path(options.store, "eggs"), Path(options.store, "uploads"))
+    return StoredArtefacts(storage, Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-"))))
+
+
 def _make_folders(options: ManagerOptions) -> None:
-    config = options.config
-    for folder in (options.store, Path(config.eggs_dir), Path(config.logs_dir), Path(config.items_dir)):
+    if not is_folder(options.store):
+        if not options.config.database_url:
+            raise BadInput(
+                f"--store {hide_password(options.store)} needs --database: SQLite keeps its file in a folder. Write "
+                "--database sqlite:////FOLDER/state.db for one manager, or the address of a PostgreSQL database"
+            )
+        return
+    for folder in (Path(options.store), Path(options.store, "eggs")):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"the folder {folder} cannot be created: {error.strerror}") from None
-    options.store.chmod(0o700)  # it contains arguments of jobs, which may be secrets
+    Path(options.store).chmod(0o700)  # it contains arguments of jobs, which may be secrets

@@ -28,6 +28,7 @@ from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.pending import watch_pending
+from gossamer.platform.manager.retention import delete_outdated
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.node.agent import NodeAgent, NodeTimes
 from gossamer.platform.schedules.firing import fire_schedules
@@ -47,6 +48,7 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
 )
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.retention import RetentionPolicy
 from gossamer.platform.v1.access import is_loopback
 
 log = logging.getLogger("gossamer.platform.serving")
@@ -94,14 +96,17 @@ async def run_scrapyd(
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_pending(database, stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
-            group.create_task(_clean(manager, agent, config.finished_to_keep, stopping))
+            group.create_task(_clean(manager, agent, files, config.finished_to_keep, stopping))
             ready(address_of(config.bind_address, sockets))
 
 
-async def _clean(manager: Manager, agent: NodeAgent, ended_jobs: int, stopping: asyncio.Event) -> None:
+async def _clean(
+    manager: Manager, agent: NodeAgent, files: ScrapydFiles, ended_jobs: int, stopping: asyncio.Event
+) -> None:
     """Delete now and then what is not needed any more."""
     while not stopping.is_set():
         try:
+            await delete_outdated(manager.database, files, RetentionPolicy())
             wanted = await manager.clean(ended_jobs=ended_jobs)
             await agent.forget(wanted)
         except (OSError, SQLAlchemyError) as error:

@@ -21,7 +21,7 @@ from gossamer.errors import BadInput, GossamerError
 
 _CONNECT_SECONDS: Final = 5
 """Time limit for a connection to S3. May be changed."""
-_ANSWER_SECONDS: Final = 20
+_ANSWER_SECONDS: Final = 8
 """Longest silence of S3 within a call. May be changed; nodes repeat what is refused meanwhile."""
 _ATTEMPTS: Final = 2
 """Times that a call of S3 is made before it counts as failed. May be changed."""
@@ -72,10 +72,12 @@ class ObjectStorage(Protocol):
 def open_storage(address: str) -> ObjectStorage:
     """Return the storage at a folder or an fsspec address. Nothing is connected. Raises BadInput if no driver for the
     address is installed."""
-    protocol, separator, rest = address.partition("://")
-    if not separator or protocol in ("file", "local"):
-        return FolderStorage(Path(rest if separator else address))
-    return RemoteStorage(address)
+    return FolderStorage(Path(address)) if is_folder(address) else RemoteStorage(address)
+
+
+def is_folder(address: str) -> bool:
+    """Return whether an address is a path of this machine."""
+    return "://" not in address
 
 
 def hide_password(address: str) -> str:
@@ -180,10 +182,11 @@ def _flush(folder: Path) -> None:
 
 class RemoteStorage:
     """Objects at an fsspec address. Environment variables configure the driver: AWS_ENDPOINT_URL and the other ones of
-    the AWS tools for S3, FSSPEC_PROTOCOL_OPTION for each protocol."""
+    the AWS tools for S3; FSSPEC_PROTOCOL, with options as JSON, for each protocol."""
 
-    def __init__(self, address: str, **options: Any) -> None:
-        """`options`: those of the driver, in place of the defaults. Raises BadInput."""
+    def __init__(self, address: str) -> None:
+        """Raises BadInput if there is no driver for the address, or it cannot be read."""
+        options: dict[str, Any] = {}
         self._shown = hide_password(address)
         protocol = address.partition("://")[0]
         extra = "s3" if protocol in _S3 else "fsspec"
@@ -197,15 +200,17 @@ class RemoteStorage:
             ) from None
         except ValueError:
             raise BadInput(f"the address {self._shown} has an unknown protocol: {protocol}") from None
-        if protocol in _S3 and not options:
+        if protocol in _S3 and "config_kwargs" not in fsspec.config.conf.get(protocol, {}):
             limits = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS}
-            options = {"config_kwargs": {**limits, "retries": {"max_attempts": _ATTEMPTS - 1}}}
+            options["config_kwargs"] = {**limits, "retries": {"max_attempts": _ATTEMPTS - 1}}
         try:
             self._system, root = fsspec.core.url_to_fs(
                 address, skip_instance_cache=True, use_listings_cache=False, **options
             )
         except Exception as error:  # every driver has its own error classes
             raise BadInput(f"the address {self._shown} cannot be used: {error}") from None
+        if protocol in _S3:
+            self._system.retries = 1  # its own ones, beside those of the connection
         self._root = root.rstrip("/")
         self._has_folders = protocol not in _S3
         """True: a folder must be made before a file in it. Stores with buckets make none."""

@@ -25,6 +25,7 @@ from gossamer.platform.lifecycle import ENDED
 from gossamer.platform.manager.files import FileKind
 from gossamer.platform.v1.context import Client, Reader
 from gossamer.platform.v1.jobs import JobId, visible_job
+from gossamer.platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -116,7 +117,7 @@ class JobFollower:
     async def _part(self, *, is_complete: bool) -> bytes:
         """Return the next lines of the log. A line that is not complete is left out until it is, or is long."""
         files, place = self._client.context.files, slice(self._offset, self._offset + _EVENT_BYTES)
-        content = await asyncio.to_thread(files.read, self._row, FileKind.LOG, self._attempt, place)
+        content = await in_reader(files.read, self._row, FileKind.LOG, self._attempt, place)
         lines = content.rfind(b"\n") + 1
         if lines or (len(content) < _EVENT_BYTES and not is_complete):
             return content[:lines]

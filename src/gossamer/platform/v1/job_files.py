@@ -19,7 +19,7 @@ from gossamer.platform.v1.item_filter import ItemFilter, parse_filters
 from gossamer.platform.v1.items import ItemPagePart, ItemReader
 from gossamer.platform.v1.jobs import JobId, PageLimit, parse_cursor, visible_job
 from gossamer.platform.v1.models import ItemPage
-from gossamer.platform.v1.reading import file_pieces, in_reader, matching_lines, pieces
+from gossamer.platform.v1.reading import begun, file_pieces, in_reader, matching_lines
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -62,7 +62,7 @@ async def get_log(
         content = matching_lines(content, contains.encode())
     else:
         headers["Content-Length"] = str(end - start)
-    return StreamingResponse(pieces(content), headers=headers, media_type="text/plain")
+    return StreamingResponse(await begun(content), headers=headers, media_type="text/plain")
 
 
 @router.get("/{job_id}/items", summary="Read the items of a job")
@@ -124,7 +124,7 @@ async def export_items(
     if form not in EXPORTS:
         raise NotFound(f"there is no format {form}; there are {', '.join(EXPORTS)}")
     reader = await in_reader(ItemReader, client.context.files, row, attempt)
-    content = pieces(export(form, ItemSelection(reader, start, count, conditions)))
+    content = await begun(export(form, ItemSelection(reader, start, count, conditions)))
     # Not the job's name, which may have any character.
     headers = {**_FILE_HEADERS, "Content-Disposition": f'attachment; filename="job-{job_id}.{form}"'}
     return StreamingResponse(content, headers=headers, media_type=EXPORTS[form])

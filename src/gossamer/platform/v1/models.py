@@ -20,6 +20,8 @@ from gossamer.platform.state.tokens import TokenScope
 MAX_RETRIES: Final = 100
 """Largest number of retries of a job. May be raised; each leaves an entry in the job's row."""
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
+_Days = Annotated[float, Field(ge=0, le=36600, allow_inf_nan=False)]
+_Jobs = Annotated[int, Field(ge=0, lt=2**31)]
 _Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 
 
@@ -171,7 +173,26 @@ class JobPage(NamedModel):
     """Value of `after` for the next page. Null: this is the last one."""
 
 
-class ProjectModel(NamedModel):
+class KeptModel(BaseModel):
+    """Limits of what a project keeps. Null: the manager's default; 0: for ever."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    keep_logs_days: _Days | None = None
+    """Days after the end of a job for which its log is kept."""
+    keep_logs_jobs: _Jobs | None = None
+    """Number of the latest jobs of each spider whose logs are kept."""
+    keep_items_days: _Days | None = None
+    """Days after the end of a job for which its items are kept."""
+    keep_items_jobs: _Jobs | None = None
+    """Number of the latest jobs of each spider whose items are kept."""
+    keep_jobs_days: _Days | None = None
+    """Days after the end of a job for which it is kept. With it, its log and its items are deleted."""
+    keep_jobs: _Jobs | None = None
+    """Number of the latest jobs of each spider that are kept. With the others, their logs and items are deleted."""
+
+
+class ProjectModel(KeptModel, NamedModel):
     """A project, with the limits that its new jobs get."""
 
     name: str
@@ -205,8 +226,10 @@ class ProjectModel(NamedModel):
         return cls(**{**columns, **chosen, **_times(given)})
 
 
-class ProjectChange(JobPolicyModel):
+class ProjectChange(KeptModel, JobPolicyModel):
     """Changes of a project. A field that is absent stays as it is."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     max_running: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Jobs of the project that run at a time. 0: none start. Null: as many as there are slots."""

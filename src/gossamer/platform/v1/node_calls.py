@@ -5,7 +5,6 @@ They are no part of the API for clients, so its description leaves them out; `wi
 that the database knows gets 409, which tells the node to end.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -22,6 +21,7 @@ from gossamer.platform.manager.operations import NotFound
 from gossamer.platform.state import projects
 from gossamer.platform.state.nodes import NewNode
 from gossamer.platform.v1.context import NodeClient, RemoteNodes
+from gossamer.platform.v1.reading import in_reader
 
 router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
 
@@ -55,8 +55,8 @@ async def get_artefact(digest: Annotated[str, Path(pattern="^[0-9a-f]{64}$")], c
     """Return an artefact."""
     manager = caller.nodes.operations.manager
     file = await manager.read(lambda connection: projects.artefact_file(connection, digest))
-    path = None if file is None else manager.artefacts.path(digest, file)
-    if path is None or not await asyncio.to_thread(path.exists):
+    path = None if file is None else await in_reader(manager.artefacts.fetch, digest, file)
+    if path is None:
         raise NotFound(f"artefact {digest} not found")
     return FileResponse(path, media_type="application/zip")
 

@@ -20,6 +20,7 @@ from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer.platform.v1.models import (
     AuditEntry,
     EnvironmentModel,
+    KeptModel,
     NewTokenModel,
     NewTokenResponse,
     ProjectChange,
@@ -60,6 +61,7 @@ async def change_project(project: str, change: ProjectChange, client: Admin) -> 
         columns["environment"] = change.environment.value
     if change.label is not None:
         columns["label"] = change.label
+    columns |= change.model_dump(include=change.model_fields_set & set(KeptModel.model_fields))
     manager = client.context.manager
     if not await manager.database.write(lambda c: projects.change_project(c, project, change.policy(), **columns)):
         raise NotFound(f"project '{project}' not found")

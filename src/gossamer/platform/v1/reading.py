@@ -4,7 +4,7 @@ A storage that hangs holds these threads only: jobs go on to be scheduled and sh
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
@@ -34,17 +34,37 @@ async def in_receiver(call: Callable[P, T], *arguments: P.args, **named: P.kwarg
     return await asyncio.get_running_loop().run_in_executor(_RECEIVER_THREADS, lambda: call(*arguments, **named))
 
 
-async def pieces(source: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces of a long answer that are not empty. Each step of `source` runs in a thread."""
+async def pieces(source: Iterator[bytes], *, is_first_empty: bool = False) -> AsyncGenerator[bytes, None]:
+    """Yield the pieces of a long answer that are not empty; with `is_first_empty`, also the first one. Each step of
+    `source` runs in a thread."""
     loop = asyncio.get_running_loop()
     try:
         while (piece := await loop.run_in_executor(_STREAM_THREADS, next, source, None)) is not None:
-            if piece:
+            if piece or is_first_empty:
                 yield piece
+            is_first_empty = False
     finally:
         close = getattr(source, "close", None)
         if close is not None:
             _STREAM_THREADS.submit(close)  # not awaited: this may be the end of a task that was cancelled
+
+
+async def begun(source: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Return `pieces` once the first one is there, so that a storage that cannot be read is an error of the request and
+    not an answer that breaks off."""
+    found = pieces(source, is_first_empty=True)
+    first = await anext(found, b"")
+
+    async def all_pieces() -> AsyncIterator[bytes]:
+        try:
+            if first:
+                yield first
+            async for piece in found:
+                yield piece
+        finally:
+            await found.aclose()
+
+    return all_pieces()
 
 
 def file_pieces(file: OpenJobFile, start: int, stop: int) -> Iterator[bytes]:

@@ -1,0 +1,87 @@
+"""Statements on the retention of jobs and their files: which ended jobs are too old, or too many, for their project.
+
+A project has limits of age and of count for logs, for items and for jobs; the count is of each spider. Null means the
+manager's default, 0 for ever. Every function runs in a transaction of its caller. Fixed: only jobs that have ended are
+ever found, and their age is the time since the end of the last attempt.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, update
+
+from gossamer.platform.lifecycle import ENDED
+from gossamer.platform.state.tables import DatabaseNow, jobs, projects
+
+_DAY_SECONDS = 86400.0
+
+
+class KeptKind(StrEnum):
+    """Things that are kept for a time."""
+
+    LOGS = "logs"
+    ITEMS = "items"
+    JOBS = "jobs"
+
+
+class KeepLimits(NamedTuple):
+    """Limits of what is kept. 0: for ever."""
+
+    days: float = 0.0
+    """Days after the end of a job."""
+    jobs: int = 0
+    """Jobs of a spider, the latest ones."""
+
+
+class RetentionPolicy(NamedTuple):
+    """Limits for projects that have none of their own."""
+
+    logs: KeepLimits = KeepLimits()
+    items: KeepLimits = KeepLimits()
+    jobs: KeepLimits = KeepLimits()
+
+
+_COLUMNS = {
+    KeptKind.LOGS: (projects.c.keep_logs_days, projects.c.keep_logs_jobs),
+    KeptKind.ITEMS: (projects.c.keep_items_days, projects.c.keep_items_jobs),
+    KeptKind.JOBS: (projects.c.keep_jobs_days, projects.c.keep_jobs),
+}
+_PRESENT = {
+    KeptKind.LOGS: and_(jobs.c.has_files, jobs.c.log_deleted.is_(False)),
+    KeptKind.ITEMS: and_(jobs.c.has_files, jobs.c.items_deleted.is_(False)),
+    KeptKind.JOBS: jobs.c.id.is_not(None),
+}
+
+
+def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *, limit: int) -> Sequence[Row[Any]]:
+    """Return up to `limit` jobs, with `project`, whose logs, items or rows are to be deleted."""
+    days_column, count_column = _COLUMNS[kind]
+    days, count = func.coalesce(days_column, default.days), func.coalesce(count_column, default.jobs)
+    limited = select(projects.c.id).where(or_(days > 0, count > 0))
+    newness = func.row_number().over(
+        partition_by=(jobs.c.project_id, jobs.c.spider), order_by=(jobs.c.ended_at.desc(), jobs.c.id.desc())
+    )
+    # Of jobs that retention counts, also those count that have no files any more: the latest five are the latest five.
+    ended = and_(jobs.c.project_id.in_(limited), jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED))
+    ranked = select(jobs.c.id, newness.label("newness")).where(ended).subquery()
+    too_old = and_(days > 0, jobs.c.ended_at < DatabaseNow() - days * _DAY_SECONDS)
+    too_many = and_(count > 0, ranked.c.newness > count)
+    statement = (
+        select(jobs, projects.c.name.label("project"))
+        .join(ranked, ranked.c.id == jobs.c.id)
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .where(_PRESENT[kind], or_(too_old, too_many))
+    )
+    return connection.execute(statement.order_by(jobs.c.id).limit(limit)).all()
+
+
+def record_deleted(connection: Connection, kind: KeptKind, job_ids: Sequence[int]) -> None:
+    """Record that the logs or the items of jobs are deleted; or delete the jobs, whose files are deleted."""
+    if kind is KeptKind.JOBS:
+        gone = and_(jobs.c.id.in_(job_ids), jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED))
+        connection.execute(delete(jobs).where(gone))
+        return
+    mine, other = ("log_deleted", "items_deleted") if kind is KeptKind.LOGS else ("items_deleted", "log_deleted")
+    left = case((jobs.c[other], False), else_=jobs.c.has_files)
+    connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values({mine: True, "has_files": left}))
