@@ -234,6 +234,20 @@ def test_a_part_of_a_log(server: Scrapyd) -> None:
     assert server.client.head(url).headers["content-length"] == str(len(whole))
 
 
+def test_no_web_page_uses_the_password_that_a_browser_knows(server: Scrapyd) -> None:
+    server.deploy(egg(_SPIDERS), project="safe")
+    elsewhere = {"Sec-Fetch-Site": "cross-site"}
+    refused = server.client.post("/delproject.json", data={"project": "safe"}, headers=elsewhere)
+    assert (refused.status_code, refused.json()["status"]) == (403, "error")
+    assert (
+        server.client.post("/v1/jobs", json={"project": "safe", "spider": "good"}, headers=elsewhere).status_code == 403
+    )
+    assert server.client.get("/jobs", headers=elsewhere).status_code == 200  # a link that a person follows
+    behind_proxy = {"Sec-Fetch-Site": "same-origin", "Origin": "https://proxy.example"}
+    cancel = server.client.post("/cancel.json", data={"project": "safe", "job": "x"}, headers=behind_proxy)
+    assert cancel.json()["status"] == "ok"  # the button on /jobs
+
+
 def test_a_page_shows_names_as_text(server: Scrapyd) -> None:
     """What a client chose is no markup."""
     server.deploy(egg(_SPIDERS), project="<b>x")

@@ -168,7 +168,7 @@ def test_only_the_files_of_old_jobs_are_deleted(tmp_path: Path) -> None:
         assert [job["id"] for job in server.jobs()["finished"]] == ["job4", "job3", "job2"]
 
 
-def test_the_folders_of_scrapyd_are_taken_over(tmp_path: Path) -> None:
+def test_the_folders_of_scrapyd_are_taken_over(tmp_path: Path, state_database: str) -> None:
     """Eggs, waiting jobs and ended ones; a second start adds nothing."""
     (tmp_path / "eggs/shop").mkdir(parents=True)
     (tmp_path / "eggs/shop/1_0.egg").write_bytes(egg(spider("good", "yield {'x': self.x}")))
@@ -184,7 +184,7 @@ def test_the_folders_of_scrapyd_are_taken_over(tmp_path: Path) -> None:
         )
         row = ("shop", "good", "old", "2026-01-01 10:00:00.000000", "2026-01-01 10:00:05.500000")
         ended.execute("INSERT INTO finished_jobs (project, spider, job, start_time, end_time) VALUES (?,?,?,?,?)", row)
-    with scrapyd(tmp_path) as server:
+    with scrapyd(tmp_path, conf=state_database) as server:
         assert server.get("listversions", project="shop")["versions"] == ["1_0"]
         assert server.client.get(server.ended("waiting")["items_url"]).json() == {"x": "1"}
         assert server.ended("old")["end_time"] == "2026-01-01 10:00:05.500000"

@@ -16,9 +16,9 @@ _LOGIN = "username = hello12345\npassword = 67890world\n"
 """What the tests expect in the server's configuration."""
 
 
-def test_scrapyds_own_integration_tests_pass(tmp_path: Path) -> None:
+def test_scrapyds_own_integration_tests_pass(tmp_path: Path, state_database: str) -> None:
     folder = source("scrapyd")
-    with scrapyd(tmp_path, conf=_LOGIN) as server:
+    with scrapyd(tmp_path, conf=f"{_LOGIN}{state_database}") as server:
         # Alone in its folder, because modules beside it could hide those of the standard library.
         (tmp_path / "plugins").mkdir()
         shutil.copy("tests/servers/elsewhere.py", tmp_path / "plugins")

@@ -2,29 +2,16 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from tests.servers.postgresql import postgresql
 from tests.servers.real_scrapyd import real_scrapyd
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _SPIDERS = spider("says", "yield {'says': self.what}") + spider("sleepy", "await asyncio.sleep(600)")
 _KEEPS_ENDED_JOBS = "jobstorage = scrapyd.jobstorage.SqliteJobStorage"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A line of the configuration, or nothing."""
-    if request.param == "sqlite":
-        yield ""
-        return
-    with postgresql() as server:
-        yield f"database_url = {server.new_database()}"
 
 
 def _schedule(client: httpx.Client, **fields: Any) -> None:
@@ -74,9 +61,9 @@ def _continue_with_ours(server: Scrapyd) -> None:
     assert _ended(server.client) == ["early", "ended", "late", "ours"]
 
 
-def test_a_folder_is_taken_over_and_given_back(tmp_path: Path, database: str) -> None:
+def test_a_folder_is_taken_over_and_given_back(tmp_path: Path) -> None:
     _begin_with_scrapyd(tmp_path)
-    with scrapyd(tmp_path, conf=f"max_proc = 1\n{database}") as server:
+    with scrapyd(tmp_path, conf="max_proc = 1") as server:
         _continue_with_ours(server)
         server.stop()
     names = [f"{kind}/shop/says/{job}.{suffix}" for kind, suffix in (("items", "jl"), ("logs", "log"))

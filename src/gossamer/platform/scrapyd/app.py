@@ -112,6 +112,9 @@ class ScrapydApp:
     # --- access -------------------------------------------------------------------------------------------------------
 
     async def _principal(self, request: Request) -> Principal:
+        # A browser that knows the password sends it with a form of any page. It names such a page in this header.
+        if request.method not in ("GET", "HEAD", "OPTIONS") and request.headers.get("sec-fetch-site") == "cross-site":
+            raise NotPermitted("the request comes from a page of another site; send it from here, or from a program")
         return await self._access.principal(request.headers, over_unix_socket=request.client is None)
 
     async def _admit(self, request: Request, endpoint: ScrapydEndpoint | None) -> Principal | Response:
