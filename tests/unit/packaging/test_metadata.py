@@ -12,8 +12,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-OPTIONAL = {"redis", "cryptography", "gossamer_fakeweb"}
-"""Imported on request: by a project of the user's, by the practice web for HTTPS and for its extra sites."""
+OPTIONAL = {"redis", "cryptography", "gossamer_fakeweb", "gossamer_native"}
+"""Imported on request: by a project of the user's, by the practice web for HTTPS and for its extra sites;
+and the compiled extension, which is built from this repository."""
 
 
 def _normal(name: str) -> str:
