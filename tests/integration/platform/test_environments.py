@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from gossamer.platform.packages import remove_folder
 from tests.servers import crawling
 from tests.servers.open_python import open_python
 from tests.servers.pip_programs import program
@@ -312,6 +313,12 @@ def test_an_index_that_cannot_be_reached_does_not_break_the_version(tmp_path: Pa
         assert (_version(server, "1")["reason"], _environment(server)["status"]) == ("", "ready")
         assert _environment(server)["built"].endswith("built by pip")
         assert _run(server, "tells")[1][0]["colour"] == "red"
+        remove_folder(tmp_path / "dbs/gossamer/node/environments" / _environment(server)["digest"])
+        waiting = server.client.post("/v1/jobs", json={"project": "shop", "spider": "tells"}).json()["id"]
+        until(lambda: server.client.get(f"/v1/jobs/{waiting}").json()["reason"], what=server.said)
+        job = server.client.get(f"/v1/jobs/{waiting}").json()
+        assert (job["state"], job["reason"].partition(":")[0]) == ("pending", "environment")
+        assert server.client.post(f"/v1/jobs/{waiting}/cancel").json()["state"] == "cancelled"
 
 
 def test_a_full_disk_does_not_break_the_version(tmp_path: Path, index: Path) -> None:

@@ -288,7 +288,7 @@ class EnvironmentStore:
         mark = built.mark if built else {}
         told = f"Python {mark['python']}, Scrapy {mark['scrapy']}, built by {mark['builder']}" if mark else ""
         text = built.log if built else ""
-        requirements = tuple(plan.requirements)
+        requirements = tuple(_PASSWORD.sub(r"\1***@", line) for line in plan.requirements)
         report = EnvironmentReport(artefact.version_id, plan.digest, status, reason, requirements, told, text)
         await self._report(report)
         if status == "ready":

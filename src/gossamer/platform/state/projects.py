@@ -164,8 +164,7 @@ def find_version(connection: Connection, project: str, name: str | None) -> Read
 def add_version(connection: Connection, project: str, name: str, *, digest: str, file: str, **columns: Any) -> int:
     """Add a version that is to be built, and return its number. Its environment is of the project's kind unless
     `columns` has another one."""
-    common = connection.scalar(select(projects.c.environment).where(projects.c.id == project_id(connection, project)))
-    columns = {"environment": common, "digest": digest, "file": file, **columns}
+    columns = {"digest": digest, "file": file, **columns}
     return _insert(connection, project, name=name, state=VersionState.BUILDING.value, listing=WANTED, **columns)
 
 
@@ -197,7 +196,9 @@ def set_local_projects(connection: Connection, modules: Mapping[str, str]) -> No
 
 
 def _insert(connection: Connection, project: str, **columns: Any) -> int:
-    defaults = {"digest": "", "file": "", "deployed_at": DatabaseNow(), "project_id": project_id(connection, project)}
+    number = project_id(connection, project)
+    kind = connection.scalar(select(projects.c.environment).where(projects.c.id == number))
+    defaults = {"digest": "", "file": "", "deployed_at": DatabaseNow(), "project_id": number, "environment": kind}
     created = connection.execute(insert(versions).values(**{**defaults, **columns}))
     return int(created.inserted_primary_key[0])  # type: ignore[index]
 
