@@ -52,7 +52,9 @@ TimeZone = Annotated[
 ]
 IfRunning = Annotated[
     str,
-    typer.Option("--if-running", metavar="WHAT", help="While the job before runs: run another one, or skip it."),
+    typer.Option(
+        "--if-running", metavar="run|skip|queue", help="While the job before runs: another one; none; or one after it."
+    ),
 ]
 Missed = Annotated[
     str, typer.Option("--missed", metavar="skip|once", help="After times without a server: no job, or one.")
@@ -152,8 +154,7 @@ def resume(name: Name, target: targets.Target = None, project: targets.Project =
 def run(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
     """Make the schedule's job now, in addition to its times."""
     client, found = _find(name, target, project)
-    fields = ("project", "spider", "version", "arguments", "settings", "priority")
-    made = client.create("/jobs", {field: found[field] for field in fields})
+    made = client.create(f"/schedules/{found['id']}/run", None)
     terminal.print_result(f"Job {made['id']} of {made['project']}/{made['spider']} is {made['state']}.")
 
 

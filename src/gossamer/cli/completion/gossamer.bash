@@ -122,7 +122,8 @@ _gossamer() {
     'domains dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'domains dump --data-dir'|'domains dump --config') _gossamer_files "$cur"; return ;;
     'schedules list --target'|'schedules list -t'|'schedules list --project'|'schedules list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --if-running'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules add --if-running') COMPREPLY=($(compgen -W 'run skip queue' -- "$cur")); return ;;
     'schedules add --missed') COMPREPLY=($(compgen -W 'skip once' -- "$cur")); return ;;
     'schedules pause --target'|'schedules pause -t'|'schedules pause --project'|'schedules pause -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedules resume --target'|'schedules resume -t'|'schedules resume --project'|'schedules resume -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;

@@ -522,7 +522,7 @@ complete -c gossamer -n '__gossamer_at schedules add' -l cron -x -d 'Minute, hou
 complete -c gossamer -n '__gossamer_at schedules add' -l every -x -d 'Pause between two jobs'
 complete -c gossamer -n '__gossamer_at schedules add' -l at -x -d 'Time of a single job, such as 2027-03-01T04:00'
 complete -c gossamer -n '__gossamer_at schedules add' -l time-zone -x -d 'Zone of the cron line, such as Europe/Berlin'
-complete -c gossamer -n '__gossamer_at schedules add' -l if-running -x -d 'While the job before runs'
+complete -c gossamer -n '__gossamer_at schedules add' -l if-running -x -a 'run skip queue' -d 'While the job before runs'
 complete -c gossamer -n '__gossamer_at schedules add' -l missed -x -a 'skip once' -d 'After times without a server'
 complete -c gossamer -n '__gossamer_at schedules add' -l jitter -x -d 'Postpone each job by up to this time'
 complete -c gossamer -n '__gossamer_at schedules add' -s a -x -d 'Argument of the spider'

@@ -110,7 +110,8 @@ _gossamer() {
     'domains dump --frontier') _message value; return ;;
     'domains dump --data-dir'|'domains dump --config') _files; return ;;
     'schedules list --target'|'schedules list -t'|'schedules list --project'|'schedules list -p') _message value; return ;;
-    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --if-running'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') _message value; return ;;
+    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') _message value; return ;;
+    'schedules add --if-running') compadd -- run skip queue; return ;;
     'schedules add --missed') compadd -- skip once; return ;;
     'schedules pause --target'|'schedules pause -t'|'schedules pause --project'|'schedules pause -p') _message value; return ;;
     'schedules resume --target'|'schedules resume -t'|'schedules resume --project'|'schedules resume -p') _message value; return ;;

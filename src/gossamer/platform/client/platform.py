@@ -40,11 +40,11 @@ class PlatformClient:
         """Return the answer of an endpoint below /v1. A call that reads is repeated when the connection broke."""
         return _repeated(lambda: self.session.json(method, f"/v1{path}", **options), times=_RETRIES * (method == "GET"))
 
-    def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create something, once even if the call has to be repeated."""
+    def create(self, path: str, body: Mapping[str, Any] | None) -> Any:
+        """Create something, once even if the call has to be repeated. `body` None: the path says it all."""
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         return _repeated(
-            lambda: self.session.json("POST", f"/v1{path}", body=dict(body), headers=headers), times=_RETRIES
+            lambda: self.session.json("POST", f"/v1{path}", body=body and dict(body), headers=headers), times=_RETRIES
         )
 
     # --- versions -----------------------------------------------------------------------------------------------------
