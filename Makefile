@@ -33,9 +33,9 @@ check: setup  ## Lint, types, arrows.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup check  ## All tests, on real servers, in PROCESSES=2 at once.
+test: setup check  ## All tests, on real servers, in PROCESSES=3 at once.
 	bash tests/servers/install
-	$(BIN)/pytest -n $(or $(PROCESSES),2) --dist loadfile
+	$(BIN)/pytest -n $(or $(PROCESSES),3) --dist loadfile
 	bash tests/servers/wheel
 
 bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
