@@ -11,6 +11,7 @@ import sysconfig
 import tarfile
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -151,7 +152,7 @@ def test_an_egg_with_requirements_and_the_default_of_a_project(server: Scrapyd) 
     changed = server.client.patch("/v1/projects/eggs", json={"environment": "isolated"})
     assert changed.json()["environment"] == "isolated"
     content = io.BytesIO(egg(_TELLS))
-    with contextlib.closing(__import__("zipfile").ZipFile(content, "a")) as packed:
+    with zipfile.ZipFile(content, "a") as packed:
         packed.writestr("EGG-INFO/requires.txt", "coloured<2\n")
     assert server.deploy(content.getvalue(), project="eggs", version="2")["spiders"] == 1
     assert _run(server, "tells", project="eggs")[1][0]["colour"] == "red"
@@ -243,6 +244,20 @@ def test_a_wheel_may_replace_an_egg(server: Scrapyd) -> None:
     assert server.get("listspiders", project="both")["spiders"] == ["new"]
     server.deploy(egg(spider("old")), project="both", version="1")
     assert os.listdir(server.folder / "eggs/both") == ["1.egg"]
+
+
+def test_an_egg_that_needs_files_is_unpacked_and_scrapy_cfg_may_name_the_settings(server: Scrapyd) -> None:
+    reads = spider("reads", "yield {'text': open(os.path.join(os.path.dirname(__file__), 'data.txt')).read()}")
+    for mark in ("zip-safe", "not-zip-safe"):
+        content = io.BytesIO(egg(reads, entry_point=False))
+        with zipfile.ZipFile(content, "a") as packed:
+            packed.writestr("shop/data.txt", "beside the code")
+            packed.writestr("scrapy.cfg", "[settings]\ndefault = shop.settings\n")
+            packed.writestr(f"EGG-INFO/{mark}", "")
+        assert server.deploy(content.getvalue(), project="files", version=mark)["spiders"] == 1
+    job, items = _run(server, "reads", project="files", version="not-zip-safe")
+    assert (job["state"], items) == ("finished", [{"text": "beside the code"}])
+    assert _run(server, "reads", project="files", version="zip-safe")[1] == []  # as with Scrapyd
 
 
 def test_the_command_deploys_a_folder_with_its_requirements(server: Scrapyd, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ _PAGE: Final = 1000
 """Entries of a page: the most that the API returns."""
 ENDED: Final = frozenset({"finished", "failed", "cancelled"})
 """States in which a job has ended. The API's: fixed."""
+_ANSWER_SECONDS: Final = 50
+"""Time after which the server answers although it still builds a version; proxies cut longer calls off. May be
+changed."""
 
 
 class PlatformClient:
@@ -57,7 +60,7 @@ class PlatformClient:
         answer = self.session.json(
             "POST",
             "/v1/versions",
-            query={"project": project, "version": version, **query},
+            query={"project": project, "version": version, "wait_seconds": _ANSWER_SECONDS, **query},
             body=UploadBody([content], show),
             headers={"Content-Type": "application/zip"},
             seconds=_BUILD_SECONDS,
