@@ -164,6 +164,17 @@ def test_a_running_job_is_cancelled(server: Scrapyd) -> None:
     assert server.client.post(f"/v1/jobs/{number}/cancel").json()["state"] == "cancelled"
 
 
+def test_a_job_that_failed_comes_with_the_end_of_its_log(server: Scrapyd) -> None:
+    job = _ended(server, _create(server, "talks", file_limit=100_000)["id"])
+    assert 0 < sum(map(len, job["last_log_lines"])) < 16 * 1024  # however long its lines are
+    job = _ended(server, _create(server, "broken")["id"])
+    assert job["reason"] == "exit_code: 5"
+    assert 0 < len(job["last_log_lines"]) <= 20
+    log = server.client.get(f"/v1/jobs/{job['id']}/log").text
+    assert log.splitlines()[-len(job["last_log_lines"]) :] == job["last_log_lines"]
+    assert _ended(server, _create(server, "good")["id"])["last_log_lines"] is None
+
+
 def test_a_job_that_takes_too_long_has_failed(server: Scrapyd) -> None:
     job = _ended(server, _create(server, "sleepy", time_limit=3)["id"])
     assert (job["state"], job["reason"]) == ("failed", "timed_out")

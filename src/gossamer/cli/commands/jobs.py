@@ -367,6 +367,10 @@ def _show_job(found: dict[str, Any]) -> None:
         if value and value != "-":
             table.add_row(name, Text(value))
     Console(highlight=False).print(table)
+    if lines := found.get("last_log_lines"):
+        terminal.print_stderr("The end of its log:")
+        for line in lines:
+            print(f"  {line}")
     if found["state"] in ENDED:
         for advice in ("--log", "--items", "--again"):
             terminal.print_stderr(f"gossamer job {found['id']} {advice}")

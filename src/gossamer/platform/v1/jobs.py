@@ -3,6 +3,7 @@
 Fixed, because clients read them: paths, names of parameters, status codes.
 """
 
+import contextlib
 import signal
 from typing import Annotated, Any, Final
 
@@ -12,17 +13,24 @@ from sqlalchemy import Row
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.link import JobInput
+from gossamer.platform.manager.files import FileKind
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import JobFilter, NewJob
 from gossamer.platform.state.tokens import TokenScope
+from gossamer.platform.storage.objects import StorageUnavailable
 from gossamer.platform.v1.context import Client, Reader, Runner
 from gossamer.platform.v1.models import JobModel, JobPage, NewJobModel
+from gossamer.platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 MAX_PAGE: Final = 1000
 """Largest page of a list. May be changed; a page of jobs is built in memory."""
+_LOG_END_LINES: Final = 20
+"""Lines of the log that are shown with a failed job. May be changed."""
+_LOG_END_BYTES: Final = 16 * 1024
+"""Bytes at the end of the log in which these lines are looked for. May be changed."""
 JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
 
@@ -77,8 +85,24 @@ async def list_jobs(
 
 @router.get("/{job_id}", summary="Show a job")
 async def get_job(job_id: JobId, client: Reader) -> JobModel:
-    """Return a job."""
-    return JobModel.of(await visible_job(client, job_id))
+    """Return a job. One that has failed comes with the last lines of its log."""
+    row = await visible_job(client, job_id)
+    shown = JobModel.of(row)
+    if row.state == JobState.FAILED:
+        with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
+            shown.last_log_lines = await in_reader(_last_log_lines, client, row)
+    return shown
+
+
+def _last_log_lines(client: Client, row: Row[Any]) -> list[str]:
+    file = client.context.files.open(row, FileKind.LOG, 0)
+    if file is None:
+        return []
+    with contextlib.closing(file):
+        end = file.length()
+        content = file.read(max(0, end - _LOG_END_BYTES), end)
+    lines = content.decode(errors="replace").splitlines()
+    return lines[1 if end > _LOG_END_BYTES else 0 :][-_LOG_END_LINES:]  # the first one may be a part
 
 
 @router.post("/{job_id}/cancel", status_code=202, summary="Cancel a job")

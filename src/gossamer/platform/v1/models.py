@@ -148,6 +148,8 @@ class JobModel(NamedModel):
     exit_code: int | None
     signal: int | None
     finish_reason: str | None
+    last_log_lines: list[str] | None = None
+    """Last lines of the log of a job that has failed; only when one job is shown. Null: see its log."""
     created_at: datetime
     not_before: datetime | None
     """Time at which the pause before a retry ends."""
