@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-jobs chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -47,6 +47,9 @@ bench-jobs: setup  ## From the request of a job to its process, on an idle node:
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
 	$(BIN)/python -m bench $(ARGS)
+
+bench-files: setup  ## A million items and a log of one gigabyte: pages, exports, and the API meanwhile.
+	$(BIN)/python -m bench.platform_files $(ARGS)
 
 chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster).
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
