@@ -1,4 +1,4 @@
-"""ScrapydWeb 1.6 as a process of its own, with LogParser and the alert poller, which it starts itself."""
+"""ScrapydWeb 1.6 as a process of its own, with the alert poller and LogParser, which it starts itself."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.servers.pip_programs import program
-from tests.servers.scrapyd import WAIT_SECONDS, Scrapyd, until
+from tests.servers.scrapyd import WAIT_SECONDS, until
 from tests.servers.valkey import free_ports
 
 _CELLS = "".join(rf"(?:<td>(?P<{name}>.*?)</td>\s*)?" for name in ("PID", "Start", "Runtime", "Finish", "Log", "Items"))
@@ -30,7 +30,7 @@ SCRAPYDWEB_BIND = '127.0.0.1'
 SCRAPYD_SERVERS = {servers!r}
 LOCAL_SCRAPYD_SERVER = {local!r}
 LOCAL_SCRAPYD_LOGS_DIR = {logs!r}
-ENABLE_LOGPARSER = True
+ENABLE_LOGPARSER = {logparser}
 SCRAPY_PROJECTS_DIR = {projects!r}
 ENABLE_MONITOR = True
 POLL_ROUND_INTERVAL = 1
@@ -46,20 +46,21 @@ DATA_PATH = 'data'
 
 
 class ScrapydWeb:
-    """One running ScrapydWeb for these servers, in a folder of its own. The first server is on its machine."""
+    """One running ScrapydWeb for these servers, in a folder of its own."""
 
-    def __init__(self, folder: Path, servers: Sequence[tuple[str, Scrapyd]]) -> None:
-        """`servers`: each with `USERNAME:PASSWORD@`, or nothing."""
+    def __init__(self, folder: Path, servers: Sequence[str], *, logs: Path | None = None) -> None:
+        """`servers`: `[USERNAME:PASSWORD@]HOST:PORT` of each. `logs`: the folder of logs of the first one, for
+        LogParser; None: no LogParser."""
         self.folder = folder
         self.projects = folder / "projects"
         self.projects.mkdir(parents=True)
         [self.port] = free_ports(1)
-        [local, *_] = servers
         settings = _SETTINGS.format(
             # ScrapydWeb sorts them by group and port; so they have the numbers of their places here.
-            servers=[f"{login}127.0.0.1:{server.port}#{place}" for place, (login, server) in enumerate(servers)],
-            local=f"127.0.0.1:{local[1].port}",
-            logs=str(local[1].folder / "logs"),
+            servers=[f"{server}#{place}" for place, server in enumerate(servers)],
+            local=servers[0] if logs else "",
+            logs=str(logs or ""),
+            logparser=logs is not None,
             projects=str(self.projects),
         )
         (folder / "scrapydweb_settings_v11.py").write_text(settings)
@@ -120,9 +121,9 @@ class ScrapydWeb:
 
 
 @contextlib.contextmanager
-def scrapydweb(folder: Path, servers: Sequence[tuple[str, Scrapyd]]) -> Iterator[ScrapydWeb]:
+def scrapydweb(folder: Path, servers: Sequence[str], *, logs: Path | None = None) -> Iterator[ScrapydWeb]:
     """One that runs until the end of the block."""
-    web = ScrapydWeb(folder, servers)
+    web = ScrapydWeb(folder, servers, logs=logs)
     try:
         web.start()
         yield web

@@ -77,5 +77,3 @@ def test_a_folder_is_taken_over_and_given_back(tmp_path: Path) -> None:
         assert spiders["spiders"] == ["says", "sleepy", "third"]
         assert scrapyd_itself.get("/items/shop/third/ours.jl").text == '{"a": 1}\n'
         assert scrapyd_itself.get("/listjobs.json").json()["pending"] == []  # what we took over does not run again
-        _schedule(scrapyd_itself, spider="third", jobid="theirs", _version="1_10")
-        until((tmp_path / "items/shop/third/theirs.jl").exists)

@@ -6,10 +6,12 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 from tests.servers.scrapydweb import ScrapydWeb, scrapydweb
 
@@ -39,8 +41,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scrapyd,
 @pytest.fixture(scope="module")
 def web(servers: tuple[Scrapyd, Scrapyd], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScrapydWeb]:
     first, second = servers
-    with scrapydweb(tmp_path_factory.mktemp("web"), [("", first), ("u:p@", second)]) as running:
-        yield running
+    addresses = [f"127.0.0.1:{first.port}", f"u:p@127.0.0.1:{second.port}"]
+    with scrapydweb(tmp_path_factory.mktemp("web"), addresses, logs=first.folder / "logs") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +232,20 @@ def test_a_timer_task_runs_a_spider_on_both_servers(
 
 def test_the_poller_stops_a_job_that_logs_something_critical(web: ScrapydWeb, server: Scrapyd) -> None:
     assert server.ended("early-alarming")["state"] == "cancelled"
+
+
+def test_a_manager_with_a_node_is_one_server(tmp_path: Path) -> None:
+    """Logs and items of the node are read through the manager; LogParser is not needed."""
+    manager = RunningManager(tmp_path / "manager", limit_seconds=20.0)
+    node = RunningNode(tmp_path / "node", [manager.url], name="one")
+    with running(manager, node), scrapydweb(tmp_path / "web", [f"127.0.0.1:{manager.port}"]) as web:
+        fields = {"project": "shop", "version": "1"}
+        assert "Something went wrong" not in web.post("deploy/upload/", fields, file=("shop.egg", egg(_SPIDERS)))
+        form = {"project": "shop", "spider": "plain", "jobid": "far", "additional": ""}
+        checked = json.loads(web.post("schedule/check/", form))
+        web.post("schedule/run/", {"filename": checked["filename"]})
+        until(lambda: (_row(web, "far") or {"finish": ""})["finish"], what=web.said)
+        assert "Spider closed (finished)" in web.page("log/utf8/shop/plain/far/")
+        assert json.loads(web.page("log/report/shop/plain/far/"))["items"] == 1
+        for kind, file in (("logs", "far.log"), ("items", "far.jl")):
+            assert f"http://127.0.0.1:{manager.port}/{kind}/shop/plain/{file}" in web.page(f"{kind}/shop/plain/")
