@@ -7,6 +7,7 @@ numbers of elements may differ, but not the URLs, their order, or anything else.
 from typing import Any
 
 from gossamer.extract import links, memory
+from gossamer.extract.flatten import is_costly
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.policy.scope import compile_scope
 
@@ -32,7 +33,8 @@ class BothExtractors:
             ours, theirs = getattr(compiled, name), getattr(reference, name)
             if ours != theirs:
                 return f"{name}: {_shortest(ours)} instead of {_shortest(theirs)}"
-        if _drops(compiled) != _drops(reference):
+        # The reference leaves a tag of more than 4 KiB out of a page that it does not parse as a whole.
+        if _drops(compiled) != _drops(reference) and not is_costly(html):
             return f"dropped: {compiled.dropped} instead of {reference.dropped}"
         return ""
 
@@ -70,6 +72,7 @@ REASONS = {
     b"<math": "a formula that is not closed where it began",
     b"<frameset": "a frameset in a page that has a body, too",
     b"<template": "a template around elements that are not closed",
+    b"<table": "a link in a table outside of its cells, which a parser moves before the table: the order differs",
 }
 """Why a page may be read differently, by what its shortest form has. See docs/adr."""
 
