@@ -25,8 +25,8 @@ Target = Annotated[
         "--target",
         "-t",
         metavar="NAME|URL",
-        help="Server: a target of scrapy.cfg, or an address. Without this option: GOSSAMER_PLATFORM_URL, else [deploy] "
-        "of scrapy.cfg, else http://localhost:6800.",
+        help="Server: a target of scrapy.cfg, or an address. Without this option: GOSSAMER_PLATFORM_URL, else the "
+        "section deploy of scrapy.cfg, else http://localhost:6800.",
         show_default=False,
     ),
 ]

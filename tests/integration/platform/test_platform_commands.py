@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.servers import crawling, valkey
+from tests.servers.platform import RunningManager, RunningNode, running
+from tests.servers.real_scrapyd import real_scrapyd
 from tests.servers.scrapyd import Scrapyd, scrapyd, until
 
 _SPIDERS = """
@@ -162,6 +165,38 @@ def test_a_server_with_a_password_takes_the_token_of_the_environment(tmp_path: P
         assert "secret" not in project.run("deploy", "--version", "GIT", code=2).stderr
 
 
+def test_any_scrapyd_is_a_target(tmp_path: Path) -> None:
+    with real_scrapyd(tmp_path / "real") as theirs:
+        project = Project(tmp_path / "shop", str(theirs.base_url).rstrip("/"))
+        assert project.json("deploy", "--version", "1.0")["spiders"] == ["words"]
+        name = project.json("schedule", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO")["name"]
+        until(lambda: [job["id"] for job in project.json("monitor", "default")[0]["finished"]] == [name])
+        assert theirs.get(f"/items/shop/words/{name}.jl").text.count("number") == 2
+        project.write_settings("raise RuntimeError('broken on purpose')\n")
+        assert "broken on purpose" in project.run("deploy", "--version", "2.0", code=1).stderr
+        assert "is a Scrapyd" in project.run("jobs", code=2).stderr
+        assert "is a Scrapyd" in project.run("schedule", "words", "--wait", code=2).stderr
+
+
+def test_a_project_with_a_setup_py_is_built_without_traces_of_earlier_builds(project: Project) -> None:
+    (project.folder / "setup.py").write_text(
+        "from setuptools import find_packages, setup\n"
+        "setup(name='shop', packages=find_packages(), entry_points={'scrapy': ['settings = shop.settings']})\n"
+    )
+    (project.folder / "build/lib/shop").mkdir(parents=True)
+    (project.folder / "build/lib/shop/old.py").touch()
+    before = sorted(project.folder.rglob("*"))
+    try:
+        project.run("deploy", "--build", "../made.egg")
+        assert sorted(project.folder.rglob("*")) == before
+    finally:
+        (project.folder / "setup.py").unlink()
+    with zipfile.ZipFile(project.folder.parent / "made.egg") as egg:
+        assert "shop/spiders.py" in egg.namelist()
+        assert "shop/old.py" not in egg.namelist()
+        assert "settings = shop.settings" in egg.read("EGG-INFO/entry_points.txt").decode()
+
+
 # --- schedules, versions, nodes, monitors -----------------------------------------------------------------------------
 
 
@@ -293,6 +328,25 @@ def test_a_group_is_cancelled_together(project: Project) -> None:
     assert group["jobs"] == {"pending": 2}  # as many as there are rows
     project.run("job", f"g{group['id']}", "--cancel")
     assert project.json("job", f"g{group['id']}", "--wait", code=1)["jobs"] == {"cancelled": 2}
+
+
+def test_a_node_elsewhere_gets_its_part_and_its_log_is_followed(tmp_path: Path) -> None:
+    manager = RunningManager(tmp_path / "manager", limit_seconds=60)
+    node = RunningNode(tmp_path / "node", [manager.url], name="one")
+    with running(manager, node):
+        manager.when_node("one", "online")
+        project = Project(tmp_path / "shop", manager.url)
+        (project.folder / "shop/spiders.py").write_text(_SHARDED)
+        project.run("deploy")
+        (project.folder / "rows.tsv").write_text("".join(f"{row}\tx{row}\n" for row in ("id", 1, 2, 3)))
+        options = ("--split-file", "rows.tsv", "--parts", "2", "--split-as", "file")
+        group = project.json("schedule", "rows", *options, "--wait")
+        assert group["jobs"] == {"finished": 2}
+        items = project.run("job", f"g{group['id']}", "--items").stdout
+        assert items == '{"id\\txid": "1\\tx1"}\n{"id\\txid": "2\\tx2"}\n{"id\\txid": "3\\tx3"}\n'
+        done = project.run("schedule", "pages", "--follow")
+        assert "Spider closed (finished)" in done.stdout
+        assert project.json("jobs")[0]["node"] == "one"
 
 
 _WALK = """

@@ -30,8 +30,8 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        help="Server: a target of scrapy.cfg ([deploy:NAME]), or an address. Unset: GOSSAMER_PLATFORM_URL, else "
-        "[deploy] of scrapy.cfg, else http://localhost:6800.",
+        help="Server: the NAME of a section deploy:NAME of scrapy.cfg, or an address. Unset: GOSSAMER_PLATFORM_URL, "
+        "else the section deploy, else http://localhost:6800.",
         show_default=False,
     ),
 ]
@@ -93,7 +93,7 @@ def deploy(
     With --environment isolated a node installs the project's requirements for it alone: those of the wheel's or egg's
     metadata, and of requirements.txt beside scrapy.cfg.
 
-    Targets are sections of scrapy.cfg, as for scrapyd-client: [deploy] or [deploy:NAME] with url, project, version,
+    Targets are sections of scrapy.cfg, as for scrapyd-client: deploy or deploy:NAME with url, project, version,
     username and password, or token. $NAME in a value stands for an environment variable. The variables
     GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN name a server without scrapy.cfg.
     """

@@ -1,9 +1,11 @@
 """Builds the artefact of a Scrapy project: an egg or a wheel, whose content a server runs.
 
-A project with a pyproject.toml that names a build (`[project]` or `[build-system]`) becomes a wheel, built by pip or
-uv; one with a setup.py an egg, built by setuptools; any other is packed here: nothing is written into its folder, and
-no package is needed. Fixed: the layout of eggs (`EGG-INFO/entry_points.txt` names the settings module), which Scrapyd
-reads.
+A project whose pyproject.toml has a `[build-system]` becomes a wheel, built by pip or uv; one with a setup.py an egg,
+built by setuptools; any other is packed here, without further packages. Builds run in a copy of the folder: they leave
+nothing in it, and what earlier builds have left there is not packed again.
+
+Safe to change: numbers and the folders that are left out. Fixed: the layout of eggs (`EGG-INFO/entry_points.txt` names
+the settings module), which Scrapyd reads.
 """
 
 import io
@@ -14,16 +16,18 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gossamer.errors import BadInput
 from gossamer.platform.client.targets import ScrapyProject
 
 _BUILD_SECONDS: Final = 900.0
 """Time limit of a build, which may install what it needs. May be changed."""
+_LEFT_BY_BUILDS: Final = frozenset({"build", "dist", "venv", "httpcache", ".scrapy", ".tox", ".mypy_cache"})
+"""Names in the project's folder that no build needs. May be changed."""
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules"})
 """Folders that are never packed, besides hidden ones. May be extended."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -53,21 +57,31 @@ def build_artefact(project: ScrapyProject, version: str, *, as_egg: bool = False
             f"{project.folder / 'scrapy.cfg'} names no settings module. It needs a section [settings] with "
             "default = PROJECT.settings"
         )
-    if not as_egg and _has_build(project.folder / "pyproject.toml"):
+    if not as_egg and "build-system" in _pyproject(project.folder):
         return BuiltArtefact(_wheel(project.folder), "wheel", "by pyproject.toml")
     if (project.folder / "setup.py").is_file():
         return BuiltArtefact(_setup_py_egg(project.folder), "egg", "by setup.py")
     return BuiltArtefact(_packed_egg(project, version), "egg", f"of {project.folder.name}")
 
 
-def _has_build(path: Path) -> bool:
+def _pyproject(folder: Path) -> dict[str, Any]:
+    """Return the content of pyproject.toml. Empty: there is none."""
+    path = folder / "pyproject.toml"
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return False
+        return {}
     except (OSError, ValueError) as error:
         raise BuildFailed(f"{path} cannot be read: {error}") from None
-    return "project" in content or "build-system" in content
+
+
+def _requirements(folder: Path) -> bytes:
+    """Return requirements for an isolated environment: requirements.txt, else the dependencies in pyproject.toml."""
+    path = folder / "requirements.txt"
+    if path.is_file():
+        return path.read_bytes()
+    own = _pyproject(folder).get("project", {}).get("dependencies", [])
+    return "".join(f"{line}\n" for line in own).encode()
 
 
 def _wheel(folder: Path) -> bytes:
@@ -82,19 +96,18 @@ def _wheel(folder: Path) -> bytes:
 def _setup_py_egg(folder: Path) -> bytes:
     if find_spec("setuptools") is None:
         raise BuildFailed("setup.py needs setuptools. Install it with: pip install 'setuptools<81'")
-    # A folder of its own for what is built: what an earlier version has left in build/ is not packed again.
-    build = ["build", "--build-base", "{out}/build", "egg_info", "--egg-base", "{out}"]
-    egg = ["bdist_egg", "--bdist-dir", "{out}/bdist", "--dist-dir", "{out}"]
-    return _built([sys.executable, "setup.py", "-q", *build, *egg], folder, "*.egg")
+    return _built([sys.executable, "setup.py", "-q", "bdist_egg", "--dist-dir", "{out}"], folder, "*.egg")
 
 
 def _built(command: list[str], folder: Path, pattern: str) -> bytes:
-    """Run a build, which writes one file of this pattern into `{out}`, and return the file's content."""
-    with tempfile.TemporaryDirectory(prefix="gossamer-build-") as out:
+    """Run a build in a copy of the folder. It writes one file of this pattern into `{out}`; return its content."""
+    with tempfile.TemporaryDirectory(prefix="gossamer-build-") as place:
+        out = f"{place}/out"
+        copy = shutil.copytree(folder, Path(place) / folder.name, symlinks=True, ignore=_unneeded(folder))
         arguments = [part.replace("{out}", out) for part in command]
         try:
             done = subprocess.run(
-                arguments, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_BUILD_SECONDS
+                arguments, cwd=copy, capture_output=True, text=True, errors="replace", timeout=_BUILD_SECONDS
             )
         except subprocess.TimeoutExpired:
             raise BuildFailed(f"the build took longer than {_BUILD_SECONDS:.0f} seconds") from None
@@ -103,6 +116,18 @@ def _built(command: list[str], folder: Path, pattern: str) -> bytes:
             lines = (done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LINES:]
             raise BuildFailed("the project cannot be built:\n" + "\n".join(lines))
         return found[-1].read_bytes()
+
+
+def _unneeded(top: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return a function for shutil.copytree that leaves out what no build needs."""
+
+    def choose(folder: str, names: list[str]) -> set[str]:
+        chosen = {name for name in names if name in _SKIPPED or (Path(folder) / name / "pyvenv.cfg").exists()}
+        if Path(folder) == top:
+            chosen |= {name for name in names if name in _LEFT_BY_BUILDS or name.endswith(".egg-info")}
+        return chosen
+
+    return choose
 
 
 def _packed_egg(project: ScrapyProject, version: str) -> bytes:
@@ -117,8 +142,8 @@ def _packed_egg(project: ScrapyProject, version: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as egg:
         for path in _files(project.folder, package):
             _add(egg, str(path.relative_to(project.folder)), path.read_bytes())
-        if (requirements := project.folder / "requirements.txt").is_file():  # for an isolated environment
-            _add(egg, "requirements.txt", requirements.read_bytes())
+        if requirements := _requirements(project.folder):
+            _add(egg, "requirements.txt", requirements)
         _add(egg, "EGG-INFO/PKG-INFO", f"Metadata-Version: 1.1\nName: {package}\nVersion: {version}\n".encode())
         _add(egg, "EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {project.settings_module}\n".encode())
     return buffer.getvalue()
