@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,18 @@ def _page(text: str) -> Any:
 
 def _compare(requests: Iterable[Sent], theirs: httpx.Client, ours: httpx.Client) -> None:
     different, count = [], 0
-    for sent in requests:
-        count += 1
-        expected, found = _comparable(_answer(theirs, sent)), _comparable(_answer(ours, sent))
-        if sent.differs:
-            assert sent.differs in _DOCUMENTED, sent.differs
-            if expected == found:
-                different.append(f"{sent} is answered in the same way, though the documentation says: {sent.differs}")
-        elif expected != found:
-            different.append(f"{sent._replace(body=sent.body[:80])}\n  {expected}\n  {found}")
+    with ThreadPoolExecutor(2) as both:
+        for sent in requests:
+            count += 1
+            expected, found = both.map(lambda client, sent=sent: _comparable(_answer(client, sent)), (theirs, ours))
+            if sent.differs:
+                assert sent.differs in _DOCUMENTED, sent.differs
+                if expected == found:
+                    different.append(
+                        f"{sent} is answered in the same way, though the documentation says: {sent.differs}"
+                    )
+            elif expected != found:
+                different.append(f"{sent._replace(body=sent.body[:80])}\n  {expected}\n  {found}")
     if different:
         pytest.fail("\n".join([f"{len(different)} of {count} differ (Scrapyd first):", *different]))
 
