@@ -74,6 +74,14 @@ COMMANDS = {
         "versions:app",
         "List the deployed versions of a project, choose the one that jobs run, and delete versions.",
     ),
+    "variables": (
+        "access:variables",
+        "List, set and delete the environment variables and secrets of a project.",
+    ),
+    "tokens": (
+        "access:tokens",
+        "List, make and revoke tokens, by which persons, programs and nodes use a server.",
+    ),
     "nodes": ("versions:nodes", "List the nodes, the machines that run jobs; or drain one."),
     "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from tests.servers import crawling
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _VALUE = "hunter2-\u00e4-1f9c27d0"
@@ -141,3 +142,39 @@ def test_a_project_that_is_deleted_takes_its_secrets_along(server: Scrapyd) -> N
     assert len(server.client.get(variables).json()) == 1
     assert server.post("delproject", project="gone")["status"] == "ok"
     assert server.client.get(variables).json() == []
+
+
+def _command(server: Scrapyd, *arguments: str, stdin: str = "", code: int = 0) -> str:
+    """What a command prints that is run against the server."""
+    done = crawling.gossamer(*arguments, "--target", str(server.client.base_url), cwd=server.folder, stdin=stdin)
+    assert done.returncode == code, done
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_variables_and_secrets_are_set_listed_and_deleted_by_commands(server: Scrapyd) -> None:
+    project = ("--project", "commands")
+    _command(server, "variables", "set", "CURRENCY", "EUR", *project)
+    _command(server, "variables", "set", "PASSWORD", "--secret", *project, stdin=f"{_VALUE}\n")
+    shown = json.loads(_command(server, "variables", "list", "--json", *project))
+    assert [(each["name"], each["value"]) for each in shown] == [("CURRENCY", "EUR"), ("PASSWORD", None)]
+    assert "(secret)" in _command(server, "variables", "list", *project)
+    assert "read a command line" in _command(server, "variables", "set", "X", "typed", "--secret", *project, code=2)
+    assert "no other key is needed" in _command(server, "variables", "rotate")
+    _command(server, "variables", "delete", "PASSWORD", *project)
+    assert len(json.loads(_command(server, "variables", "list", "--json", *project))) == 1
+
+
+def test_tokens_are_made_listed_and_revoked_by_commands_and_the_audit_has_it(server: Scrapyd) -> None:
+    token = _command(server, "tokens", "make", "nightly", "--scope", "run", "--project", "shop", "--days", "1").strip()
+    header = {"Authorization": f"Bearer {token}"}
+    assert server.client.get("/v1/jobs", headers=header).status_code == 200
+    assert server.client.put(f"{_VARIABLES}/X", json={"value": "x"}, headers=header).status_code == 403
+    [shown] = json.loads(_command(server, "tokens", "list", "--json"))
+    assert (shown["name"], shown["scope"], shown["project"]) == ("nightly", "run", "shop")
+    assert shown["expires_at"] is not None
+    assert token not in json.dumps(shown)
+    _command(server, "tokens", "revoke", str(shown["id"]))
+    assert server.client.get("/v1/jobs", headers=header).status_code == 401
+    audit = [(entry["action"], entry["subject"]) for entry in server.client.get("/v1/audit").json()]
+    assert audit[:2] == [("token.revoke", f"{shown['id']} nightly"), ("token.make", f"{shown['id']} nightly run shop")]
+    assert "none of read, run" in _command(server, "tokens", "make", "x", "--scope", "all", code=2)

@@ -30,7 +30,7 @@ _gossamer() {
         [[ ${COMP_WORDS[i]} == -* ]] && continue
         if [[ -z $command ]]; then
             command=${COMP_WORDS[i]}
-            case $command in new|crawls|domains|schedules|versions|migrate) ;; *) break ;; esac
+            case $command in new|crawls|domains|schedules|versions|variables|tokens|migrate) ;; *) break ;; esac
         else
             command="$command ${COMP_WORDS[i]}"
             break
@@ -134,11 +134,19 @@ _gossamer() {
     'versions unpin --target'|'versions unpin -t'|'versions unpin --project'|'versions unpin -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'versions rollback --target'|'versions rollback -t'|'versions rollback --project'|'versions rollback -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'versions delete --target'|'versions delete -t'|'versions delete --project'|'versions delete -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'variables list --target'|'variables list -t'|'variables list --project'|'variables list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'variables set --target'|'variables set -t'|'variables set --project'|'variables set -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'variables delete --target'|'variables delete -t'|'variables delete --project'|'variables delete -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'variables rotate --target'|'variables rotate -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'tokens list --target'|'tokens list -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'tokens make --target'|'tokens make -t'|'tokens make --project'|'tokens make -p'|'tokens make --days') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'tokens make --scope') COMPREPLY=($(compgen -W 'read run deploy admin node' -- "$cur")); return ;;
+    'tokens revoke --target'|'tokens revoke -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --spider'|'migrate scrapy-redis --redis'|'migrate scrapy-redis --frontier'|'migrate scrapy-redis --bot'|'migrate scrapy-redis --crawl'|'migrate scrapy-redis --queue-key'|'migrate scrapy-redis --dupefilter-key'|'migrate scrapy-redis --start-urls-key') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
     esac
     case $command in
-    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains schedules versions migrate --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains schedules versions variables tokens migrate --help --version' -- "$cur")) ;;
     'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
     'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
     'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
@@ -202,6 +210,15 @@ _gossamer() {
     'versions unpin') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
     'versions rollback') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
     'versions delete') COMPREPLY=($(compgen -W '--help --target -t --project -p --force' -- "$cur")) ;;
+    'variables') COMPREPLY=($(compgen -W 'list set delete rotate --help' -- "$cur")) ;;
+    'variables list') COMPREPLY=($(compgen -W '--help --target -t --project -p --json' -- "$cur")) ;;
+    'variables set') COMPREPLY=($(compgen -W '--help --target -t --project -p --secret' -- "$cur")) ;;
+    'variables delete') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
+    'variables rotate') COMPREPLY=($(compgen -W '--help --target -t' -- "$cur")) ;;
+    'tokens') COMPREPLY=($(compgen -W 'list make revoke --help' -- "$cur")) ;;
+    'tokens list') COMPREPLY=($(compgen -W '--help --target -t --json' -- "$cur")) ;;
+    'tokens make') COMPREPLY=($(compgen -W '--help --target -t --project -p --scope --days' -- "$cur")) ;;
+    'tokens revoke') COMPREPLY=($(compgen -W '--help --target -t' -- "$cur")) ;;
     'migrate') COMPREPLY=($(compgen -W 'scrapy-redis --help' -- "$cur")) ;;
     'migrate scrapy-redis') COMPREPLY=($(compgen -W '--help --spider --redis --frontier --config --verbose -v --bot --crawl --lifo --queue-key --dupefilter-key --start-urls-key --dry-run --json --quiet -q' -- "$cur")) ;;
     esac

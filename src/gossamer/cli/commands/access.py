@@ -1,0 +1,189 @@
+"""`gossamer variables` and `gossamer tokens`: what a project's jobs get to know, and who may do what on a server.
+
+Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
+flags, exit codes, the fields of `--json`, which are those of the API; and that no secret is taken from or shown on a
+command line.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gossamer.cli import targets, terminal
+from gossamer.errors import BadInput
+from gossamer.platform.client.platform import PlatformClient, segment
+
+variables = typer.Typer(
+    help="List, set and delete the environment variables and secrets of a project.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+tokens = typer.Typer(
+    help="List, make and revoke tokens, by which persons, programs and nodes use a server.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_SCOPES = ("read", "run", "deploy", "admin", "node")
+"""Scopes of tokens. The API's: fixed."""
+_SECONDS_A_DAY = 86400
+_Variable = Annotated[str, typer.Argument(metavar="NAME", help="Name of the variable.", show_default=False)]
+
+
+@variables.command("list")
+def list_variables(
+    target: targets.Target = None, project: targets.Project = None, *, json: targets.Json = False
+) -> None:
+    """Show the variables of a project. The values of secrets are shown to no one.
+
+    gossamer variables list
+    """
+    client, name = _client(target, project)
+    found = client.call("GET", f"/projects/{segment(name)}/variables")
+    if json:
+        targets.print_json(found)
+    elif not found:
+        terminal.say(f"project {name} has no variables. To set one: gossamer variables set NAME VALUE")
+    else:
+        table = _table("name", "value", "changed")
+        for each in found:
+            value = "(secret)" if each["secret"] else each["value"]
+            table.add_row(each["name"], value, targets.time_text(each["changed_at"]))
+        Console(highlight=False).print(table)
+
+
+@variables.command("set")
+def set_variable(
+    name: _Variable,
+    value: Annotated[
+        str | None,
+        typer.Argument(metavar="[VALUE]", help="Its value. Without this it is read from standard input."),
+    ] = None,
+    target: targets.Target = None,
+    project: targets.Project = None,
+    *,
+    secret: Annotated[
+        bool, typer.Option("--secret", help="Encrypt the value, and never show it again. It is not typed as VALUE.")
+    ] = False,
+) -> None:
+    """Set a variable of all jobs that start from now on.
+
+    gossamer variables set CURRENCY EUR
+
+    gossamer variables set SHOP_PASSWORD --secret < password.txt
+    """
+    if secret and value is not None:
+        raise BadInput(
+            "VALUE: other users of this machine can read a command line. Leave the value out and type it when asked, "
+            f"or write: gossamer variables set {name} --secret < FILE"
+        )
+    client, owner = _client(target, project)
+    given = _read_value(name, hidden=secret) if value is None else value
+    client.call("PUT", f"/projects/{segment(owner)}/variables/{segment(name)}", body={"value": given, "secret": secret})
+    terminal.print_result(f"Jobs of {owner} that start from now on have {name}.")
+
+
+@variables.command("delete")
+def delete_variable(name: _Variable, target: targets.Target = None, project: targets.Project = None) -> None:
+    """Delete a variable or a secret. Jobs that run keep it."""
+    client, owner = _client(target, project)
+    client.call("DELETE", f"/projects/{segment(owner)}/variables/{segment(name)}")
+    terminal.print_result(f"Jobs of {owner} that start from now on do not have {name}.")
+
+
+@variables.command("rotate")
+def rotate(target: targets.Target = None) -> None:
+    """Encrypt the secrets of all projects anew with the first key of the server, so that it needs no other key."""
+    done = targets.connect_platform(target, targets.here()).call("POST", "/secrets/rotate")
+    if done["unreadable"]:
+        raise BadInput(
+            f"{done['rotated']} secrets are encrypted with the first key. None of the keys decrypts "
+            f"{', '.join(done['unreadable'])}: add the key they need, or set them again"
+        )
+    terminal.print_result(f"{done['rotated']} secrets are encrypted with the first key; no other key is needed.")
+
+
+@tokens.command("list")
+def list_tokens(target: targets.Target = None, *, json: targets.Json = False) -> None:
+    """Show all tokens, without their secrets."""
+    found = targets.connect_platform(target, targets.here()).call("GET", "/tokens")
+    if json:
+        targets.print_json(found)
+    elif not found:
+        terminal.say("there are no tokens. To make one: gossamer tokens make NAME --scope run")
+    else:
+        table = _table("token", "name", "scope", "project", "made", "ends")
+        for each in found:
+            times = [targets.time_text(each[name]) for name in ("created_at", "expires_at")]
+            table.add_row(str(each["id"]), each["name"], each["scope"], each["project"] or "all", *times)
+        Console(highlight=False).print(table)
+
+
+@tokens.command("make")
+def make_token(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the person, program or node, for the audit.")],
+    target: targets.Target = None,
+    project: Annotated[
+        str, typer.Option("--project", "-p", metavar="NAME", help="Permit this project only. Unset: all.")
+    ] = "",
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope",
+            metavar="|".join(_SCOPES),
+            help="What it permits: read; run (and cancel) jobs; deploy, which is running code; admin. Each includes "
+            "those before it. node: only what `gossamer node` needs.",
+        ),
+    ] = "read",
+    days: Annotated[
+        float | None,
+        typer.Option("--days", metavar="N", min=0.001, max=366, help="Valid for so long. Unset: for ever."),
+    ] = None,
+) -> None:
+    """Make a token, and print it. It is shown this once.
+
+    gossamer tokens make "nightly build" --scope deploy --project shop --days 90
+
+    gossamer tokens make "node two" --scope node
+    """
+    if scope not in _SCOPES:
+        raise BadInput(f"--scope: {scope!r} is none of {', '.join(_SCOPES)}")
+    body: dict[str, Any] = {"name": name, "scope": scope, "project": project}
+    if days is not None:
+        body["valid_seconds"] = days * _SECONDS_A_DAY
+    made = targets.connect_platform(target, targets.here()).call("POST", "/tokens", body=body)
+    terminal.print_result(made["token"])
+    terminal.say(f"It has the number {made['id']}. To end it: gossamer tokens revoke {made['id']}")
+
+
+@tokens.command("revoke")
+def revoke_token(
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the token.", min=1)],
+    target: targets.Target = None,
+) -> None:
+    """Revoke a token, which is refused from then on."""
+    targets.connect_platform(target, targets.here()).call("DELETE", f"/tokens/{number}")
+    terminal.print_result(f"Token {number} is revoked.")
+
+
+def _read_value(name: str, *, hidden: bool) -> str:
+    """Return the value that a person types, or that standard input has, without the end of its last line."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(name, hide_input=hidden, err=True))
+    return sys.stdin.read().removesuffix("\n").removesuffix("\r")
+
+
+def _client(target: str | None, project: str | None) -> tuple[PlatformClient, str]:
+    here = targets.here()
+    client = targets.connect_platform(target, here)
+    return client, targets.project_name(project, client.target, here)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
