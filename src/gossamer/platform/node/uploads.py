@@ -178,15 +178,17 @@ class _AttemptUpload:
             is_ended = self.ended.is_set()  # before the look: what was written before the end is seen
             try:
                 was_sent = [await self._step(kind, file, is_ended) for kind, file in self._files.items()]
-            except (ManagerUnavailable, LinkRefused) as error:
-                log.debug("files of job %d: %s", self.attempt.job, error)
+            except UnknownAttempt as error:
+                log.warning("files of job %d are of no use: %s", self.attempt.job, error)
+                break
+            except Exception as error:  # whatever it is, the files must not wait for the node's next start
+                is_outage = isinstance(error, ManagerUnavailable | LinkRefused)
+                level = logging.DEBUG if is_outage else logging.ERROR
+                log.log(level, "files of job %d cannot be sent at present: %r", self.attempt.job, error)
                 # Of many attempts, not all may ask a manager that is back at the same moment.
                 await asyncio.sleep(pause * random.uniform(0.7, 1.3))
                 pause = min(2 * pause, _RETRY_SECONDS[1])
                 continue
-            except UnknownAttempt as error:
-                log.warning("files of job %d are of no use: %s", self.attempt.job, error)
-                break
             pause = _RETRY_SECONDS[0]
             if any(was_sent):
                 continue
