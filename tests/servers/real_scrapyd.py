@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 
 from tests.servers.pip_programs import program
 from tests.servers.scrapyd import until
@@ -32,8 +33,12 @@ def real_scrapyd(folder: Path, conf: str = "") -> Iterator[httpx.Client]:
                 until(lambda: _serves(client), what=lambda: (folder / "log").read_text())
                 yield client
         finally:
+            left = psutil.Process(server.pid).children(recursive=True)  # Scrapyd leaves its jobs behind
             server.terminate()
             server.wait(30)
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def _serves(client: httpx.Client) -> bool:

@@ -231,7 +231,7 @@ def _differences(egg: bytes, empty: bytes) -> Iterator[Sent]:
     yield _post("schedule", "project=named&spider=good&jobid=a%2Fb", differs="A job id with")
     yield _post("delproject", "project=named")
     yield _get("listjobs", "", differs="`delproject.json`")
-    yield _post("cancel", "project=named&job=last&signal=KILL")
+    yield _post("cancel", "project=named&job=last&signal=KILL", differs="A job of a project")
 
 
 def logins() -> Iterator[tuple[Sent, str]]:

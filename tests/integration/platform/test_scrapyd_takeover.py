@@ -1,7 +1,5 @@
 """A folder of Scrapyd 1.6.0 itself is taken over, and can be given back."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +38,6 @@ def _begin_with_scrapyd(folder: Path) -> None:
         until(lambda: scrapyd_itself.get("/listjobs.json").json()["running"])
         _schedule(scrapyd_itself, spider="says", jobid="late", what="low", priority="-1")
         _schedule(scrapyd_itself, spider="says", jobid="early", what="high", priority="1", setting="JOB_NUMBER=7")
-        [running] = scrapyd_itself.get("/listjobs.json").json()["running"]
-    os.kill(running["pid"], signal.SIGKILL)
 
 
 def _continue_with_ours(server: Scrapyd) -> None:

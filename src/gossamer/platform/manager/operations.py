@@ -336,18 +336,20 @@ class Manager:
 
     async def cancel(self, project: str, name: str, number: int) -> JobState | None:
         """Stop all jobs with this name, and return the state that one of them had: `pending` or `running`. None: there
-        is no such job. Raises NotFound for the project.
+        is no such job. Raises NotFound for the project, unless a job of it is left.
 
         A signal that stops no process is sent, and the job goes on.
         """
-        await self.require_project(project)
         live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        rows = await self.database.read(lambda c: jobs.list_jobs(c, live, project=project, name=name))
+        if not rows:
+            await self.require_project(project)
+            return None
         if number not in STOPPING_SIGNALS:
-            rows = await self.database.read(lambda c: jobs.list_jobs(c, live, project=project, name=name))
             for row in rows:
                 self.send_signal(AttemptId(row.id, row.attempt), number)
             running = any(row.state != JobState.PENDING for row in rows)
-            return None if not rows else JobState.RUNNING if running else JobState.PENDING
+            return JobState.RUNNING if running else JobState.PENDING
         stopped = await self.database.write(lambda c: jobs.request_stop(c, project, name, signal=number))
         if not stopped:
             return None
