@@ -124,7 +124,7 @@ async def export_items(
     if form not in EXPORTS:
         raise NotFound(f"there is no format {form}; there are {', '.join(EXPORTS)}")
     reader = await in_reader(ItemReader, client.context.files, row, attempt)
-    content = await begun(export(form, ItemSelection(reader, start, count, conditions)))
+    content = await begun(export(form, ItemSelection(reader, start, count, conditions)), is_export=True)
     # Not the job's name, which may have any character.
     headers = {**_FILE_HEADERS, "Content-Disposition": f'attachment; filename="job-{job_id}.{form}"'}
     return StreamingResponse(content, headers=headers, media_type=EXPORTS[form])

@@ -15,9 +15,11 @@ T = TypeVar("T")
 
 _THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-read")
 """For reads that take milliseconds. The number may be changed."""
-_STREAM_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="file-stream")
-"""For the pieces of long answers. Two, because they parse and write items, and more of them would make the event loop
-wait for Python's lock. May be changed."""
+_STREAM_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-stream")
+"""For the pieces of files. May be changed; a storage that answers slowly needs several."""
+_EXPORT_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="item-export")
+"""For the pieces of exports. Two, because they parse and write items, and more of them would make the event loop wait
+for Python's lock. May be changed."""
 _RECEIVER_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-write")
 """For what nodes send. May be changed."""
 _PIECE_BYTES: Final = 256 * 1024
@@ -34,25 +36,28 @@ async def in_receiver(call: Callable[P, T], *arguments: P.args, **named: P.kwarg
     return await asyncio.get_running_loop().run_in_executor(_RECEIVER_THREADS, lambda: call(*arguments, **named))
 
 
-async def pieces(source: Iterator[bytes], *, is_first_empty: bool = False) -> AsyncGenerator[bytes, None]:
+async def pieces(
+    source: Iterator[bytes], *, is_first_empty: bool = False, is_export: bool = False
+) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of a long answer that are not empty; with `is_first_empty`, also the first one. Each step of
-    `source` runs in a thread."""
+    `source` runs in a thread; with `is_export`, it is one that computes much."""
     loop = asyncio.get_running_loop()
+    threads = _EXPORT_THREADS if is_export else _STREAM_THREADS
     try:
-        while (piece := await loop.run_in_executor(_STREAM_THREADS, next, source, None)) is not None:
+        while (piece := await loop.run_in_executor(threads, next, source, None)) is not None:
             if piece or is_first_empty:
                 yield piece
             is_first_empty = False
     finally:
         close = getattr(source, "close", None)
         if close is not None:
-            _STREAM_THREADS.submit(close)  # not awaited: this may be the end of a task that was cancelled
+            threads.submit(close)  # not awaited: this may be the end of a task that was cancelled
 
 
-async def begun(source: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def begun(source: Iterator[bytes], *, is_export: bool = False) -> AsyncIterator[bytes]:
     """Return `pieces` once the first one is there, so that a storage that cannot be read is an error of the request and
     not an answer that breaks off."""
-    found = pieces(source, is_first_empty=True)
+    found = pieces(source, is_first_empty=True, is_export=is_export)
     first = await anext(found, b"")
 
     async def all_pieces() -> AsyncIterator[bytes]:
