@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
+from gossamer.platform.client.http import ServerUnreachable
 from gossamer.platform.client.platform import ENDED, PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.targets import choose_target
@@ -104,8 +105,11 @@ def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[s
     terminal.exit_on_signal("", 0)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            found = client.jobs(limit, **filters)
-            live.update(_table(found, with_project=filters["project"] is None), refresh=True)
+            try:
+                shown: Table | Text = _table(client.jobs(limit, **filters), with_project=filters["project"] is None)
+            except ServerUnreachable as error:  # it may come back
+                shown = Text(str(error), style="red")
+            live.update(shown, refresh=True)
             time.sleep(_WATCH_SECONDS)
 
 
@@ -341,6 +345,8 @@ def show_end(ended: dict[str, Any], *, on_stderr: bool = False) -> None:
     reason = f": {ended['reason']}" if ended["reason"] else ""
     sentence = f"Job {ended['id']} is {ended['state']}{reason}, after {targets.runtime_text(ended)}."
     terminal.print_result(sentence, on_stderr=on_stderr)
+    if ended["state"] == "failed" and not on_stderr:
+        terminal.print_stderr(f"To see why: gossamer job {ended['id']} --log")
 
 
 def _show_job(found: dict[str, Any]) -> None:

@@ -197,6 +197,8 @@ def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, j
         targets.print_json(group)
     elif wait:
         terminal.print_result(f"Group g{group['id']}: {states_text(group)}.")
+        if "failed" in group["jobs"]:
+            terminal.print_stderr(f"To see which: gossamer job g{group['id']}")
     if wait:
         raise typer.Exit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
