@@ -21,6 +21,8 @@ from gossamer.platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectati
 from gossamer.platform.state.changes import change_job
 from gossamer.platform.state.policies import full_spiders, policy_of, spider_policy
 from gossamer.platform.state.projects import JobPolicy, find_version, project_id
+from gossamer.platform.state.spiders import next_job_number
+from gossamer.platform.state.tags import change_tags, tagged
 from gossamer.platform.state.tables import DatabaseNow, imports, jobs, labels, projects
 
 _DISPATCH_LOCK = 7_310_946_111
@@ -62,6 +64,9 @@ class NewJob(NamedTuple):
     """True: the job goes before all others, of all projects."""
     after_job: int | None = None
     """Number of a job that must have ended before this one starts. None: none."""
+    tags: Sequence[str] = ()
+    notes: Mapping[str, Any] | None = None
+    """Values that the client attaches to the job; nothing depends on them. None: none."""
 
 
 class StoppedJob(NamedTuple):
@@ -93,6 +98,8 @@ def add_job(connection: Connection, job: NewJob) -> int:
             input_digest=job.input.digest,
             input_name=job.input.name,
             input_use=job.input.use,
+            spider_job=next_job_number(connection, project, job.spider),
+            notes=dict(job.notes) if job.notes else None,
             file_name=_free_file_name(connection, project, job),
             version_name=job.version,
             arguments=dict(job.arguments),
@@ -108,7 +115,9 @@ def add_job(connection: Connection, job: NewJob) -> int:
             created_at=DatabaseNow(),
         )
     )
-    return int(created.inserted_primary_key[0])  # type: ignore[index]
+    number = int(created.inserted_primary_key[0])  # type: ignore[index]
+    change_tags(connection, [number], add=job.tags)
+    return number
 
 
 def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, ended_at: float) -> None:
@@ -119,6 +128,7 @@ def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, end
             project_id=project,
             spider=job.spider,
             name=job.name,
+            spider_job=next_job_number(connection, project, job.spider),
             file_name=_free_file_name(connection, project, job),
             arguments={},
             settings={},
@@ -370,6 +380,8 @@ class JobFilter(NamedTuple):
     name: str = ""
     states: Sequence[JobState] = ()
     group: int | None = None
+    tags: Sequence[str] = ()
+    """Tags of which the job must have all."""
 
 
 def find_job(connection: Connection, job_id: int) -> Row[Any] | None:
@@ -397,6 +409,7 @@ def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, l
     conditions += [jobs.c.name == wanted.name] if wanted.name else []
     conditions += [jobs.c.state.in_(wanted.states)] if wanted.states else []
     conditions += [jobs.c.group_id == wanted.group] if wanted.group is not None else []
+    conditions += [tagged([tag]) for tag in wanted.tags]
     statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
     return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
 

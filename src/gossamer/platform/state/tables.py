@@ -164,6 +164,8 @@ jobs = Table(
     Column("finish_reason", Text),
     Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
     Column("stop_signal", Integer),  # signal of the last stop
+    Column("spider_job", BigInteger, nullable=False, server_default="0"),  # number among the jobs of its spider, from 1
+    Column("notes", JSON(none_as_null=True)),  # values by name that clients attach to the job; null: none
     Column("has_files", Boolean, nullable=False, server_default=false()),  # True: its log or its items may exist
     Column("log_deleted", Boolean, nullable=False, server_default=false()),
     Column("items_deleted", Boolean, nullable=False, server_default=false()),
@@ -176,6 +178,7 @@ jobs = Table(
     Index("ix_job_queue", "state", "project_id", text("priority DESC"), "id"),
     Index(None, "state", "node"),
     Index(None, "project_id", "spider", "ended_at"),
+    Index(None, "project_id", "spider", "spider_job"),
     Index(None, "ended_at", "id"),
     Index(None, "state", "label"),
     Index(None, "version_id"),
@@ -186,6 +189,24 @@ jobs = Table(
     Index(None, "state", "is_urgent"),
     sqlite_autoincrement=True,
 )  # fmt: skip
+
+spiders = Table(
+    "spider",
+    METADATA,
+    Column("project_id", ForeignKey(projects.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # within the project, from 1
+    Column("name", Text, nullable=False),
+    Column("last_job", BigInteger, nullable=False, server_default="0"),  # number that its last job got
+    UniqueConstraint("project_id", "name"),
+)
+
+job_tags = Table(
+    "job_tag",
+    METADATA,
+    Column("job_id", ForeignKey(jobs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Index(None, "name"),
+)
 
 environments = Table(
     "environment",

@@ -1,0 +1,48 @@
+"""Statements on the numbers of spiders, and of jobs within their spider: what Scrapy Cloud's clients call a job by.
+
+A job's key is PROJECT/SPIDER/JOB, all three whole numbers. A spider gets its number when it is first asked for or its
+first job is added; a job gets the next number of its spider. Fixed: a number is never given twice within its project or
+spider, because clients keep keys.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from gossamer.platform.state.tables import jobs, projects, spiders
+
+
+def spider_number(connection: Connection, project: int, name: str) -> int:
+    """Return the number of a spider, and give it one if it has none. The caller has locked the project."""
+    mine = (spiders.c.project_id == project, spiders.c.name == name)
+    found = connection.scalar(select(spiders.c.number).where(*mine))
+    if found is None:
+        last = connection.scalar(select(func.max(spiders.c.number)).where(spiders.c.project_id == project))
+        found = (last or 0) + 1
+        connection.execute(insert(spiders).values(project_id=project, number=found, name=name))
+    return int(found)
+
+
+def next_job_number(connection: Connection, project: int, spider: str) -> int:
+    """Return the number of the spider's next job. The caller has locked the project."""
+    spider_number(connection, project, spider)
+    mine = (spiders.c.project_id == project, spiders.c.name == spider)
+    connection.execute(update(spiders).where(*mine).values(last_job=spiders.c.last_job + 1))
+    return int(connection.execute(select(spiders.c.last_job).where(*mine)).scalar_one())
+
+
+def spider_numbers(connection: Connection, project: int) -> dict[str, int]:
+    """Return the numbers of the project's spiders by name."""
+    found = connection.execute(select(spiders.c.name, spiders.c.number).where(spiders.c.project_id == project))
+    return {name: number for name, number in found}
+
+
+def find_numbered_job(connection: Connection, project: int, spider: int, job: int) -> Row[Any] | None:
+    """Return a job's row, with `project`. None: there is none of these numbers."""
+    statement = (
+        select(jobs, projects.c.name.label("project"))
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .join(spiders, (spiders.c.project_id == jobs.c.project_id) & (spiders.c.name == jobs.c.spider))
+        .where(jobs.c.project_id == project, spiders.c.number == spider, jobs.c.spider_job == job)
+    )
+    return connection.execute(statement).first()
