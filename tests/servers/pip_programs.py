@@ -22,6 +22,8 @@ SETS = {
     # pytest: for Scrapyd's own tests, which need requests, as these clients do.
     "clients": ("scrapyd-client==2.0.3", "python-scrapyd-api==2.1.2", "setuptools", "wheel", "pytest"),
     "scrapydweb": ("scrapydweb==1.6.0", "setuptools<81", "wheel"),
+    # msgpack: the client uses it where it is installed. setuptools: shub builds eggs with it.
+    "cloud": ("shub==2.18.1", "scrapinghub==2.9.0", "msgpack==1.2.4", "setuptools<81", "wheel"),
     "uv": ("uv==0.13.9",),
 }
 """Requirements by the name of the set."""

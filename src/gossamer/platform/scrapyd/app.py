@@ -74,7 +74,7 @@ class ScrapydApp:
         endpoints = Endpoints(manager, config, files).by_name
         self._endpoints = {name: endpoint for name, endpoint in endpoints.items() if name in config.services}
         self._large_bodies = asyncio.Semaphore(_LARGE_BODIES)
-        self._access = AccessControl(
+        self.access = AccessControl(
             Login(config.username, config.password),
             lambda secret: manager.database.read(lambda connection: tokens.find_principal(connection, secret)),
         )
@@ -115,7 +115,7 @@ class ScrapydApp:
         # A browser that knows the password sends it with a form of any page. It names such a page in this header.
         if request.method not in ("GET", "HEAD", "OPTIONS") and request.headers.get("sec-fetch-site") == "cross-site":
             raise NotPermitted("the request comes from a page of another site; send it from here, or from a program")
-        return await self._access.principal(request.headers, over_unix_socket=request.client is None)
+        return await self.access.principal(request.headers, over_unix_socket=request.client is None)
 
     async def _admit(self, request: Request, endpoint: ScrapydEndpoint | None) -> Principal | Response:
         """Return the sender of the request, or the answer if it is not permitted."""

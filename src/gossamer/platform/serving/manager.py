@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
+from gossamer.platform.cloud.app import CloudApp
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
@@ -108,7 +109,8 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         nodes = NodeOperations(manager, limit_seconds=options.limit_seconds)
         chunk_store = ChunkStore(database, storage)
         files = RemoteFiles(chunk_store, database)
-        app = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
+        scrapyd = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
+        app = CloudApp(scrapyd, manager, files)
         async with asyncio.TaskGroup() as group:
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(wake_ups.listen(stopping))

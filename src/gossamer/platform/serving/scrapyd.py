@@ -23,6 +23,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
+from gossamer.platform.cloud.app import CloudApp
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
@@ -92,7 +93,8 @@ async def run_scrapyd(
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
-            group.create_task(serve_app(ScrapydApp(manager, config, files), sockets, stopping))
+            app = CloudApp(ScrapydApp(manager, config, files), manager, files)
+            group.create_task(serve_app(app, sockets, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_pending(database, stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))

@@ -22,8 +22,8 @@ from gossamer.platform.state.changes import change_job
 from gossamer.platform.state.policies import full_spiders, policy_of, spider_policy
 from gossamer.platform.state.projects import JobPolicy, find_version, project_id
 from gossamer.platform.state.spiders import next_job_number
-from gossamer.platform.state.tags import change_tags, tagged
 from gossamer.platform.state.tables import DatabaseNow, imports, jobs, labels, projects
+from gossamer.platform.state.tags import change_tags, tagged
 
 _DISPATCH_LOCK = 7_310_946_111
 """Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""

@@ -34,7 +34,7 @@ def next_job_number(connection: Connection, project: int, spider: str) -> int:
 def spider_numbers(connection: Connection, project: int) -> dict[str, int]:
     """Return the numbers of the project's spiders by name."""
     found = connection.execute(select(spiders.c.name, spiders.c.number).where(spiders.c.project_id == project))
-    return {name: number for name, number in found}
+    return {row.name: row.number for row in found}
 
 
 def find_numbered_job(connection: Connection, project: int, spider: int, job: int) -> Row[Any] | None:

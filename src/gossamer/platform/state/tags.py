@@ -34,8 +34,12 @@ def change_tags(
     if not add:
         return
     # Locked: of two calls that add the same tag at the same time, the second sees what the first has added.
-    connection.execute(select(jobs.c.id).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id).with_for_update(key_share=True))
+    connection.execute(
+        select(jobs.c.id).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id).with_for_update(key_share=True)
+    )
     known = tags_of(connection, job_ids)
-    new = [{"job_id": number, "name": tag} for number in known for tag in dict.fromkeys(add) if tag not in known[number]]
+    new = [
+        {"job_id": number, "name": tag} for number in known for tag in dict.fromkeys(add) if tag not in known[number]
+    ]
     if new:
         connection.execute(insert(job_tags), new)

@@ -69,6 +69,22 @@ class AccessControl:
             raise NotPermitted(reason)
         return _LOCAL
 
+    async def principal_of_key(self, headers: Mapping[str, str], key: str = "", *, over_unix_socket: bool) -> Principal:
+        """Return the principal of a client that sends a key as the name of basic authentication, or elsewhere (`key`).
+        The key is a token, or NAME:PASSWORD of the server. Raises Unauthorized or NotPermitted."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return await self.principal(headers, over_unix_socket=over_unix_socket)
+        sent = b":".join(_basic(given)) if scheme.lower() == "basic" else key.encode()
+        secret = sent.removesuffix(b":").decode(errors="replace")
+        if secret and (found := await self._find_token(secret)) is not None:
+            return found
+        if not self._login.exists:
+            return await self.principal({**headers, "authorization": ""}, over_unix_socket=over_unix_socket)
+        if hmac.compare_digest(secret.encode(), f"{self._login.username}:{self._login.password}".encode()):
+            return Principal(self._login.username, TokenScope.ADMIN)
+        raise Unauthorized("the API key is unknown; it is a token, or NAME:PASSWORD of scrapyd.conf")
+
     async def _by_password(self, scheme: str, given: str) -> Principal:
         name, password = _basic(given) if scheme.lower() == "basic" else (b"", b"")
         login = self._login

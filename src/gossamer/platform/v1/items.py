@@ -55,10 +55,19 @@ class ItemPagePart(NamedTuple):
 
 
 class ItemReader:
-    """Items of one attempt of a job; 0: of the last one. Close it after use."""
+    """Items of one attempt of a job; 0: of the last one. Close it after use. `kind` LOG: `lines` and `position` read
+    the log."""
 
-    def __init__(self, files: JobFiles, job: Row[Any], attempt: int) -> None:
-        self._file = files.open(job, FileKind.ITEMS, attempt)
+    def __init__(self, files: JobFiles, job: Row[Any], attempt: int, kind: FileKind = FileKind.ITEMS) -> None:
+        self._file = files.open(job, kind, attempt)
+
+    def length(self) -> int:
+        """Return the number of bytes that are there now."""
+        return 0 if self._file is None else self._file.length()
+
+    def modified_at(self) -> float:
+        """Return the time of the last change, in seconds since 1970. 0: there is no file."""
+        return 0.0 if self._file is None else self._file.modified_at()
 
     def close(self) -> None:
         """End the reading. May be repeated."""

@@ -6,8 +6,8 @@ A migration that was released must not change: databases that ran it would diffe
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,1 @@
+"""Scrapy Cloud's interface, for its clients shub and scrapinghub."""

@@ -1,0 +1,123 @@
+"""Jobs as Scrapy Cloud's clients see them.
+
+Scrapy Cloud has three states: a job that ended is `finished`, however it ended, and `close_reason` and `outcome` tell
+how. Times are milliseconds since 1970. Fixed: names and meaning of fields, which are Scrapy Cloud's. Fields of our own
+begin with `gossamer_` and may be added.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row
+
+from gossamer.platform.cloud.calls import CloudProject, JobKey
+from gossamer.platform.lifecycle import ACTIVE, ENDED, JobState
+from gossamer.platform.state import spiders, tags
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.tables import versions
+
+STATES: Final[Mapping[str, frozenset[JobState]]] = {
+    "pending": frozenset({JobState.PENDING}),
+    "running": ACTIVE,
+    "finished": ENDED,
+    "deleted": frozenset(),
+}
+"""Our states by Scrapy Cloud's. Fixed."""
+NORMAL_PRIORITY: Final = 2
+"""Scrapy Cloud's usual priority, of 0 to 4; here it is 0. Scrapy Cloud's: fixed."""
+
+
+class JobViews:
+    """Makes views of jobs of one project. The rows may be read in any transaction of the database."""
+
+    def __init__(self, project: CloudProject, numbers: Mapping[str, int], versions_by_id: Mapping[int, str]) -> None:
+        self._project = project
+        self._numbers = numbers
+        self._versions = versions_by_id
+        self._tags: dict[int, list[str]] = {}
+
+    @classmethod
+    def read(cls, connection: Connection, project: CloudProject, rows: Sequence[Row[Any]]) -> "JobViews":
+        """Read what views of these jobs need."""
+        wanted = {row.version_id for row in rows if row.version_id is not None}
+        names = connection.execute(versions.select().where(versions.c.id.in_(wanted))) if wanted else ()
+        views = cls(project, spiders.spider_numbers(connection, project.id), {row.id: row.name for row in names})
+        views._tags = tags.tags_of(connection, [row.id for row in rows])
+        return views
+
+    def key(self, row: Row[Any]) -> JobKey:
+        """Return a job's key."""
+        return JobKey(self._project.number, self._numbers[row.spider], row.spider_job)
+
+    def brief(self, row: Row[Any]) -> dict[str, Any]:
+        """Return what lists of jobs show."""
+        state = cloud_state(row)
+        begun = row.started_at or row.created_at
+        view = {
+            "key": str(self.key(row)),
+            "ts": _milliseconds(row.ended_at or row.started_at or row.created_at),
+            "spider": row.spider,
+            "state": state,
+            "version": self._versions.get(row.version_id) or row.version_name,
+            "tags": self._tags.get(row.id) or None,
+            "pending_time": _milliseconds(row.created_at),
+            "running_time": _milliseconds(row.started_at),
+            "finished_time": _milliseconds(row.ended_at),
+            "close_reason": close_reason(row),
+        }
+        if row.ended_at is not None:
+            view["elapsed"] = max(0, round(1000 * (row.ended_at - begun)))
+        return {name: value for name, value in view.items() if value is not None}
+
+    def full(self, row: Row[Any]) -> dict[str, Any]:
+        """Return a job's metadata, with the values that clients attached."""
+        brief = self.brief(row)
+        for name in ("key", "ts", "elapsed"):
+            brief.pop(name, None)
+        own = {
+            "project": self._project.number,
+            "spider_type": "manual",
+            "units": 1,
+            "priority": cloud_priority(row.priority),
+            "tags": self._tags.get(row.id, []),
+            "spider_args": row.arguments,
+            "job_settings": row.settings,
+            "scheduled_by": "schedule" if row.schedule_id is not None else "api",
+            "gossamer_job": row.id,
+            "gossamer_state": row.state,
+        }
+        if row.state in ENDED:
+            own["outcome"] = close_reason(row)
+        if row.reason:
+            own["gossamer_reason"] = row.reason
+        return {**(row.notes or {}), **brief, **own}
+
+
+async def read_views(database: StateDatabase, project: CloudProject, rows: Sequence[Row[Any]]) -> JobViews:
+    """Read what views of these jobs need."""
+    return await database.read(lambda connection: JobViews.read(connection, project, rows))
+
+
+def cloud_state(row: Row[Any]) -> str:
+    """Return Scrapy Cloud's word for a job's state."""
+    return next(word for word, states in STATES.items() if row.state in states)
+
+
+def close_reason(row: Row[Any]) -> str | None:
+    """Return why a job ended. None: it has not. `finished` means success, and nothing else does."""
+    if row.state == JobState.FINISHED:
+        return str(row.finish_reason or "finished")
+    if row.state == JobState.CANCELLED:
+        return "cancelled"
+    if row.state != JobState.FAILED:
+        return None
+    return str(row.finish_reason) if row.finish_reason not in (None, "finished") else "failed"
+
+
+def cloud_priority(priority: float) -> int:
+    """Return Scrapy Cloud's priority, from 0 to 4."""
+    return round(min(max(priority + NORMAL_PRIORITY, 0), 4))
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(1000 * seconds)

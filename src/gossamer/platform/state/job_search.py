@@ -1,0 +1,90 @@
+"""Statements that search the jobs of one project, as Scrapy Cloud's clients do.
+
+Every function runs in a transaction of its caller. Conditions may be added. Fixed: the order, the latest job first.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, func, select
+
+from gossamer.platform.lifecycle import JobState
+from gossamer.platform.state.tables import jobs, projects, spiders
+from gossamer.platform.state.tags import tagged
+
+
+class JobSearch(NamedTuple):
+    """Conditions that a job of a project meets. Empty and None: any."""
+
+    project: int
+    states: Sequence[JobState]
+    """An empty one: no job meets it."""
+    spider: str = ""
+    spider_number: int | None = None
+    spider_jobs: Sequence[tuple[int, int]] | None = None
+    """Numbers of spider and job, of which the job has one pair."""
+    has_tags: Sequence[str] = ()
+    """Tags of which the job has at least one."""
+    lacks_tags: Sequence[str] = ()
+    """Tags of which the job has none."""
+    since: float | None = None
+    """Earliest time in seconds since 1970 of the job's last change of state."""
+    until: float | None = None
+    """Time before which it was."""
+
+
+def search_jobs(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Row[Any]]:
+    """Return up to `limit` jobs, the latest first, without the first `skip`."""
+    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+    found = statement.where(*_conditions(wanted)).order_by(jobs.c.id.desc()).offset(skip).limit(limit)
+    return list(connection.execute(found))
+
+
+def count_found(connection: Connection, wanted: JobSearch) -> int:
+    """Return the number of jobs that meet the conditions."""
+    return int(connection.scalar(select(func.count()).select_from(jobs).where(*_conditions(wanted))) or 0)
+
+
+def count_states(connection: Connection, project_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return the number of jobs by state, of each of these projects."""
+    counted = select(jobs.c.project_id, jobs.c.state, func.count()).where(jobs.c.project_id.in_(project_ids))
+    found: dict[int, dict[str, int]] = {number: {} for number in project_ids}
+    for number, state, count in connection.execute(counted.group_by(jobs.c.project_id, jobs.c.state)):
+        found[number][state] = count
+    return found
+
+
+def latest_of_spiders(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Row[Any]]:
+    """Return the latest job of each spider, by its number, of the jobs that meet the conditions."""
+    latest = select(func.max(jobs.c.id)).where(*_conditions(wanted)).group_by(jobs.c.spider)
+    statement = (
+        select(jobs, projects.c.name.label("project"))
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .join(spiders, and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == jobs.c.spider))
+        .where(jobs.c.id.in_(latest))
+    )
+    return list(connection.execute(statement.order_by(spiders.c.number).offset(skip).limit(limit)))
+
+
+def _conditions(wanted: JobSearch) -> list[Any]:
+    at = func.coalesce(jobs.c.ended_at, jobs.c.started_at, jobs.c.created_at)
+    named = select(spiders.c.name).where(spiders.c.project_id == wanted.project)
+    found: list[Any] = [jobs.c.project_id == wanted.project, jobs.c.state.in_(wanted.states)]
+    found += [jobs.c.spider == wanted.spider] if wanted.spider else []
+    if wanted.spider_number is not None:
+        found.append(jobs.c.spider.in_(named.where(spiders.c.number == wanted.spider_number)))
+    if wanted.spider_jobs is not None:
+        pairs = select(jobs.c.id).join(
+            spiders, and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == jobs.c.spider)
+        )
+        of_project = pairs.where(jobs.c.project_id == wanted.project)
+        numbers = [
+            of_project.where(spiders.c.number == spider, jobs.c.spider_job == job).scalar_subquery()
+            for spider, job in wanted.spider_jobs
+        ]
+        found.append(jobs.c.id.in_(numbers))
+    found += [tagged(wanted.has_tags)] if wanted.has_tags else []
+    found += [~tagged(wanted.lacks_tags)] if wanted.lacks_tags else []
+    found += [at >= wanted.since] if wanted.since is not None else []
+    found += [at < wanted.until] if wanted.until is not None else []
+    return found
