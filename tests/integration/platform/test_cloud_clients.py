@@ -312,3 +312,34 @@ def test_what_is_not_offered_says_so(cloud: CloudServer, good: str) -> None:
         "project": "NotFound",
     }
     assert "not offered" in found["collections"][1]
+
+
+def test_tags_are_also_those_of_v1(cloud: CloudServer) -> None:
+    new = {"project": "12345", "spider": "good", "tags": ["v1", "daily"]}
+    created = cloud.server.client.post("/v1/jobs", json=new).json()
+    assert created["tags"] == ["daily", "v1"]
+    found = cloud.server.client.get("/v1/jobs", params={"tag": ["v1", "daily"]}).json()["jobs"]
+    assert [job["id"] for job in found] == [created["id"]]
+    assert cloud.server.client.get("/v1/jobs", params={"tag": ["v1", "none"]}).json()["jobs"] == []
+    assert (
+        len(cloud.python("print(json.dumps(project.jobs.list(has_tag='v1', state=['pending','running','finished'])))"))
+        == 1
+    )
+
+
+def test_a_key_is_a_token_with_its_scope_and_project(cloud: CloudServer, good: str) -> None:
+    other = cloud.server.client.post("/v1/tokens", json={"name": "a", "scope": "admin", "project": "other"}).json()
+    reader = cloud.server.client.post("/v1/tokens", json={"name": "b", "scope": "read", "project": "12345"}).json()
+    refused = cloud.python(
+        """
+        try:
+            project.jobs.run("good")
+        except BadRequest as error:
+            print(json.dumps(str(error)))
+        """,
+        SH_APIKEY=reader["token"],
+    )
+    assert "this needs a token with the scope run" in refused
+    rows = f"[client().projects.list(), len(client().get_job('{good}').items.list())]"
+    assert cloud.python(f"print(json.dumps({rows}))", SH_APIKEY=reader["token"]) == [[12345], 5]
+    assert cloud.python("print(json.dumps(client().projects.list()))", SH_APIKEY=other["token"]) == []

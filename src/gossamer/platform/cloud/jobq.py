@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 from gossamer.errors import BadInput
 from gossamer.platform.cloud.calls import CloudCall, CloudProject, CloudRoute, NotOffered, first_of, parse_key
 from gossamer.platform.cloud.records import JSON_LINES
-from gossamer.platform.cloud.stats import scrapy_stats
 from gossamer.platform.cloud.views import STATES, read_views
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobState
 from gossamer.platform.manager.operations import NotFound
@@ -156,9 +155,7 @@ async def _metadata(call: CloudCall) -> Response:
 
 async def _full(call: CloudCall, row: Row[Any]) -> Mapping[str, Any]:
     project = await call.project()
-    view = (await read_views(call.manager.database, project, [row])).full(row)
-    stats = await scrapy_stats(call.files, row) if row.state in ENDED else {}
-    return {**view, "scrapystats": stats} if stats else view
+    return (await read_views(call.manager.database, project, [row])).full(row)
 
 
 async def _set_metadata(call: CloudCall) -> Response:

@@ -23,6 +23,7 @@ STATES: Final[Mapping[str, frozenset[JobState]]] = {
     "deleted": frozenset(),
 }
 """Our states by Scrapy Cloud's. Fixed."""
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 NORMAL_PRIORITY: Final = 2
 """Scrapy Cloud's usual priority, of 0 to 4; here it is 0. Scrapy Cloud's: fixed."""
 
@@ -53,6 +54,7 @@ class JobViews:
         """Return what lists of jobs show."""
         state = cloud_state(row)
         begun = row.started_at or row.created_at
+        counters = row.stats or {}
         view = {
             "key": str(self.key(row)),
             "ts": _milliseconds(row.ended_at or row.started_at or row.created_at),
@@ -64,6 +66,10 @@ class JobViews:
             "running_time": _milliseconds(row.started_at),
             "finished_time": _milliseconds(row.ended_at),
             "close_reason": close_reason(row),
+            "items": counters.get("item_scraped_count", 0),
+            "pages": counters.get("response_received_count", 0),
+            "logs": sum(counters.get(f"log_count/{level}", 0) for level in _LEVELS),
+            "errors": counters.get("log_count/ERROR", 0) + counters.get("log_count/CRITICAL", 0),
         }
         if row.ended_at is not None:
             view["elapsed"] = max(0, round(1000 * (row.ended_at - begun)))
@@ -72,7 +78,7 @@ class JobViews:
     def full(self, row: Row[Any]) -> dict[str, Any]:
         """Return a job's metadata, with the values that clients attached."""
         brief = self.brief(row)
-        for name in ("key", "ts", "elapsed"):
+        for name in ("key", "ts", "elapsed", "items", "pages", "logs", "errors"):
             brief.pop(name, None)
         own = {
             "project": self._project.number,
@@ -88,6 +94,8 @@ class JobViews:
         }
         if row.state in ENDED:
             own["outcome"] = close_reason(row)
+        if row.stats:
+            own["scrapystats"] = row.stats
         if row.reason:
             own["gossamer_reason"] = row.reason
         return {**(row.notes or {}), **brief, **own}

@@ -7,7 +7,7 @@ import contextlib
 import signal
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
@@ -17,6 +17,7 @@ from gossamer.platform.manager.files import FileKind
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import JobFilter, NewJob
+from gossamer.platform.state.tags import tags_of
 from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.storage.objects import StorageUnavailable
 from gossamer.platform.v1.context import Client, Reader, Runner
@@ -53,41 +54,56 @@ async def create_job(
         client.require_scope(TokenScope.ADMIN)
     own = JobInput(job.input.digest, "", job.input.use) if job.input else JobInput()
     new = NewJob(
-        **given, name=name, policy=job.policy(), request_key=idempotency_key, input=own, is_urgent=job.is_urgent
+        **given,
+        name=name,
+        policy=job.policy(),
+        request_key=idempotency_key,
+        input=own,
+        is_urgent=job.is_urgent,
+        tags=job.tags,
     )
     row, created = await client.context.manager.create_job(new)
     if created:
         await client.record("job.create", f"{row.id} {row.project}/{row.spider}")
     else:
         response.status_code = 200
-    return JobModel.of(row)
+    return await shown_job(client, row)
 
 
-@router.get("", summary="List jobs")
-async def list_jobs(
-    client: Reader,
+def _conditions(
     project: str = "",
     spider: str = "",
     name: str = "",
     state: Annotated[list[JobState] | None, Query(description="State; may be repeated.")] = None,
     group: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of a job group.")] = None,
+    tag: Annotated[list[str] | None, Query(description="Tag; may be repeated, then the job has all of them.")] = None,
+) -> JobFilter:
+    return JobFilter(project, spider, name, state or (), group, tag or ())
+
+
+@router.get("", summary="List jobs")
+async def list_jobs(
+    client: Reader,
+    conditions: Annotated[JobFilter, Depends(_conditions)],
     after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
     limit: PageLimit = 100,
 ) -> JobPage:
     """Return jobs, the latest first. Without a filter: all that the client may see."""
-    if project:
-        client.check_project(project)
-    wanted = JobFilter(project or client.principal.project, spider, name, state or (), group)
+    if conditions.project:
+        client.check_project(conditions.project)
+    wanted = conditions._replace(project=conditions.project or client.principal.project)
     before = parse_cursor(after)
     rows = await client.context.manager.read(lambda c: jobs.job_page(c, wanted, before=before, limit=limit))
-    return JobPage(jobs=[JobModel.of(row) for row in rows], next=str(rows[-1].id) if len(rows) == limit else None)
+    tags = await client.context.manager.read(lambda c: tags_of(c, [row.id for row in rows]))
+    shown = [JobModel.of(row, tags[row.id]) for row in rows]
+    return JobPage(jobs=shown, next=str(rows[-1].id) if len(rows) == limit else None)
 
 
 @router.get("/{job_id}", summary="Show a job")
 async def get_job(job_id: JobId, client: Reader) -> JobModel:
     """Return a job. One that has failed comes with the last lines of its log."""
     row = await visible_job(client, job_id)
-    shown = JobModel.of(row)
+    shown = await shown_job(client, row)
     if row.state == JobState.FAILED:
         with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
             shown.last_log_lines = await in_reader(_last_log_lines, client, row)
@@ -120,7 +136,7 @@ async def cancel_job(
         raise BadInput(f"signal: {number} does not end a process")
     row = await client.context.manager.cancel_job(job_id, signal_number=number)
     await client.record("job.cancel", f"{row.id} {row.project}/{row.spider}")
-    return JobModel.of(row)
+    return await shown_job(client, row)
 
 
 def parse_cursor(text: str) -> int | None:
@@ -138,3 +154,9 @@ async def visible_job(client: Client, number: int) -> Row[Any]:
     if client.principal.project not in ("", row.project):
         raise NotFound(f"job {number} not found")
     return row
+
+
+async def shown_job(client: Client, row: Row[Any]) -> JobModel:
+    """Return the model of a job."""
+    tags = await client.context.manager.read(lambda c: tags_of(c, [row.id]))
+    return JobModel.of(row, tags[row.id])

@@ -93,6 +93,8 @@ class NewJobModel(JobPolicyModel):
     """A file that the job finds on its node. Null: none."""
     is_urgent: bool = False
     """True: the job goes before all others, of all projects. Needs the scope admin."""
+    tags: Annotated[list[_Name], Field(max_length=100)] = []
+    """Words by which jobs can be selected."""
 
 
 class EarlierAttempt(NamedModel):
@@ -140,6 +142,7 @@ class JobModel(NamedModel):
     """True: it goes before all others, of all projects."""
     after_job: int | None
     """Number of a job that must have ended before this one starts. Null: none."""
+    tags: list[str]
     stats: dict[str, Any] | None
     """Scrapy's counters of the last attempt, a few seconds old while it runs. Null: none were reported."""
     node: str
@@ -157,13 +160,13 @@ class JobModel(NamedModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "JobModel":
+    def of(cls, row: Row[Any], tags: list[str]) -> "JobModel":
         """Return the model of a row with `project`."""
         given = row._asdict()
         columns = {name: given[name] for name in cls.model_fields if name in given}
         earlier = [EarlierAttempt(**{**each, **_times(each)}) for each in row.earlier_attempts]
         own = JobInputModel(digest=row.input_digest, use=row.input_use) if row.input_digest else None
-        more = {"version": row.version_name, "earlier_attempts": earlier, "input": own}
+        more = {"version": row.version_name, "earlier_attempts": earlier, "input": own, "tags": tags}
         return cls(**{**columns, **_times(given), **more})
 
 

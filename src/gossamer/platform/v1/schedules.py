@@ -19,7 +19,7 @@ from gossamer.platform.schedules.firing import rule_of, start_schedule
 from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
 from gossamer.platform.state import schedules
 from gossamer.platform.v1.context import Client, Reader, Runner
-from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
+from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor, shown_job
 from gossamer.platform.v1.models import JobModel, JobPolicyModel
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -258,7 +258,7 @@ async def run_schedule(
         await client.record("schedule.run", f"{row.id} {row.project}/{row.name} job {found.id}")
     else:
         response.status_code = 200
-    return JobModel.of(found)
+    return await shown_job(client, found)
 
 
 @router.delete("/{schedule_id}", status_code=204, summary="Delete a schedule")
