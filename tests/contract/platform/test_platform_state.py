@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import warnings
+from functools import partial
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, event, func, select, update
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, projects, variables
+from gossamer.platform.state import jobs, projects, tokens, variables
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
@@ -362,3 +363,12 @@ async def test_a_project_has_a_limited_number_of_variables_and_is_kept_for_them(
     await database.write(lambda c: c.execute(update(project_table).values(created_at=0.0)))
     await database.write(projects.forget_versions)
     assert len(await database.read(lambda c: variables.list_variables(c, "shop"))) == variables.MAX_VARIABLES
+
+
+async def test_a_token_permits_nothing_once_its_time_is_over(database: StateDatabase) -> None:
+    def add(connection: Connection, seconds: float) -> str:
+        return tokens.add_token(connection, "a", tokens.TokenScope.RUN, valid_seconds=seconds)[1]
+
+    valid, over = [await database.write(partial(add, seconds=seconds)) for seconds in (60.0, 0.0)]
+    assert await database.read(lambda c: tokens.find_principal(c, valid)) is not None
+    assert await database.read(lambda c: tokens.find_principal(c, over)) is None

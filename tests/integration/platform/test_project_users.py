@@ -252,8 +252,11 @@ def test_a_python_that_only_root_can_run_is_refused_with_its_folder(place: Path,
 
 def test_a_node_that_runs_as_root_separates_the_projects_of_its_manager(place: Path, python: OpenPython) -> None:
     conf = place / "manager.conf"
-    conf.write_text(f"[scrapyd]\nusername = {_LOGIN[0]}\npassword = {_LOGIN[1]}\n")
-    conf.chmod(0o600)
+    keys = place / "manager.keys"
+    keys.write_text(Fernet.generate_key().decode())
+    conf.write_text(f"[scrapyd]\nusername = {_LOGIN[0]}\npassword = {_LOGIN[1]}\nsecret_keys_file = {keys}\n")
+    for file in (conf, keys):
+        file.chmod(0o600)
     manager = RunningManager(place / "manager", "--scrapyd-conf", str(conf), limit_seconds=20)
     manager.client.auth = _LOGIN
     with running(manager):
@@ -265,8 +268,10 @@ def test_a_node_that_runs_as_root_separates_the_projects_of_its_manager(place: P
             folder = place / "node/gossamer-node"
             looks = "for path in self.paths.split():\n    try:\n        os.listdir(path)\n"
             looks += "        yield {'path': path}\n    except PermissionError:\n        pass\n"
-            looks += "yield {'uid': os.getuid()}"
+            looks += "yield {'uid': os.getuid(), 'secret': os.environ['API_KEY']}"
             spiders = spider("looks", looks) + spider("sleepy", "yield {'a': 1}\nawait asyncio.sleep(600)")
+            secret = {"value": "over the wire", "secret": True}
+            assert manager.client.put("/v1/projects/two/variables/API_KEY", json=secret).status_code == 200
             for project in ("one", "two"):
                 manager.deploy(egg(spiders, name=project), project=project)
             victim = manager.create("sleepy", project="one")
@@ -278,7 +283,8 @@ def test_a_node_that_runs_as_root_separates_the_projects_of_its_manager(place: P
             job = manager.ended(manager.create("looks", project="two", arguments={"paths": listed}))
             assert job["state"] == "finished", node.said()
             items = manager.client.get(f"/v1/jobs/{job['id']}/items").json()["items"]
-            assert items == [{"uid": mapping["two"]}]
+            assert items == [{"uid": mapping["two"], "secret": "over the wire"}]
+            assert "over the wire" not in node.said() + manager.said()
             assert _uid(folder / f"files/{victim}-1/log") == mapping["one"]
             assert _uid(Path(f"/proc/{manager.job(victim)['pid']}")) == mapping["one"]
 

@@ -34,7 +34,8 @@ async def platform_beside(folder: Path, port: int, say: Callable[[str], None]) -
     the manager cannot start."""
     address = f"http://{_HOST}:{port}"
     manager = ("manager", "--host", _HOST, "--port", str(port), "--store", str(folder / "store"))
-    node = ("node", "--manager", address, "--folder", str(folder / "node"), "--name", "local")
+    # Projects cannot be separated here: the manager has no password, so each of their jobs could use it.
+    node = ("node", "--manager", address, "--folder", str(folder / "node"), "--name", "local", "--project-users", "off")
     first = await _start(manager)
     try:
         await _wait_until_it_serves(first, port)
