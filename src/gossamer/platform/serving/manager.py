@@ -49,6 +49,7 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
 )
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.nodes import limit_local_nodes
 from gossamer.platform.state.retention import RetentionPolicy
 from gossamer.platform.storage.objects import (
     ObjectMissing,
@@ -101,7 +102,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         # Before all else: with the folder of another platform, all versions would seem to be deleted.
         storage = await open_platform_storage(database, options.store)
         manager = Manager(database, _artefacts(options, storage, closing), vault)
-        await _open(manager, config)
+        await _open(manager, options)
         wake_ups = WakeUps(database, on_listed=manager.notice_listing)
         manager.has_remote_nodes = True
         manager.wake_nodes, manager.wake_clients = wake_ups.wake_nodes, wake_ups.wake_clients
@@ -125,11 +126,13 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             wake_ups.close()
 
 
-async def _open(manager: Manager, config: ScrapydConfig) -> None:
+async def _open(manager: Manager, options: ManagerOptions) -> None:
     """Bring the database up to date. Raises BadInput if it belongs to a server that does not share it."""
     database = manager.database
     if await database.own():
-        await manager.open(config.local_projects)
+        await manager.open(options.config.local_projects)
+        limit = options.limit_seconds
+        await database.write(lambda connection: limit_local_nodes(connection, limit_seconds=limit))
         await database.share()
     else:  # other managers run, or start at this moment and will share
         await own_database(database, command="gossamer scrapyd", shared=True)

@@ -71,6 +71,11 @@ async def run_scrapyd(
         _warn(config, say)
         database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
         closing.push_async_callback(database.close)
+        if database.file is not None:  # a manager may know it, too
+            file = database.file
+            await lock_folder(
+                closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
+            )
         await own_database(database, command=_COMMAND, shared=False)
         vault = load_vault(os.environ, config.secret_keys_file)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)

@@ -123,6 +123,11 @@ def record_beat(connection: Connection, name: str, incarnation: str, *, limit_se
     return find_node(connection, name)
 
 
+def limit_local_nodes(connection: Connection, *, limit_seconds: float) -> None:
+    """Let nodes be lost that never were: those of a server that had the database for itself and has ended."""
+    connection.execute(update(nodes).where(nodes.c.limit_seconds == 0).values(limit_seconds=limit_seconds))
+
+
 def taking_node(connection: Connection, name: str, incarnation: str) -> Row[Any] | None:
     """Return the row of a node that may be given jobs, and keep it so until the end of the transaction. None: it is
     draining or lost, or another process has its name."""
