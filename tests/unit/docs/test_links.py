@@ -36,6 +36,7 @@ NOT_SETTINGS = {
     "GOSSAMER_PLATFORM_BUILDER",
     "GOSSAMER_SECRET_KEYS",
     "GOSSAMER_SECRET_KEYS_FILE",
+    "GOSSAMER_WEBHOOK_NETWORKS",
 }
 """Variables that are no settings: the tests read them, or the commands for Scrapy projects (platform/client), or the
 manager (its keys)."""

@@ -23,7 +23,7 @@ from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.state import defaults, groups, jobs, nodes, projects, schedules, tokens, variables
+from gossamer.platform.state import defaults, groups, jobs, nodes, projects, schedules, tokens, variables, webhooks
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -78,7 +78,8 @@ class Manager:
         """`vault` None: there are no keys, so projects can have no secrets."""
         self.database = database
         self.artefacts = artefacts
-        self.variables = ProjectVariables(database, vault or SecretVault())
+        self.vault = vault or SecretVault()
+        self.variables = ProjectVariables(database, self.vault)
         self.wake_clients: Callable[[], None] = self.notice_listing
         """Called when a listing has come to an end. Set as below."""
         self.wake_nodes: Callable[[], None] = lambda: None
@@ -129,6 +130,7 @@ class Manager:
             groups.forget_groups(connection)
             projects.forget_versions(connection)
             schedules.forget_schedules(connection)
+            webhooks.forget_deliveries(connection)
             tokens.forget_audit(connection)
 
         await self.database.write(forget)
@@ -275,6 +277,7 @@ class Manager:
                 jobs.cancel_pending(connection, project, reason="project_deleted")
                 # Another project of this name must not get its secrets.
                 variables.delete_variables(connection, project)
+                webhooks.delete_webhooks(connection, project)
             return removed
 
         files = await self.database.write(remove)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row
 from gossamer.errors import BadInput
 from gossamer.platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
 from gossamer.platform.names import check_file_name
-from gossamer.platform.state import variables
+from gossamer.platform.state import variables, webhooks
 from gossamer.platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.manager")
@@ -90,6 +90,18 @@ class ProjectVariables:
 
             # One that was changed meanwhile has been encrypted with the first key already.
             await self._database.write(change)
+            count += 1
+        for hook in await self._database.read(lambda connection: webhooks.list_webhooks(connection, "")):
+            try:
+                token = self._vault.rotate(hook.project or "", hook.secret_name, hook.secret)
+            except SecretUnreadable:
+                unreadable.append(f"{hook.project or 'all projects'}/webhook {hook.id}")
+                continue
+
+            def replace(connection: Connection, hook: Row[Any] = hook, token: str = token) -> bool:
+                return webhooks.replace_secret(connection, hook.id, old=hook.secret, new=token)
+
+            await self._database.write(replace)
             count += 1
         return Rotation(count, unreadable)
 

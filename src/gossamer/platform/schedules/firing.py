@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
 from gossamer.platform.state import schedules
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.events import report_missed_schedule
 from gossamer.platform.state.tables import DatabaseNow
 
 log = logging.getLogger("gossamer.platform.schedules")
@@ -68,6 +69,8 @@ def _fire(connection: Connection, row: Row[Any]) -> None:
         result = f"job {schedules.fire(connection, row)}"
     else:
         result = _fire_in_turn(connection, row)
+    if was_missed:
+        report_missed_schedule(connection, row, result)
     schedules.change_schedule(connection, row.id, last_at=row.next_at, last_result=result)
     _step(connection, row, row.now if was_missed else row.next_at)
 

@@ -25,6 +25,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.platform.cloud.app import CloudApp
+from gossamer.platform.delivery.addresses import WebhookAddresses
+from gossamer.platform.delivery.sending import WebhookSender
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
@@ -112,12 +114,14 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         files = RemoteFiles(chunk_store, database)
         scrapyd = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
         app = CloudApp(scrapyd, manager, files)
+        sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
         async with asyncio.TaskGroup() as group:
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_pending(database, stopping))
+            group.create_task(sender.run(stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, files, options, stopping))
             group.create_task(_maintain(chunk_store, stopping))

@@ -24,6 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.platform.cloud.app import CloudApp
+from gossamer.platform.delivery.addresses import WebhookAddresses
+from gossamer.platform.delivery.sending import WebhookSender
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
@@ -96,12 +98,14 @@ async def run_scrapyd(
             users=users,
         )
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
+        sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             app = CloudApp(ScrapydApp(manager, config, files), manager, files)
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_pending(database, stopping))
+            group.create_task(sender.run(stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
             group.create_task(_clean(manager, agent, files, config.finished_to_keep, stopping))
             ready(address_of(config.bind_address, sockets))

@@ -20,6 +20,7 @@ from gossamer.platform.lifecycle import (
     VersionEvent,
     VersionState,
 )
+from gossamer.platform.state.events import report_broken_version, report_job_end
 from gossamer.platform.state.tables import DatabaseNow, jobs, versions
 
 
@@ -40,6 +41,8 @@ def change_job(
             .values(**{**ends, **columns, "state": target.value})
         )
         if connection.execute(statement).rowcount:
+            if target in (JobState.FINISHED, JobState.FAILED):
+                report_job_end(connection, job_id)
             return target
     return None
 
@@ -59,5 +62,7 @@ def change_version(
             .values(**{**columns, "state": target.value})
         )
         if connection.execute(statement).rowcount:
+            if target is VersionState.BROKEN:
+                report_broken_version(connection, version_id)
             return target
     return None

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gossamer.platform.lifecycle import ACTIVE, JobState
 from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.state.events import report_lost_node
 from gossamer.platform.state.jobs import record_end
 from gossamer.platform.state.projects import WANTED
 from gossamer.platform.state.tables import DatabaseNow, jobs, labels, nodes, versions
@@ -58,6 +59,7 @@ class LostJob(NamedTuple):
     id: int
     state: JobState
     """The job's state afterwards."""
+    project_id: int
 
 
 def lost_after(limit_seconds: float) -> float:
@@ -151,7 +153,8 @@ def lose_node(connection: Connection, name: str, *, beats: int) -> list[LostJob]
     for row in connection.execute(select(jobs).where(jobs.c.node == name, jobs.c.state.in_(ACTIVE))).all():
         end = AttemptEnd(fault="node_lost")
         if (state := record_end(connection, row.id, row.attempt, end)) is not None:
-            found.append(LostJob(row.id, state))
+            found.append(LostJob(row.id, state, row.project_id))
+    report_lost_node(connection, name, [(job.id, job.project_id) for job in found])
     return found
 
 

@@ -25,6 +25,7 @@ from gossamer.platform.state.tables import (
     spider_policies,
     variables,
     versions,
+    webhooks,
 )
 
 WANTED: Final = "wanted"
@@ -373,6 +374,7 @@ def forget_versions(connection: Connection) -> None:
         ~select(jobs.c.id).where(jobs.c.project_id == projects.c.id).exists(),
         ~select(schedules.c.id).where(schedules.c.project_id == projects.c.id).exists(),
         ~select(variables.c.id).where(variables.c.project_id == projects.c.id).exists(),
+        ~select(webhooks.c.id).where(webhooks.c.project_id == projects.c.id).exists(),
         ~select(job_groups.c.id).where(job_groups.c.project_id == projects.c.id).exists(),
         ~select(inputs.c.id).where(inputs.c.project_id == projects.c.id).exists(),
         ~select(spider_policies.c.spider).where(spider_policies.c.project_id == projects.c.id).exists(),

@@ -343,6 +343,46 @@ schedules = Table(
     sqlite_autoincrement=True,
 )
 
+webhooks = Table(
+    "webhook",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("project_id", ForeignKey(projects.c.id)),  # null: events of all projects, and of nodes
+    Column("url", Text, nullable=False),
+    Column("events", JSON, nullable=False),  # kinds of events; see EventKind
+    Column("secret_name", String(64), nullable=False),  # under which the secret is encrypted; see manager/vault.py
+    Column("secret", Text, nullable=False),  # its token
+    Column("slow_factor", Double, nullable=False),  # a job that takes so many times as long as usual is slow
+    Column("paused", Boolean, nullable=False, server_default=false()),
+    Column("dropped", BigInteger, nullable=False, server_default="0"),  # events that were too many to keep
+    Column("created_at", Double, nullable=False),
+    Index(None, "project_id"),
+    sqlite_autoincrement=True,
+)
+
+deliveries = Table(
+    "webhook_delivery",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("webhook_id", ForeignKey(webhooks.c.id), nullable=False),
+    Column("event_id", String(64), nullable=False),  # the same for all webhooks that get the event
+    Column("event", String(40), nullable=False),  # its kind
+    Column("body", JSON, nullable=False),
+    Column("state", String(16), nullable=False),  # waiting, sent, dead
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_at", Double, nullable=False),  # a waiting one is sent from this time on
+    Column("lease", String(64), nullable=False, server_default=""),  # of the manager that sends it
+    Column("leased_until", Double, nullable=False, server_default="0"),
+    Column("status", Integer),  # of the last answer; null: there was none
+    Column("error", Text, nullable=False, server_default=""),  # why the last attempt failed
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double),
+    UniqueConstraint("webhook_id", "event_id"),
+    Index(None, "state", "next_at"),
+    Index(None, "webhook_id", "state"),
+    sqlite_autoincrement=True,
+)
+
 variables = Table(
     "variable",
     METADATA,

@@ -38,6 +38,7 @@ from gossamer.platform.v1 import (
     schedules,
     uploads,
     variables,
+    webhooks,
 )
 from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
@@ -152,6 +153,7 @@ def routes() -> FastAPI:
     app.include_router(projects.router)
     app.include_router(policies.router)
     app.include_router(variables.router)
+    app.include_router(webhooks.router)
     app.include_router(nodes.router)
     app.include_router(uploads.router)
     app.include_router(node_calls.router)

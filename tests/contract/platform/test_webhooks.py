@@ -1,0 +1,291 @@
+"""Events are written with what they report, and each is sent until it is accepted or dead."""
+
+import asyncio
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+from sqlalchemy import Connection, select, update
+
+from gossamer.errors import BadInput
+from gossamer.platform.delivery.addresses import WebhookAddresses, check_url
+from gossamer.platform.delivery.sending import WebhookSender, new_secret, signature_of
+from gossamer.platform.manager.vault import SecretVault
+from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.state import events, jobs, nodes, projects, webhooks
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.events import EventKind
+from gossamer.platform.state.jobs import NewJob
+from gossamer.platform.state.projects import JobPolicy
+from gossamer.platform.state.tables import deliveries
+from gossamer.platform.state.tables import jobs as job_table
+from tests.servers.receiver import Receiver, receiver
+
+_VAULT = SecretVault([Fernet.generate_key().decode()])
+_SECRET = new_secret()
+_LOCAL = WebhookAddresses([ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")])
+
+
+@pytest.fixture
+def received() -> Iterator[Receiver]:
+    with receiver() as found:
+        yield found
+
+
+def _hook(connection: Connection, url: str = "http://localhost:1/", *, project: str = "shop", **columns: Any) -> Any:
+    wanted = [kind.value for kind in EventKind]
+    secret = _VAULT.encrypt(project, "webhook:x", _SECRET)
+    values = {"url": url, "events": wanted, "slow_factor": 2.0, "secret_name": "webhook:x", "secret": secret}
+    return webhooks.add_webhook(connection, project, {**values, **columns})
+
+
+def _add_project(connection: Connection, name: str = "shop") -> int:
+    number = projects.add_version(connection, name, "1", digest="d", file=f"{name}/1.egg")
+    projects.take_listing(connection, "node")
+    assert projects.record_listing(connection, number, incarnation="node", spiders=["a"], fault="")
+    return number
+
+
+def _run(connection: Connection, name: str, end: AttemptEnd, *, seconds: float = 1.0, **fields: Any) -> int:
+    """A job that has ended so."""
+    number = jobs.add_job(connection, NewJob("shop", "a", name, **fields))
+    [row] = jobs.take_jobs(connection, node="n", call=name, free=1)
+    jobs.record_start(connection, number, row.attempt, pid=1)
+    began = update(job_table).where(job_table.c.id == number)
+    connection.execute(began.values(started_at=job_table.c.started_at - seconds))
+    jobs.record_end(connection, number, row.attempt, end)
+    return number
+
+
+def _good(items: int) -> AttemptEnd:
+    return AttemptEnd(exit_code=0, finish_reason="finished", stats={"item_scraped_count": items})
+
+
+def _events(connection: Connection) -> list[Any]:
+    return list(connection.execute(select(deliveries).order_by(deliveries.c.id)))
+
+
+async def test_a_failed_job_is_reported_once_and_a_retry_is_not(database: StateDatabase) -> None:
+    def work(connection: Connection) -> Any:
+        _add_project(connection)
+        _hook(connection)
+        _hook(connection, project="")
+        _hook(connection, project="other")
+        _hook(connection, events=["node.lost"])
+        number = _run(connection, "x", AttemptEnd(exit_code=3), policy=JobPolicy(retries=1, retry_seconds=0))
+        assert _events(connection) == []
+        jobs.take_jobs(connection, node="n", call="again", free=1)
+        jobs.record_end(connection, number, 2, AttemptEnd(signal=9))
+        first, second = _events(connection)
+        assert first.event_id == second.event_id
+        return first.event, first.body["project"], first.body["data"]["job"]["reason"]
+
+    assert await database.write(work) == ("job.failed", "shop", "signal: 9")
+
+
+async def test_a_change_that_is_rolled_back_reports_nothing(database: StateDatabase) -> None:
+    def work(connection: Connection) -> None:
+        _add_project(connection)
+        _hook(connection)
+        _run(connection, "x", AttemptEnd(exit_code=3))
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await database.write(work)
+    assert await database.read(_events) == []
+
+
+async def test_few_items_and_slow_jobs_are_compared_with_earlier_good_ones(database: StateDatabase) -> None:
+    def work(connection: Connection) -> Any:
+        _add_project(connection)
+        _hook(connection)
+        for number in range(3):
+            _run(connection, f"usual{number}", _good(100), seconds=100)
+        _run(connection, "failed", AttemptEnd(exit_code=1), seconds=9000)
+        _run(connection, "fine", _good(60), seconds=190)
+        _run(connection, "few", _good(40), seconds=100)
+        _run(connection, "none", _good(0), seconds=100)
+        _run(connection, "slow", _good(100), seconds=250)
+        return [(row.event, row.body["data"]["job"]["name"]) for row in _events(connection)]
+
+    assert await database.write(work) == [
+        ("job.failed", "failed"),
+        ("job.few_items", "few"),
+        ("job.few_items", "none"),
+        ("job.slow", "slow"),
+    ]
+
+
+async def test_broken_versions_and_lost_nodes_are_reported(database: StateDatabase) -> None:
+    def work(connection: Connection) -> Any:
+        _add_project(connection)
+        _hook(connection)
+        _hook(connection, project="other")
+        _hook(connection, project="")
+        number = projects.add_version(connection, "shop", "2", digest="e", file="shop/2.egg")
+        projects.take_listing(connection, "node")
+        projects.record_listing(connection, number, incarnation="node", spiders=[], fault="no module")
+        new = nodes.NewNode("n", "folder", "process", 4, [], "host", "")
+        nodes.register_node(connection, new, limit_seconds=10)
+        job = jobs.add_job(connection, NewJob("shop", "a", "x"))
+        jobs.take_jobs(connection, node="n", call="1", free=1)
+        row = nodes.find_node(connection, "n")
+        assert row is not None
+        assert nodes.lose_node(connection, "n", beats=row.beats)
+        found = [(each.webhook_id, each.event, each.body["data"]) for each in _events(connection)]
+        assert [each[2] for each in found if each[1] == "node.lost"] == [{"node": "n", "jobs": [job]}] * 2
+        return sorted(each[:2] for each in found)
+
+    assert await database.write(work) == [
+        (1, "job.failed"),
+        (1, "node.lost"),
+        (1, "version.broken"),
+        (3, "job.failed"),
+        (3, "node.lost"),
+        (3, "version.broken"),
+    ]
+
+
+async def _send(database: StateDatabase, *, guard: WebhookAddresses = _LOCAL, senders: int = 1) -> None:
+    """Run senders until nothing is due or being sent."""
+    stopping = asyncio.Event()
+    tasks = [asyncio.create_task(WebhookSender(database, _VAULT, guard).run(stopping)) for _ in range(senders)]
+    under_way = select(deliveries.c.id).where(deliveries.c.state == "waiting", deliveries.c.error == "")
+    async with asyncio.timeout(60):
+        while await database.read(lambda c: c.execute(under_way).first()) is not None:  # noqa: ASYNC110 (in the database)
+            await asyncio.sleep(0.05)
+    stopping.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_several_managers_send_each_event_once_and_signed(database: StateDatabase, received: Receiver) -> None:
+    def fill(connection: Connection) -> None:
+        _add_project(connection)
+        hook = _hook(connection, received.url)
+        for _ in range(20):
+            events.emit_test(connection, hook)
+
+    await database.write(fill)
+    await _send(database, senders=3)
+    ids = [event.headers["webhook-id"] for event in received.events]
+    assert len(ids) == len(set(ids)) == 20
+    for event in received.events:
+        timestamp = int(event.headers["webhook-timestamp"])
+        wanted = signature_of(_SECRET, event.headers["webhook-id"], timestamp, event.raw)
+        assert event.headers["webhook-signature"] == wanted
+        assert event.headers["host"].startswith("localhost:")
+        assert (event.body["type"], event.body["project"]) == ("webhook.test", "shop")
+
+
+async def test_a_receiver_that_fails_gets_the_event_again_until_it_is_dead(
+    database: StateDatabase, received: Receiver
+) -> None:
+    received.status = 302  # a redirect is not followed, either
+
+    def fill(connection: Connection) -> None:
+        _add_project(connection)
+        events.emit_test(connection, _hook(connection, received.url))
+
+    await database.write(fill)
+    await _send(database)
+    [row] = await database.read(_events)
+    assert (row.state, row.status, row.attempts, row.error) == ("waiting", 302, 1, "the receiver answered 302")
+    assert 9 < row.next_at - row.created_at < 40
+    # The last attempt: nine were made before it.
+    at_once = update(deliveries).values(attempts=9, next_at=0.0, error="")
+    await database.write(lambda c: c.execute(at_once))
+    await _send(database)
+    [row] = await database.read(_events)
+    assert (row.state, row.attempts) == ("dead", 10)
+    received.status = 200
+    assert await database.write(lambda c: webhooks.send_again(c, row.webhook_id, row.id))
+    await database.write(lambda c: c.execute(update(deliveries).values(error="")))
+    await _send(database)
+    [row] = await database.read(_events)
+    assert (row.state, row.status) == ("sent", 200)
+    assert len({event.headers["webhook-id"] for event in received.events}) == 1
+
+
+async def test_a_delivery_of_a_manager_that_died_is_sent_by_another_one(
+    database: StateDatabase, received: Receiver
+) -> None:
+    def fill(connection: Connection) -> Any:
+        _add_project(connection)
+        events.emit_test(connection, _hook(connection, received.url))
+        return webhooks.lease_deliveries(connection, 10)
+
+    [dead] = await database.write(fill)
+    assert not await database.read(webhooks.has_due)
+    await database.write(lambda c: c.execute(update(deliveries).values(leased_until=0.0)))
+    await _send(database)
+    await database.write(lambda c: webhooks.record_failure(c, dead, "too late", None))  # its lease is over
+    [row] = await database.read(_events)
+    assert (row.state, row.error, len(received.events)) == ("sent", "", 1)
+
+
+async def test_an_address_that_is_not_public_is_not_called(database: StateDatabase, received: Receiver) -> None:
+    def fill(connection: Connection) -> None:
+        _add_project(connection)
+        events.emit_test(connection, _hook(connection, received.url))
+
+    await database.write(fill)
+    await _send(database, guard=WebhookAddresses())
+    [row] = await database.read(_events)
+    assert "is not public" in row.error
+    assert received.events == []
+
+
+async def test_no_more_events_are_kept_than_may_wait(database: StateDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_WAITING", 3)
+
+    def fill(connection: Connection) -> Any:
+        _add_project(connection)
+        hook = _hook(connection)
+        for _ in range(5):
+            events.emit_test(connection, hook)
+        found = webhooks.find_webhook(connection, hook.id)
+        assert found is not None
+        return found.dropped, len(_events(connection))
+
+    assert await database.write(fill) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "192.168.0.1",
+        "0.0.0.0",
+        "100.64.0.1",
+        "224.0.0.1",
+        "::1",
+        "fe80::1",
+        "fc00::1",
+        "::ffff:127.0.0.1",
+        "2002:7f00:1::",
+        "::",
+    ],
+)
+def test_private_addresses_are_refused(address: str) -> None:
+    assert not WebhookAddresses().permits(ipaddress.ip_address(address))
+
+
+def test_public_addresses_and_permitted_networks_are_called() -> None:
+    assert WebhookAddresses().permits(ipaddress.ip_address("93.184.216.34"))
+    guard = WebhookAddresses.of({"GOSSAMER_WEBHOOK_NETWORKS": "10.0.0.0/8, ::1/128"})
+    assert guard.permits(ipaddress.ip_address("10.1.2.3"))
+    assert not guard.permits(ipaddress.ip_address("127.0.0.1"))
+    with pytest.raises(BadInput, match="GOSSAMER_WEBHOOK_NETWORKS"):
+        WebhookAddresses.of({"GOSSAMER_WEBHOOK_NETWORKS": "10.0.0.1/8"})
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://a/", "file:///etc/passwd", "http://", "http://u:p@a/", "http://a:x/", "//a"]
+)
+def test_an_address_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="url"):
+        check_url(url)
