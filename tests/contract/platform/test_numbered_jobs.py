@@ -1,0 +1,113 @@
+"""Numbers of spiders and jobs, tags, and the search of jobs, on both databases."""
+
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, text
+
+from gossamer.platform.lifecycle import JobState
+from gossamer.platform.state import database as database_module
+from gossamer.platform.state import job_search, jobs, spiders, tags
+from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.job_search import JobSearch
+from gossamer.platform.state.jobs import NewJob
+from gossamer.platform.state.projects import project_id
+from gossamer.platform.state.tables import METADATA
+from gossamer.platform.state.tables import jobs as job_table
+
+_ALL = sorted(JobState)
+
+
+def _add(connection: Connection) -> dict[str, Any]:
+    """Two jobs of one spider, and one of another; the first has two tags."""
+    rows = [("quotes", "a", ["x", "y"]), ("quotes", "b", ["y"]), ("authors", "c", [])]
+    numbers = [jobs.add_job(connection, NewJob("shop", spider, name, tags=given)) for spider, name, given in rows]
+    return {"project": project_id(connection, "shop"), "jobs": numbers}
+
+
+async def test_jobs_are_numbered_within_their_spider(database: StateDatabase) -> None:
+    added = await database.write(_add)
+    project = added["project"]
+    assert await database.read(lambda c: spiders.spider_numbers(c, project)) == {"quotes": 1, "authors": 2}
+    found = [
+        await database.read(lambda c, s=s, j=j: spiders.find_numbered_job(c, project, s, j))
+        for s, j in [(1, 2), (2, 1)]
+    ]
+    assert [row.name for row in found if row is not None] == ["b", "c"]
+    assert await database.read(lambda c: spiders.find_numbered_job(c, project, 2, 2)) is None
+
+
+async def test_the_number_of_a_deleted_job_is_not_given_again(database: StateDatabase) -> None:
+    added = await database.write(_add)
+    await database.write(lambda c: c.execute(job_table.delete().where(job_table.c.id == added["jobs"][1])))
+    number = await database.write(lambda c: jobs.add_job(c, NewJob("shop", "quotes", "d")))
+    row = await database.read(lambda c: jobs.find_job(c, number))
+    assert row is not None
+    assert row.spider_job == 3
+    assert await database.read(lambda c: tags.tags_of(c, added["jobs"][1:2])) == {added["jobs"][1]: []}
+
+
+async def test_jobs_are_found_by_tags_numbers_and_states(database: StateDatabase) -> None:
+    added = await database.write(_add)
+    every = JobSearch(added["project"], _ALL)
+
+    async def names(wanted: JobSearch, skip: int = 0, limit: int = 10) -> list[str]:
+        rows = await database.read(lambda c: job_search.search_jobs(c, wanted, skip=skip, limit=limit))
+        return [row.name for row in rows]
+
+    assert await names(every) == ["c", "b", "a"]
+    assert await names(every, skip=1, limit=1) == ["b"]
+    assert await names(every._replace(has_tags=["x", "y"])) == ["b", "a"]
+    assert await names(every._replace(lacks_tags=["x"])) == ["c", "b"]
+    assert await names(every._replace(spider_number=1)) == ["b", "a"]
+    assert await names(every._replace(spider_jobs=[(1, 1), (2, 1)])) == ["c", "a"]
+    assert await names(every._replace(spider_jobs=[])) == []
+    assert await names(every._replace(states=[JobState.FINISHED])) == []
+    assert await names(every._replace(since=10.0**12)) == []
+    assert await database.read(lambda c: job_search.count_found(c, every._replace(spider="quotes"))) == 2
+    latest = await database.read(lambda c: job_search.latest_of_spiders(c, every, skip=0, limit=10))
+    assert [row.name for row in latest] == ["b", "c"]
+    counts = await database.read(lambda c: job_search.count_states(c, [added["project"]]))
+    assert counts == {added["project"]: {"pending": 3}}
+
+
+async def test_tags_are_changed_once_however_often_it_is_asked(database: StateDatabase) -> None:
+    added = await database.write(_add)
+    for _ in range(2):
+        await database.write(lambda c: tags.change_tags(c, added["jobs"], add=["z", "z"], remove=["y"]))
+    found = await database.read(lambda c: tags.tags_of(c, added["jobs"]))
+    assert list(found.values()) == [["x", "z"], ["z"], ["z"]]
+
+
+async def test_jobs_of_an_older_database_get_numbers(url: str) -> None:
+    older = StateDatabase(url)
+
+    def make(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(database_module.__file__).with_name("migrations")))
+        config.attributes["connection"] = connection
+        config.attributes["metadata"] = METADATA
+        command.upgrade(config, "0007")
+        connection.execute(text("INSERT INTO project (name, created_at) VALUES ('shop', 1), ('other', 1)"))
+        for project, spider, name in [(1, "b", "1"), (1, "a", "2"), (1, "b", "3"), (2, "b", "4")]:
+            connection.execute(
+                text(
+                    "INSERT INTO job (project_id, spider, name, file_name, arguments, settings, priority, state, "
+                    "earlier_attempts, created_at) "
+                    "VALUES (:project, :spider, :name, :name, '{}', '{}', 0, 'pending', '[]', 1)"
+                ),
+                {"project": project, "spider": spider, "name": name},
+            )
+
+    await older.write(make)
+    await older.migrate()
+    assert await older.read(lambda c: spiders.spider_numbers(c, 1)) == {"b": 1, "a": 2}
+    rows = await older.read(lambda c: c.execute(job_table.select().order_by(job_table.c.id)).all())
+    assert [row.spider_job for row in rows] == [1, 1, 2, 1]
+    number = await older.write(lambda c: jobs.add_job(c, NewJob("shop", "b", "5")))
+    row = await older.read(lambda c: jobs.find_job(c, number))
+    assert row is not None
+    assert row.spider_job == 3
+    await older.close()
