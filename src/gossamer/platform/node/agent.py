@@ -451,7 +451,8 @@ class NodeAgent:
         await self._environments.forget()
 
     def _forget_code(self, wanted: set[str] | None) -> None:
-        jobs = [JobAttempt(folder).read("job.json") or {} for folder in self._folder.iterdir()]
+        folders = self._folder.iterdir() if self._folder.exists() else ()  # the agent may not have begun
+        jobs = [JobAttempt(folder).read("job.json") or {} for folder in folders]
         used = {Path(job.get("artefact") or "none").name.split("-")[0].split(".")[0] for job in jobs}
         self._code.forget(wanted, used)
 
