@@ -87,6 +87,15 @@ def project(server: Scrapyd, tmp_path_factory: pytest.TempPathFactory) -> Projec
     return made
 
 
+def test_items_that_the_server_does_not_have_are_an_error(project: Project, server: Scrapyd) -> None:
+    job = project.json("schedule", "words", "-a", "n=3", "--wait")
+    number, name = job["id"], job["name"]
+    (server.folder / f"items/{job['project']}/{job['spider']}/{name}.jl").unlink()
+    done = project.run("job", str(number), "--items", code=1)
+    assert f"the server has no items of job {number}, which has scraped 3" in done.stderr
+    assert "items_dir = items" in done.stderr
+
+
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:
     done = project.run("schedule", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO", "--follow")
     assert "Spider closed (finished)" in done.stdout

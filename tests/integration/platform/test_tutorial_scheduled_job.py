@@ -48,6 +48,12 @@ def _alike(line: str) -> str:
     return re.sub(r"\d+", "#", " ".join(line.split()))
 
 
+def test_the_server_of_the_page_keeps_items() -> None:
+    [line] = [line for line in PAGE.read_text().splitlines() if line.endswith("> scrapyd.conf")]
+    written = subprocess.run(["bash", "-c", line.partition(">")[0]], capture_output=True, text=True, check=True).stdout
+    assert written == "[scrapyd]\nitems_dir = items\n"
+
+
 def test_the_commands_print_what_the_page_shows(tmp_path: Path, site: str) -> None:
     blocks = _BLOCK.findall(PAGE.read_text())
     [spider] = [text for kind, text in blocks if kind == "python"]

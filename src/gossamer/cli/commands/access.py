@@ -82,6 +82,10 @@ def set_variable(
         )
     client, owner = _client(target, project)
     given = _read_value(name, hidden=secret) if value is None else value
+    if secret and not given:
+        raise BadInput(
+            f"{name}: there is no value on standard input. Write: gossamer variables set {name} --secret < FILE"
+        )
     client.call("PUT", f"/projects/{segment(owner)}/variables/{segment(name)}", body={"value": given, "secret": secret})
     terminal.print_result(f"Jobs of {owner} that start from now on have {name}.")
 

@@ -147,7 +147,7 @@ def _deploy_all(
                 raise
             reports.append({"target": each.name or each.url, "url": each.url, "state": "failed", "reason": str(error)})
             if not json:
-                terminal.say(f"{each.name or each.url} has not accepted the version; the one before stays. {error}")
+                terminal.say(f"not deployed; the project's other versions are as they were. {error}")
     if json:
         targets.print_json(reports if len(wanted) > 1 else reports[0])
     if any(report["state"] == "failed" for report in reports):

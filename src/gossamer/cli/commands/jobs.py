@@ -198,6 +198,7 @@ def job(
         _print_log(client, number, attempt, follow=follow)
     elif items:
         _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
+        _exit_if_items_are_missing(client, [client.job(number)] if attempt == 0 else [])
     else:
         found = _changed(client, number, cancel=cancel, again=again)
         _print_job(client, found, wait=wait, json=json)
@@ -251,6 +252,7 @@ def _run_group(
     if items:
         for each in members:
             _print_bytes(client.read(f"/jobs/{each['id']}/items.jsonl"))
+        _exit_if_items_are_missing(client, members)
         return
     if cancel:
         group = client.call("POST", f"/groups/{number}/cancel")
@@ -316,6 +318,19 @@ def _print_bytes(content: Iterator[bytes]) -> None:
             sys.stdout.buffer.flush()
     except BrokenPipeError:
         return
+
+
+def _exit_if_items_are_missing(client: PlatformClient, printed: list[dict[str, Any]]) -> None:
+    """End with exit code 1, and the reason, if an ended job has scraped items of which the server has none."""
+    for job in printed:
+        scraped = (job["stats"] or {}).get("item_scraped_count", 0) if job["state"] in ENDED else 0
+        if scraped and not client.call("GET", f"/jobs/{job['id']}/items", query={"limit": 1})["items"]:
+            terminal.say(
+                f"the server has no items of job {job['id']}, which has scraped {scraped:,}. They were deleted, or it "
+                "keeps none: `gossamer scrapyd` keeps the items of later jobs with the line items_dir = items below "
+                "[scrapyd] in its scrapyd.conf."
+            )
+            raise typer.Exit(1)
 
 
 def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) -> None:

@@ -290,8 +290,9 @@ def scrapyd(
 
     gossamer scrapyd
 
-    Reads scrapyd.conf as Scrapyd does. Ctrl-C or SIGTERM stops the server; jobs run on, and the next start in the same
-    folder continues with them.
+    Reads scrapyd.conf as Scrapyd does: below [scrapyd], http_port is the port (6800 without it), and items_dir = items
+    keeps the items of jobs, which are not kept without it. Ctrl-C or SIGTERM stops the server; jobs run on, and the
+    next start in the same folder continues with them.
     """
     _set_up_log(given)
     files = _conf_files(scrapyd_conf)

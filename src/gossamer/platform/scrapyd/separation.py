@@ -24,7 +24,7 @@ def separate_projects(config: ScrapydConfig, state: Path) -> ProjectUsers | None
     `state`: folder of the server's state; the node's is in it. Raises BadInput if projects could not be separated.
     """
     if config.project_users is None:
-        log.info("projects are not separated from each other: all jobs run as the user of this server")
+        log.info("all jobs run as the user of this server; project_users = on in scrapyd.conf separates projects")
         return None
     users = ProjectUsers(state / "node", config.project_users)
     if config.bind_address and not (config.username and config.password):
