@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-builds chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-builds chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -43,6 +43,9 @@ bench-text: setup  ## What --markdown costs, and what it does to another crawl b
 
 bench-jobs: setup  ## From the request of a job to its process, on an idle node: 100 jobs.
 	$(BIN)/python -m bench.job_start $(ARGS)
+
+bench-pending: setup  ## Add, list and take jobs while 10,000 wait, on SQLite and PostgreSQL.
+	$(BIN)/python -m bench.pending_jobs $(ARGS)
 
 bench-builds: setup  ## How fast the platform's API answers while an environment is built with pip and with uv.
 	$(BIN)/python -m bench.version_build $(ARGS)

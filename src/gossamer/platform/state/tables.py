@@ -187,6 +187,7 @@ jobs = Table(
     Index(None, "project_id", "input_digest"),
     Index(None, "name"),
     Index(None, "state", "is_urgent"),
+    Index(None, "call"),
     sqlite_autoincrement=True,
 )  # fmt: skip
 
