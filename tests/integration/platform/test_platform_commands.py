@@ -415,3 +415,13 @@ def shared_web() -> Iterator[str]:
 def frontier() -> Iterator[str]:
     with valkey.standalone() as server:
         yield server.address
+
+
+def test_deploy_says_that_jobs_run_another_version(project: Project) -> None:
+    name = "sorted"
+    assert "Jobs of" not in project.run("deploy", "--project", name, "--version", "2.0").stderr
+    done = project.run("deploy", "--project", name, "--version", "1.0")
+    assert f"Jobs of {name} still run 2.0, which is sorted after it" in done.stderr
+    project.run("versions", "pin", "2.0", "--project", name)
+    done = project.run("deploy", "--project", name, "--version", "3.0")
+    assert f"Jobs of {name} still run 2.0, which is pinned. To run this one: gossamer versions pin 3.0" in done.stderr

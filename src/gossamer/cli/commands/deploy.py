@@ -201,6 +201,8 @@ def _deploy_to(
         _show(client, name, wanted, spiders)
         for warning in warnings:
             terminal.say(f"Warning: {warning}")
+        if isinstance(client, PlatformClient):
+            _show_other_default(client, name, str(answer["name"]))
     report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
     return {**report, "project": name, "version": wanted, "spiders": spiders, "warnings": warnings}
 
@@ -221,6 +223,18 @@ def _artefact(project: ScrapyProject | None, egg: Path | None, version: str, *, 
     except OSError as error:
         raise BadInput(f"--egg: {egg} cannot be read: {error.strerror}") from None
     return BuiltArtefact(content, "wheel" if egg.suffix == ".whl" else "egg", f"from {egg}")
+
+
+def _show_other_default(client: PlatformClient, project: str, deployed: str) -> None:
+    """Say which version jobs run if it is not the deployed one, because one is pinned or has a higher number."""
+    with contextlib.suppress(GossamerError):  # the version is deployed, whatever becomes of this question
+        for owner in client.call("GET", "/projects"):
+            default = owner["default_version"]
+            if owner["name"] == project and default not in (None, deployed):
+                why = "which is pinned" if owner["is_pinned"] else "which is sorted after it"
+                terminal.say(
+                    f"Jobs of {project} still run {default}, {why}. To run this one: gossamer versions pin {deployed}"
+                )
 
 
 def _show(client: PlatformClient | ScrapydClient, project: str, version: str, spiders: list[str]) -> None:

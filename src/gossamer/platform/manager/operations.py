@@ -263,7 +263,7 @@ class Manager:
         await self.require_project(project)
         name = await self.database.write(lambda connection: defaults.roll_back(connection, project))
         if name is None:
-            raise NotFound(f"{project} has no version before its default; deploy one, or pin another")
+            raise NotFound(f"{project} has no ready version before its default; deploy one, or pin another")
         return name
 
     async def delete_project(self, project: str) -> None:
