@@ -118,18 +118,10 @@ def list_spiders(folder: str) -> None:
         json.dump(["quick"], file)
 
 
-def main() -> None:
-    """Run the command line of Gossamer with this file as the runner."""
-    from gossamer.__main__ import main as run
-    from gossamer.platform.node import runner
-
-    runner.__file__ = os.path.abspath(__file__)
-    sys.argv[0] = "gossamer"
-    run()
-
-
 if __name__ == "__main__":
     if sys.argv[1] in ("crawl", "list"):
         {"crawl": crawl, "list": list_spiders}[sys.argv[1]](sys.argv[2])
     else:
-        main()
+        from tests.servers.quick_runner import main
+
+        main(__file__)

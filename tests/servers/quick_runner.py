@@ -44,12 +44,12 @@ def list_spiders(folder: str) -> None:
         json.dump(["quick"], file)
 
 
-def main() -> None:
-    """Run the command line of Gossamer with this file as the runner."""
+def main(runner_file: str = __file__) -> None:
+    """Run the command line of Gossamer with this file, or another one of its kind, as the runner."""
     from gossamer.__main__ import main as run
     from gossamer.platform.node import runner
 
-    runner.__file__ = os.path.abspath(__file__)
+    runner.__file__ = os.path.abspath(runner_file)
     sys.argv[0] = "gossamer"
     run()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.table import Table
 
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
@@ -74,6 +75,21 @@ def connect_platform(named: str | None, project: ScrapyProject | None) -> Platfo
             "`gossamer scrapyd` in its place can do all."
         )
     return client
+
+
+def connect_project(named: str | None, project: str | None) -> tuple[PlatformClient, str]:
+    """Return a client for a server with the platform's own API, and the project's name there. Raises BadInput."""
+    found = here()
+    client = connect_platform(named, found)
+    return client, project_name(project, client.target, found)
+
+
+def plain_table(*headings: str) -> Table:
+    """Return a table without lines, whose cells are folded rather than cut."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def project_name(named: str | None, target: DeployTarget, project: ScrapyProject | None) -> str:

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import PlatformClient, segment
+from gossamer.platform.client.platform import segment
 
 variables = typer.Typer(
     help="List, set and delete the environment variables and secrets of a project.",
@@ -41,14 +40,14 @@ def list_variables(
 
     gossamer variables list
     """
-    client, name = _client(target, project)
+    client, name = targets.connect_project(target, project)
     found = client.call("GET", f"/projects/{segment(name)}/variables")
     if json:
         targets.print_json(found)
     elif not found:
         terminal.say(f"project {name} has no variables. To set one: gossamer variables set NAME VALUE")
     else:
-        table = _table("name", "value", "changed")
+        table = targets.plain_table("name", "value", "changed")
         for each in found:
             value = "(secret)" if each["secret"] else each["value"]
             table.add_row(each["name"], value, targets.time_text(each["changed_at"]))
@@ -80,7 +79,7 @@ def set_variable(
             "VALUE: other users of this machine can read a command line. Leave the value out and type it when asked, "
             f"or write: gossamer variables set {name} --secret < FILE"
         )
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     given = _read_value(name, hidden=secret) if value is None else value
     if secret and not given:
         raise BadInput(
@@ -93,7 +92,7 @@ def set_variable(
 @variables.command("delete")
 def delete_variable(name: _Variable, target: targets.Target = None, project: targets.Project = None) -> None:
     """Delete a variable or a secret. Jobs that run keep it."""
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     client.call("DELETE", f"/projects/{segment(owner)}/variables/{segment(name)}")
     terminal.print_result(f"Jobs of {owner} that start from now on do not have {name}.")
 
@@ -119,7 +118,7 @@ def list_tokens(target: targets.Target = None, *, json: targets.Json = False) ->
     elif not found:
         terminal.say("there are no tokens. To make one: gossamer tokens make NAME --scope run")
     else:
-        table = _table("token", "name", "scope", "project", "made", "ends")
+        table = targets.plain_table("token", "name", "scope", "project", "made", "ends")
         for each in found:
             times = [targets.time_text(each[name]) for name in ("created_at", "expires_at")]
             table.add_row(str(each["id"]), each["name"], each["scope"], each["project"] or "all", *times)
@@ -178,16 +177,3 @@ def _read_value(name: str, *, hidden: bool) -> str:
     if sys.stdin.isatty():
         return str(typer.prompt(name, hide_input=hidden, err=True))
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")
-
-
-def _client(target: str | None, project: str | None) -> tuple[PlatformClient, str]:
-    here = targets.here()
-    client = targets.connect_platform(target, here)
-    return client, targets.project_name(project, client.target, here)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

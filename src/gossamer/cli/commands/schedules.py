@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from gossamer.cli import targets, terminal
 from gossamer.cli.commands.schedule import Arguments, Settings, Version
@@ -82,9 +81,7 @@ def list_schedules(
     if not found:
         terminal.say('there are no schedules. To add one: gossamer schedules add NAME SPIDER --cron "30 2 * * *"')
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in ("name", "spider", "rule", "next", "last"):
-        table.add_column(heading, overflow="fold")
+    table = targets.plain_table("name", "spider", "rule", "next", "last")
     for each in found:
         name = each["name"] if wanted else f"{each['project']}/{each['name']}"
         table.add_row(name, each["spider"], _rule(each), _next(each), each["last_result"])

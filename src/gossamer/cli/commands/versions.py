@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import PlatformClient, segment
+from gossamer.platform.client.platform import segment
 
 app = typer.Typer(
     help="List the deployed versions of a project, choose the one that jobs run, and delete versions.",
@@ -34,7 +33,7 @@ def list_versions(
 
     gossamer versions list
     """
-    client, name = _client(target, project)
+    client, name = targets.connect_project(target, project)
     found = client.call("GET", "/versions", query={"project": name})
     if json:
         targets.print_json(found)
@@ -44,7 +43,7 @@ def list_versions(
         return
     owner: dict[str, Any] = next((each for each in client.call("GET", "/projects") if each["name"] == name), {})
     default = owner.get("default_version")
-    table = _table("version", "state", "deployed", "spiders", "reason")
+    table = targets.plain_table("version", "state", "deployed", "spiders", "reason")
     for each in found:
         is_default = each["name"] == default and each["state"] == "ready"
         mark = (" pinned" if owner.get("is_pinned") else " default") if is_default else ""
@@ -58,7 +57,7 @@ def list_versions(
 @app.command("pin")
 def pin(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
     """Make a version the default, whatever is deployed later."""
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     client.call("PUT", f"/projects/{segment(owner)}/default", query={"version": name})
     terminal.print_result(f"Jobs of {owner} run {name}, whatever is deployed. To end that: gossamer versions unpin")
 
@@ -66,7 +65,7 @@ def pin(name: Name, target: targets.Target = None, project: targets.Project = No
 @app.command("unpin")
 def unpin(target: targets.Target = None, project: targets.Project = None) -> None:
     """Make the latest version the default again."""
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     changed = client.call("DELETE", f"/projects/{segment(owner)}/default")
     terminal.print_result(f"Jobs of {owner} run the latest version, which is {changed['default_version']}.")
 
@@ -74,7 +73,7 @@ def unpin(target: targets.Target = None, project: targets.Project = None) -> Non
 @app.command("rollback")
 def rollback(target: targets.Target = None, project: targets.Project = None) -> None:
     """Go back to the version before the default, and pin it. Jobs that run go on."""
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     changed = client.call("POST", f"/projects/{segment(owner)}/rollback")
     terminal.print_result(f"Jobs of {owner} run {changed['default_version']} now. To end that: gossamer versions unpin")
 
@@ -88,7 +87,7 @@ def delete(
     force: Annotated[bool, typer.Option("--force", help="Delete it although jobs or schedules use it.")] = False,
 ) -> None:
     """Delete a version. One that is the default, or that jobs or schedules use, is kept unless --force is given."""
-    client, owner = _client(target, project)
+    client, owner = targets.connect_project(target, project)
     client.call("DELETE", "/versions", query={"project": owner, "version": name, "force": str(force).lower()})
     terminal.print_result(f"Version {name} of {owner} is deleted.")
 
@@ -127,23 +126,9 @@ def nodes(
     if not found:
         terminal.say("there are no nodes, so no job can run. To start one: gossamer node --manager URL")
         return
-    table = _table("node", "state", "jobs", "slots", "labels", "machine")
+    table = targets.plain_table("node", "state", "jobs", "slots", "labels", "machine")
     for each in found:
         state = Text(each["state"], style=_STYLES.get(each["state"], ""))
         running = str(each.get("running", ""))
         table.add_row(each["name"], state, running, str(each["slots"]), ", ".join(each["labels"]), each["address"])
     Console(highlight=False).print(table)
-
-
-def _client(target: str | None, project: str | None) -> tuple[PlatformClient, str]:
-    """Return a client, and the project's name."""
-    here = targets.here()
-    client = targets.connect_platform(target, here)
-    return client, targets.project_name(project, client.target, here)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
