@@ -33,7 +33,9 @@ DEFAULT_RANGE: Final = range(70000, 80000)
 """Numbers that are used if the operator names none. Systems give such numbers to no one: people have lower ones,
 containers' users higher ones. May be changed."""
 _PLACES: Final = "project_users in scrapyd.conf, --project-users of `gossamer node`"
-_OFF: Final = f"Or let all jobs run as one user: off ({_PLACES})"
+_OFF: Final = (
+    "Or let all jobs run as one user: `gossamer node --project-users off`, or project_users = off in scrapyd.conf"
+)
 _LOWEST: Final = 1000
 """Lowest number that a range may have. Lower ones belong to the system."""
 _LOCK: Final = Path("/run/gossamer-users.lock")

@@ -109,7 +109,7 @@ def _separate_projects(options: NodeOptions, folder: Path) -> ProjectUsers | Non
         )
         if options.must_separate:
             raise BadInput(reason)
-        log.warning("projects are not separated: %s", reason)
+        log.warning("projects are separated only in part: %s", reason)
     users = ProjectUsers(folder, options.project_users)
     users.check_rights()
     os.umask(0o077)
