@@ -35,6 +35,11 @@ _COPIED: Final = (
     "time_limit",
     "memory_limit",
     "file_limit",
+    "pending_limit",
+    "min_items",
+    "max_errors",
+    "good_reasons",
+    "tags",
     "input",
 )
 """Fields that a job that is run again takes over. May be extended by fields that a new job may have."""
@@ -281,7 +286,7 @@ def _run_processes_again(client: PlatformClient, members: list[dict[str, Any]]) 
     """Make a new group like one whose jobs share a frontier: its crawl begins anew."""
     if not members:
         raise BadInput("the jobs of this group are deleted already")
-    body = {name: members[0][name] for name in _COPIED if name != "input"}
+    body = {name: members[0][name] for name in _COPIED if name not in ("input", "tags")}
     body["settings"] = {name: value for name, value in body["settings"].items() if name != "GOSSAMER_CRAWL_ID"}
     made = client.create("/groups", {**body, "processes": len(members)})
     terminal.print_result(f"Group g{made['id']} of {made['project']}/{made['spider']}: {states_text(made)}.")
