@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import gossamer
 from gossamer.platform.packages import remove_folder
 from tests.servers import crawling
 from tests.servers.open_python import open_python
@@ -71,7 +72,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of wheels. The one of Scrapy is a bridge to the Scrapy of the tests, so nothing is downloaded."""
     folder = tmp_path_factory.mktemp("index")
     scrapy = version("scrapy")
-    bridge = wheel("scrapy", {"bridge.pth": sysconfig.get_path("purelib") + "\n"}, version=scrapy)
+    # The tests' own Gossamer, which has a command for Scrapy, is not in that folder: it is installed to be edited.
+    paths = f"{sysconfig.get_path('purelib')}\n{Path(gossamer.__file__).parents[1]}\n"
+    bridge = wheel("scrapy", {"bridge.pth": paths}, version=scrapy)
     (folder / f"scrapy-{scrapy}-py3-none-any.whl").write_bytes(bridge)
     for number, colour in (("1.0", "red"), ("2.0", "blue")):
         content = wheel("coloured", {"coloured.py": f"COLOUR = {colour!r}\n"}, version=number)
