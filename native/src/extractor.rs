@@ -155,6 +155,8 @@ impl Extractor {
     }
 
     /// Set the fields of `links` (a Python `Links`) for the page `data` with the canonical URL `page`.
+    ///
+    /// `encode_query`: for a page that was not in UTF-8: returns an href with its query in the page's encoding.
     fn extract(
         &mut self,
         py: Python<'_>,
@@ -162,6 +164,7 @@ impl Extractor {
         page: &str,
         scope: &Bound<'_, Scope>,
         links: &Bound<'_, PyAny>,
+        encode_query: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let found = scan(data.as_bytes());
         let mut base = String::new();
@@ -210,7 +213,7 @@ impl Extractor {
             domains: PyList::empty(py),
             hrefs: PyList::empty(py),
         };
-        let repeats = self.follow(py, &hrefs, page, &base, &mut scope.borrow_mut(), &new, &dropped)?;
+        let repeats = self.follow(py, &hrefs, page, &base, &mut scope.borrow_mut(), encode_query, &new, &dropped)?;
         links.setattr(pyo3::intern!(py, "urls"), new.urls)?;
         links.setattr(pyo3::intern!(py, "fingerprints"), new.fingerprints)?;
         links.setattr(pyo3::intern!(py, "domains"), new.domains)?;
@@ -248,6 +251,7 @@ impl Extractor {
         page: &str,
         base: &Base<'_>,
         scope: &mut Scope,
+        encode_query: Option<&Bound<'_, PyAny>>,
         new: &New<'_>,
         dropped: &Bound<'_, PyDict>,
     ) -> PyResult<usize> {
@@ -272,7 +276,13 @@ impl Extractor {
                 continue;
             }
             url.clear();
-            let outcome = match base.join(href, &mut url) {
+            // Where the page's encoding matters, the same href may be another URL on the next page.
+            let encoded: Option<String> = match encode_query {
+                Some(encode) if !href.is_ascii() && href.contains('?') => Some(encode.call1((href,))?.extract()?),
+                _ => None,
+            };
+            let target = encoded.as_deref().unwrap_or(href);
+            let outcome = match base.join(target, &mut url) {
                 Err(outcome) => Some(outcome),
                 Ok(()) => {
                     if urls.contains(url.as_str()) {
@@ -289,7 +299,9 @@ impl Extractor {
             };
             if let Some(outcome) = outcome {
                 counts[outcome as usize] += 1;
-                memory.keep(&keys, href, outcome);
+                if target == href {
+                    memory.keep(&keys, href, outcome);
+                }
                 continue;
             }
             if url_bytes + url.len() > MAX_URL_BYTES {
@@ -300,7 +312,7 @@ impl Extractor {
             new.urls.append(PyString::new(py, &url))?;
             new.fingerprints.append(self.fingerprint(&url))?;
             new.domains.append(self.domain(py, &url)?)?;
-            new.hrefs.append(PyString::new(py, href))?;
+            new.hrefs.append(PyString::new(py, if target == href { href } else { "" }))?;
             urls.insert(url.as_str().into());
         }
         for outcome in Outcome::ALL {

@@ -10,7 +10,8 @@ would be lost after a crash.
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gossamer.commit.outlinks import FinishedLease, Outlinks
 from gossamer.commit.retrier import Retrier
@@ -23,8 +24,7 @@ _BATCH_WAIT_SECONDS = 0.05
 tuned: longer waits save calls and delay settlements. Only with several shards."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
+class CommitLimits(msgspec.Struct, frozen=True):
     """Sizes of the committer's batches and queues. All may be tuned: larger ones take memory and save calls."""
 
     batch_pages: int = 64

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -69,8 +68,7 @@ class FinishedLease(msgspec.Struct):
             on_released()
 
 
-@dataclass(slots=True, eq=False)
-class _LinkGroup:
+class _LinkGroup(msgspec.Struct, eq=False):
     """Outlinks on one shard, of one spider's pages under the same run and terms. They are added in one call."""
 
     run: Run
@@ -84,7 +82,7 @@ class _LinkGroup:
     what it confirmed; the links are then added again."""
     rejected: Collection[int] = frozenset()
     """Fingerprints of links that are not in the frontier's seen-set."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class Outlinks:

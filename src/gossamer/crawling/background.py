@@ -13,9 +13,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from gossamer.errors import OutputClosed
 from gossamer.model.record import ItemRecord, Output, PageRecord
@@ -139,8 +140,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-@dataclass(slots=True)
-class _WrittenBatch:
+class _WrittenBatch(msgspec.Struct):
     """A batch that the crawl writes and the program has not read to its end."""
 
     size: int
@@ -150,8 +150,7 @@ class _WrittenBatch:
     """Number of outputs, from the beginning, that the program is done with."""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """A page with the items from it, as the program reads it."""
 
     page: Output
@@ -169,6 +168,7 @@ class Handover:
     """
 
     wants_wire = False
+    wants_text = True
 
     def __init__(self, *, wants: Callable[[PageRecord], bool]) -> None:
         """`wants`: whether the reader gets a page; the others count as read at once."""

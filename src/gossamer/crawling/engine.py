@@ -13,20 +13,17 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from gossamer.crawling.outputs import (
     ExistingOutputs,
-    FinishedCrawl,
     StartOptions,
     check_data_dir,
     find_empty_outputs,
     find_existing,
     item_outputs,
-    make_outputs,
     may_be_made,
 )
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
@@ -68,16 +65,16 @@ from gossamer.wiring.frontier import (
     warn_of_memory_only,
     write_note,
 )
-from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
-from gossamer.wiring.worker import (
+from gossamer.wiring.outputs import (
     finish_outputs,
     forget_written,
-    make_resolver,
     missing_records,
     missing_sentence,
-    spool_folder,
     table_options,
 )
+from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
+from gossamer.wiring.processes import with_process_count
+from gossamer.wiring.worker import make_resolver
 from gossamer.worker.loading import find_spider, known_spiders, make_spider
 
 
@@ -137,6 +134,7 @@ async def run_crawl(
     that gets the pages before the outputs do. Raises GossamerError before anything is started, or when the frontier
     cannot be used.
     """
+    settings = with_process_count(settings, plan)
     name = f"{program} {plan.crawl.id.crawlid}"
     report = CrawlReport.of(settings, plan.crawl.id)
     if report is not None:
@@ -165,8 +163,7 @@ class _OpenedRun(NamedTuple):
     """Failed requests of earlier commands that are queued again."""
 
 
-@dataclass(slots=True)
-class _Crawling:
+class _Crawling(msgspec.Struct):
     """One crawl of a command or program, connected to its frontier."""
 
     settings: Settings
@@ -299,6 +296,8 @@ class _Crawling:
         self, result: CrawlResult, note: CrawlNote, destinations: Sequence[Destination]
     ) -> None:
         """Make those of the outputs that are named now for the first time, from those that the finished crawl has."""
+        from gossamer.crawling.later_outputs import FinishedCrawl, make_outputs  # imported late: most crawls name none
+
         crawl = FinishedCrawl(result.crawl_id, note.outputs, self.settings)
         # The file for a report is in the data directory; the report has sentences of its own about it.
         private = [output for output in destinations if self._is_private(output.path)]
@@ -382,7 +381,7 @@ class _Crawling:
             for output in settings.crawl.output
             if begins_empty or output.path in existing.failed_only or (is_new and output in private)
         ]
-        existing.empty(emptied, spool_folder(settings))
+        existing.empty(emptied, settings, self.plan.crawl.id.crawlid)
         if begins_empty and (folder := asset_folder(settings)):
             existing.empty_assets(folder)
         if begins_empty and not private:  # an earlier start may have had --report

@@ -4,7 +4,6 @@ To add an option of the command, add it here, too, with the setting that it sets
 change: what each option accepts may grow. Fixed: names, which people's programs use.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -96,8 +95,8 @@ class CrawlOptions(RequestOptions, total=False):
     """Requests in flight per domain."""
     concurrency: int
     """Requests in flight in all."""
-    processes: int
-    """Number of worker processes. More than one is for `run`, without a loop over the pages."""
+    processes: int | Literal["auto"]
+    """Number of worker processes. Other than 1 is for `run`, without a loop over the pages. auto: as the setting."""
     output: PathLike | Iterable[PathLike] | Mapping[PathLike, Literal["items", "pages", "all"]]
     """Where to write the pages and items; the ending selects the format. A dict says which records each file takes:
     `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written."""
@@ -321,6 +320,8 @@ def check_options(function: str, options: Mapping[str, Any], kind: type[Any]) ->
     known = kind.__annotations__
     for name in options:
         if name not in known:
+            import difflib  # imported late: only mistakes need it
+
             near = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}."
             raise TypeError(f"{function}() has no option {name}; {hint}")

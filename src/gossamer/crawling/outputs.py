@@ -1,220 +1,33 @@
-"""Outputs around a crawl: those that exist before it, those that a person names when it is finished, and empty ones.
+"""Outputs around a crawl: those that exist before it, and empty ones. Those that a person names when it is finished are
+in `later_outputs.py`.
 
-Outputs that are named later are made from the crawl's other outputs; nothing is fetched for them.
-
-Safe to change: sentences (tests quote some), and the order in which existing outputs are tried as a source. Fixed: a
-file with the records of another crawl is neither emptied nor added to, except in the cases in the docstring of
-`find_existing`, which users rely on.
+Safe to change: sentences (tests quote some). Fixed: a file with the records of another crawl is neither emptied nor
+added to, except in the cases in the docstring of `find_existing`, which users rely on.
 """
 
-import asyncio
-import contextlib
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from gossamer.crawling.work import CrawlResult
-from gossamer.errors import BadInput, SinkError
-from gossamer.model.content import ContentOptions, content_items
-from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
+from gossamer.errors import BadInput
+from gossamer.model.record import Destination, ItemRecord
 from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
-from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import (
-    ENDINGS,
     NOT_WRITTEN,
     discard,
-    ending_of,
     has_content,
     is_local,
     kind_of,
     lack_of_items,
     local_path,
 )
-from gossamer.sinks.read import JoinedSource, Source
-from gossamer.sinks.remote import hide_password
-from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.frontier import KnownWriters, absolute_path, may_have_written
-from gossamer.wiring.plan import content_options
-from gossamer.wiring.worker import table_options
-from gossamer.worker.records import item_record
-
-_BEST_FIRST = (
-    ".jsonl",
-    ".jsonl.gz",
-    ".jsonl.zst",
-    ".parquet",
-    ".sqlite",
-    ".sqlite3",
-    ".db",
-    ".warc",
-    ".warc.gz",
-    ".json",
-)
-"""Endings of outputs in the order in which they are tried as a source; other formats come last. May be changed: the
-first should be those that keep all of a record."""
-
-_LARGE_BYTES = 100 * 2**20
-"""Size from which a source is announced, because its export takes some time. May be changed: smaller announces exports
-that take less than a second."""
-
-
-@dataclass(slots=True)
-class LaterOutputs:
-    """Result of making outputs of a finished crawl."""
-
-    made: list[str] = field(default_factory=list)
-    """Paths of the new outputs."""
-    of_items: list[str] = field(default_factory=list)
-    """Those of them that hold only items."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences about each: what was exported from where, or why it was not."""
-    failed: bool = False
-    """True: at least one could not be made."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedCrawl:
-    """A finished crawl and what it has written."""
-
-    crawl_id: str
-    outputs: Sequence[str]
-    """Absolute paths, URLs, or - for standard output, of earlier commands."""
-    settings: Settings
-
-    @property
-    def tables(self) -> TableOptions:
-        """Options of its tables."""
-        return table_options(self.settings)
-
-    @property
-    def content(self) -> ContentOptions | None:
-        """Main content that is wanted of its pages. None: none."""
-        return content_options(self.settings)
-
-
-async def make_outputs(
-    named: Sequence[Destination], crawl: FinishedCrawl, *, say: Callable[[str], None]
-) -> LaterOutputs:
-    """Make those of the `named` outputs that the crawl does not have yet. `say` shows a sentence to a person.
-
-    Cancelling it ends the work and removes what it began.
-    """
-    result = LaterOutputs()
-    stopped = threading.Event()
-    for output in named:
-        if absolute_path(output.path) in map(absolute_path, crawl.outputs):
-            continue
-        work = asyncio.create_task(asyncio.to_thread(_make, output, crawl, stopped, say))
-        try:
-            sentences, only_items = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stopped.set()
-            with contextlib.suppress(ExportStopped, SinkError, BadInput):
-                await work
-            raise
-        except (BadInput, SinkError) as error:
-            result.failed = True
-            result.notes.append(f"{hide_password(output.path)} is not made: {error.detail}")
-        else:
-            result.made.append(output.path)
-            result.of_items += [output.path] if only_items else []
-            result.notes += sentences
-    return result
-
-
-def _make(
-    output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]
-) -> tuple[list[str], bool]:
-    """Make one output from the first source that has its records. Return sentences about it, and whether it holds only
-    items."""
-    if not may_be_made(output):
-        raise BadInput("the file exists. Name another one, or delete it.")
-
-    def stop_if_asked(_: int) -> None:
-        if stopped.is_set():
-            raise ExportStopped
-
-    options = ExportOptions(
-        kind_of(output, crawl.tables), crawl.tables.csv_guard, crawl.crawl_id, stop_if_asked, needs_records=True
-    )
-    ending = ".jsonl" if output.path == "-" else ending_of(output.path)
-    with ExitStack() as folders:
-        sources, problems = _open_sources(crawl, folders)
-        if options.records == "all" and crawl.tables.has_items:
-            sources = _with_pages_and_items(sources, options)
-        if options.records == "items" and crawl.content is not None and crawl.content.chunk is None:
-            sources += [ContentSource(source, crawl.content) for source in sources]
-        for source in sources:
-            if source.path.stat().st_size >= _LARGE_BYTES:
-                say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
-            folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
-            try:
-                done = export_to(source, output.path, ending, options, Path(folder), replace=True)
-            except BadInput as error:
-                problems.append(error.detail)
-                continue
-            if options.records == "all" and crawl.tables.has_items and not done.items:
-                done.losses.append("There are no items: no other output of the crawl has them.")
-            return done.sentences(source.name, output.path), not done.pages
-    raise BadInput("; ".join(dict.fromkeys(problems) or ["the crawl has no other output"]))
-
-
-class ContentSource(Source):
-    """The main content in the records of an output, as items: the crawl wrote it there, because no output then took
-    only items."""
-
-    def __init__(self, source: Source, options: ContentOptions) -> None:
-        super().__init__(source.path, ending=source.ending, name=source.name)
-        self._source = source
-        self._options = options
-
-    def outputs(self) -> Iterator[Output]:
-        for output in self._source.outputs():
-            page = output.record
-            if isinstance(page, PageRecord) and page.content is not None:
-                for item in content_items(page.content, None, page.response_url or page.url, self._options):
-                    yield Output(record=item_record(page, item))
-
-
-def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source], list[str]]:
-    """Return the outputs of the crawl that can be read, the best first, and why others cannot."""
-    sources: list[Source] = []
-    problems: list[str] = []
-    for path in sorted(crawl.outputs, key=_rank):
-        folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
-        try:
-            if path == "-":
-                raise BadInput("standard output is gone")
-            sources.append(open_source(path, Path(folder)))
-        except BadInput as error:
-            problems.append(error.detail)
-    return sources, problems
-
-
-def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> list[Source]:
-    """Return the sources. If pages and items are in different sources, one that joins these two comes first."""
-    first: dict[type, Source] = {}  # the first source with pages, and the first one with items
-    for source in sources:
-        with contextlib.suppress(BadInput):  # of the export, which reads the source again
-            for number, output in enumerate(source.outputs()):
-                first.setdefault(type(output.record), source)
-                if len(first) == 2:
-                    break
-                if number % _CHECKED_EVERY == 0:
-                    options.on_progress(0)  # ends the search if the work was cancelled
-    if len(first) == 2 and first[PageRecord] is not first[ItemRecord]:
-        return [JoinedSource(first[PageRecord], first[ItemRecord]), *sources]
-    return list(sources)
-
-
-_CHECKED_EVERY = 1000
-"""Records after which a search notices that the work was cancelled. May be changed: more delay Ctrl-C."""
+from gossamer.wiring.outputs import spool_folder, table_options
 
 
 def may_be_made(output: Destination) -> bool:
@@ -222,17 +35,10 @@ def may_be_made(output: Destination) -> bool:
     return not (is_local(output.path) and has_content(local_path(output.path)))
 
 
-def _rank(path: str) -> int:
-    """Return the place of an output in the order in which sources are tried: 0 for the best."""
-    ending = ending_of(path) if path != "-" else ""
-    return _BEST_FIRST.index(ending) if ending in _BEST_FIRST else len(ENDINGS)
-
-
 # --- outputs that exist before the crawl ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
+class StartOptions(msgspec.Struct, frozen=True):
     """Options of a person for the beginning of a crawl, and for outputs that exist. They are --fresh and --append."""
 
     fresh: bool = False
@@ -250,29 +56,29 @@ class StartOptions:
         return self.fresh and not self.append
 
 
-@dataclass(slots=True)
-class ExistingOutputs:
+class ExistingOutputs(msgspec.Struct):
     """Local outputs with content, of a crawl that is about to begin or to go on."""
 
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each, by path as it is named."""
-    failed_only: list[str] = field(default_factory=list)
+    failed_only: list[str] = msgspec.field(default_factory=list)
     """Paths of those with nothing but failed requests of another crawl of the same site. They are emptied: most likely
     that crawl was begun with wrong options, and this one is its correction."""
-    beside: set[str] = field(default_factory=set)
+    beside: set[str] = msgspec.field(default_factory=set)
     """Names of other crawls whose records stay in an output."""
-    foreign: list[str] = field(default_factory=list)
+    foreign: list[str] = msgspec.field(default_factory=list)
     """Absolute paths of those with rows that name no crawl and that no known crawl wrote, which stay."""
-    replaced: list[str] = field(default_factory=list)
+    replaced: list[str] = msgspec.field(default_factory=list)
     """Absolute paths of those that other crawls of the same seeds wrote. They are emptied (--fresh)."""
 
-    def empty(self, outputs: Sequence[Destination], spool_dir: Path) -> None:
-        """Empty these outputs. A file that has changed meanwhile stays: another command is writing it."""
+    def empty(self, outputs: Sequence[Destination], settings: Settings, crawl_id: str) -> None:
+        """Empty these outputs; a store loses only the rows of this crawl. A file that has changed meanwhile stays:
+        another command is writing it."""
         for output in outputs:
             path = local_path(output.path)
             size = path.stat().st_size if is_local(output.path) and path.exists() else 0
             if size == self.sizes.get(output.path, 0):
-                discard(output, spool_dir=spool_dir)
+                discard(output, spool_dir=spool_folder(settings), crawl_id=crawl_id, tables=table_options(settings))
 
     def empty_assets(self, folder: str) -> None:
         """Delete the assets in a folder. If its manifest has changed meanwhile, they stay, as above."""
@@ -393,6 +199,8 @@ _MOST_FAILURES = 1000
 
 def _crawls_in(path: Path, *, all_records: bool) -> set[str]:
     """Return the names of the crawls in a file: of all records, or only of the first. Empty: they do not name one."""
+    from gossamer.sinks.read import Source  # imported late, as below: most crawls find no file
+
     records = Source(path).outputs()
     return {output.record.crawlid for output in (records if all_records else islice(records, 1))}
 
@@ -404,6 +212,8 @@ def _site(crawls: set[str]) -> set[str]:
 
 def _has_only_failures(path: Path) -> bool:
     """Return whether a file holds nothing but pages that failed, and not too many of them to be read."""
+    from gossamer.sinks.read import Source
+
     for number, output in enumerate(Source(path).outputs()):
         if number >= _MOST_FAILURES or isinstance(output.record, ItemRecord) or output.record.success:
             return False

@@ -44,8 +44,8 @@ from gossamer.policy.words import CANNOT_FETCH, RETRYING, fetch_error
 from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir
+from gossamer.wiring.outputs import table_options
 from gossamer.wiring.plan import asset_folder, check_assets, check_csv_guard, make_plan
-from gossamer.wiring.worker import table_options
 
 log = logging.getLogger("gossamer")
 
@@ -173,7 +173,7 @@ class Crawler:
                 if not isinstance(url, str):
                     raise BadInput(f"{url!r:.200} is no URL. Write texts; the URLs of a list: gossamer.crawl(*urls)")
             self._settings, self._temporary = _settings(given)
-            if self._settings.worker.processes > 1 and not isinstance(given.get("spider") or "", str):
+            if self._settings.worker.processes != 1 and not isinstance(given.get("spider") or "", str):
                 raise BadInput(
                     "processes: only this one has the class that is the spider. Write it into a file and name that, "
                     "spider='shop.py', or write processes=1."
@@ -297,7 +297,7 @@ class Crawler:
         """Start the crawl. `has_loop`: the program reads the pages."""
         if self._task is not None:
             raise RuntimeError("this crawl was started before; call gossamer.crawl again for another one")
-        if has_loop and self._settings.worker.processes > 1:
+        if has_loop and self._settings.worker.processes != 1:
             raise BadInput(
                 "processes: a loop gets its pages from one process. Write processes=1, or call run() with output."
             )

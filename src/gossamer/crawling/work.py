@@ -14,9 +14,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
+
+import msgspec
 
 from gossamer.errors import BadInput, FrontierError, GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -27,6 +28,7 @@ from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.open import ENDINGS, TABLES, ending_of, missing_folders
 from gossamer.telemetry import logs
+from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.processes import WorkerProcesses
 from gossamer.wiring.worker import open_worker
@@ -38,8 +40,7 @@ _REFRESH_SECONDS = 0.5
 shorter costs calls to the frontier."""
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct):
     """Progress at one moment."""
 
     tally: Tally
@@ -76,8 +77,7 @@ class WorkControl(Protocol):
         """Record that what is left may hang, because an output accepts nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """The requests that workers fetch, and where their pages go besides the outputs of the settings."""
 
     pool: str
@@ -92,8 +92,7 @@ class Assignment:
     """Sink of this program that gets the pages before the outputs do. Needs a single worker in this process."""
 
 
-@dataclass(slots=True)
-class WorkResult:
+class WorkResult(msgspec.Struct):
     """Counters of the workers of one command."""
 
     tally: Tally
@@ -101,8 +100,7 @@ class WorkResult:
     """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
 
 
-@dataclass(slots=True)
-class CrawlResult:
+class CrawlResult(msgspec.Struct):
     """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines.
 
     Fields may be added. They are read by the command line, by `crawling/python.py` and by tests.
@@ -124,18 +122,18 @@ class CrawlResult:
     """True: an output could not be finished."""
     lost: bool = False
     """True: the frontier lost its data during the crawl."""
-    missing: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = msgspec.field(default_factory=dict)
     """Records that vanished from an output before this command started, by output. Later losses are in `tally`."""
     pool: str = ""
     """Pool of a worker that works for no crawl in particular. Empty: this is a crawl."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     """Sentences at the end of the summary."""
     begun_at: str = ""
     """The first URL that a person gave, and how many more, where the name of the crawl begins with another host (ids do
     not depend on the order of URLs). Empty: the name tells."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
-    without_items: dict[str, str] = field(default_factory=dict)
+    without_items: dict[str, str] = msgspec.field(default_factory=dict)
     """Those of them that hold no item, each with what became of it: it was not written, or it is empty."""
     asset_folder: str = ""
     """Folder of the assets, the files that pages embed or link. Empty: none."""
@@ -191,7 +189,7 @@ async def work(
         processes = WorkerProcesses(
             settings, address, pool=pool, spiders=list(spiders), run=run, say=observer.say, bus=bus
         )
-        with _metrics_served(metrics_address, processes, frontier):
+        with _metrics_served(metrics_address, processes, frontier, settings):
             return WorkResult(await _attend(processes, frontier, observer, control, crawl), processes.fault)
     result: WorkResult | None = None
     try:
@@ -204,7 +202,7 @@ async def work(
             reader=assignment.reader,
             say=observer.say,
         ) as worker:
-            with _metrics_served(metrics_address, worker, frontier):
+            with _metrics_served(metrics_address, worker, frontier, settings):
                 result = WorkResult(await _attend(worker, frontier, observer, control, crawl))
     except SinkError as error:
         if result is None:
@@ -214,7 +212,7 @@ async def work(
 
 
 @contextlib.contextmanager
-def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) -> Iterator[None]:
+def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier, settings: Settings) -> Iterator[None]:
     """Serve the counters to Prometheus at this address. Empty: serve nothing."""
     if not address:
         yield
@@ -224,6 +222,7 @@ def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier) 
     metrics = Metrics()
     metrics.add_tally(runner.tally)
     metrics.add_lost_shards(lambda: frontier.lost_shards)
+    metrics.add_performance(settings.data_dir / FOLDER)
     with metrics.serve(address):
         yield
 
@@ -319,8 +318,7 @@ _READABLE = frozenset(ENDINGS) - frozenset(TABLES)
 """Endings of outputs that have the bodies of pages, and take pages unless told otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlReport:
+class CrawlReport(msgspec.Struct, frozen=True):
     """The report of one crawl."""
 
     page: Path

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 import msgspec
@@ -77,8 +76,7 @@ class ContentLimits(msgspec.Struct, frozen=True):
     memory_bytes: int
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
+class _Job(msgspec.Struct, eq=False):
     """A page that waits for its content."""
 
     framed: bytes
@@ -89,12 +87,11 @@ class _Job:
     """Number of processes that died of unknown reasons on this page."""
 
 
-@dataclass(slots=True, eq=False)
-class _Child:
+class _Child(msgspec.Struct, eq=False):
     """A process, and the pages that it has been sent, the one that it works on first."""
 
     process: asyncio.subprocess.Process
-    jobs: deque[_Job] = field(default_factory=deque)
+    jobs: deque[_Job] = msgspec.field(default_factory=deque)
     was_stalled: bool = False
     """True: it did not answer in time."""
 

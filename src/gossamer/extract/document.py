@@ -11,13 +11,15 @@ says why it is not, and a test compares with the parser.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from gossamer.extract.encoding import decode_as, is_utf8
 from gossamer.extract.flatten import MAX_REOPENED, MAX_TAG_BYTES, RAW_NAME, TAG_NAME, TOKEN, flatten, is_costly
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _MAX_TAGS = 100_000
 """Beyond this many tags a page is not walked through. May be changed: each takes one or two microseconds."""
@@ -150,9 +152,15 @@ MAX_PARSED_BYTES = 2 * 1024 * 1024
 """Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's
 tree takes up to forty times as much memory."""
 
-_PARSE_ONLY = int(LexborDocumentOptions.WO_EVENTS)
-"""Option of the parser. Without it the parser also changes the tree as a browser would after parsing. Nothing
-here needs that, and it takes half as long again."""
+
+@cache
+def _parser() -> "Callable[[bytes], LexborHTMLParser]":
+    """Return the parser, which is imported late: with the compiled extension most crawls need none."""
+    from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
+
+    # Without this option the parser also changes the tree as a browser would after parsing. Nothing here needs that,
+    # and it takes half as long again.
+    return partial(LexborHTMLParser, options=int(LexborDocumentOptions.WO_EVENTS))
 
 
 class HtmlDocument:
@@ -189,7 +197,7 @@ class HtmlDocument:
         return self._is_costly
 
     @property
-    def tree(self) -> LexborHTMLParser | None:
+    def tree(self) -> "LexborHTMLParser | None":
         """Tree of the whole page. None: it would be too costly to parse.
 
         A page that is costly by its number of tags is looked at more closely here, which takes time."""
@@ -200,12 +208,12 @@ class HtmlDocument:
         return self._tree
 
     @property
-    def root(self) -> LexborNode | None:
+    def root(self) -> "LexborNode | None":
         """The page's `html` element. None: the page is too costly to parse."""
         tree = self.tree
         return None if tree is None else tree.root
 
-    def trees(self) -> Iterator[LexborHTMLParser]:
+    def trees(self) -> "Iterator[LexborHTMLParser]":
         """Yield trees that together have every link: the tree of the page, or several of its pieces."""
         if self._tree is not None or not self.is_costly:
             tree = self.tree
@@ -235,12 +243,12 @@ def parse_for_xpath(html: bytes | str) -> Any:
         return None
 
 
-def _parse(html: bytes) -> LexborHTMLParser:
+def _parse(html: bytes) -> "LexborHTMLParser":
     """Parse HTML. Returns an empty tree if the parser fails."""
     try:
-        return LexborHTMLParser(html, options=_PARSE_ONLY)
+        return _parser()(html)
     except Exception:  # out of memory, or a limit of the parser: a hostile page has no links
-        return LexborHTMLParser(b"", options=_PARSE_ONLY)
+        return _parser()(b"")
 
 
 # --- text of elements -------------------------------------------------------------------------------------------------
@@ -258,7 +266,7 @@ _SILENT = frozenset(("script", "style", "template", "noscript"))
 """Elements whose text is for no reader."""
 
 
-def node_text(node: LexborNode) -> str:
+def node_text(node: "LexborNode") -> str:
     """Return the text of an element, with a blank where a block or a line ends, and without that of scripts."""
     only = node.first_child
     if only is None:

@@ -14,6 +14,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from gossamer.compiled import native
+
 PRESCAN_BYTES = 1024
 """Bytes that are searched for a declaration. HTML standard: fixed."""
 
@@ -211,6 +213,18 @@ def decode(body: bytes, content_type: str | None = None) -> DecodedText:
     if named is not None or not parsed_type.textual or b"\0" in body[:_DETECTED_BYTES]:
         return DecodedText(body.decode("utf-8", "replace"), "utf-8", strict_ok=False)
     return _nearly_utf8(body) or _detected(body)
+
+
+def is_utf8_as_it_is(body: bytes, content_type: str) -> bool:
+    """Return whether `decode` would return this body as UTF-8 with the same bytes. False also where the compiled
+    extension is missing."""
+    if native is None or body.startswith(_BOM_STARTS):
+        return False
+    parsed_type = _parse_content_type(content_type)
+    named = parsed_type.codec
+    if named is None and parsed_type.may_declare:
+        named = declared_codec(body)
+    return (named is None or is_utf8(named)) and native.is_utf8(body)
 
 
 def decode_as(body: bytes, codec: str) -> str:

@@ -10,17 +10,21 @@ is never fetched.
 
 import re
 from collections.abc import Collection, Hashable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from gossamer.compiled import native
 from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_utf8
-from gossamer.extract.memory import NOTHING_REMEMBERED, RememberedHrefs, native, new_href_memory
+from gossamer.extract.memory import NOTHING_REMEMBERED, RememberedHrefs, new_href_memory
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import BaseUrl, fingerprint, host, join, registered_domain, with_sorted_query
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _REFRESH = re.compile(
     r"""
@@ -192,8 +196,8 @@ class LinkExtractor:
         nofollow_count = 0
         document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
         links.cut = document.cut
-        if self._native is not None and charset is None:
-            self._extract_compiled(document, base_url, active_scope, links)
+        if self._native is not None:
+            self._extract_compiled(document, base_url, active_scope, links, charset)
             return links
         for tree in document.trees():  # one tree, or several for a page that would be costly to parse
             if base is None:
@@ -225,12 +229,15 @@ class LinkExtractor:
         self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
-    def _extract_compiled(self, document: HtmlDocument, base_url: str, scope: LinkScope, links: Links) -> None:
-        """Set the fields of `links`, of a page in UTF-8."""
-        self._native.extract(document.data, base_url, scope.compiled(native), links)
+    def _extract_compiled(
+        self, document: HtmlDocument, base_url: str, scope: LinkScope, links: Links, charset: str | None
+    ) -> None:
+        """Set the fields of `links`. `charset`: Python codec of a page that was not in UTF-8."""
+        encode_query = None if charset is None else partial(with_encoded_query, charset=charset)
+        self._native.extract(document.data, base_url, scope.compiled(native), links, encode_query)
         document.base = links.base
         if self._texts:
-            links.texts = list_links(document, base_url, encoding=None)
+            links.texts = list_links(document, base_url, encoding=charset)
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
         """Record that the URLs of `links` are in the frontier, so that `extract` counts them as `known` on later pages.
@@ -315,7 +322,7 @@ def _order_independent_fingerprint(url: str, *, seed: int) -> int:
     return fingerprint(with_sorted_query(url), seed=seed)
 
 
-def base_of(tree: LexborHTMLParser, page: str) -> str | None:
+def base_of(tree: "LexborHTMLParser", page: str) -> str | None:
     """Return the document base URL of the HTML standard: that of the first `base href`, or the page's own if that is no
     http or https URL. None: the tree has no `base href`, but a later piece of the page may have one."""
     for base in tree.tags("base"):
@@ -328,7 +335,7 @@ def base_of(tree: LexborHTMLParser, page: str) -> str | None:
     return None
 
 
-def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
+def _head_hrefs(tree: "LexborHTMLParser", links: Links) -> list[str]:
     """Return the targets of `link rel=next` and of a refresh. Also sets `nofollow` and `noindex` from `meta
     name=robots`."""
     hrefs: list[str] = []
@@ -355,7 +362,7 @@ def _head_hrefs(tree: LexborHTMLParser, links: Links) -> list[str]:
 
 def _add_texts(
     texts: list[tuple[str, str]],
-    anchors: list[tuple[LexborNode, str]],
+    anchors: "list[tuple[LexborNode, str]]",
     base: str,
     charset: str | None,
     *,

@@ -10,20 +10,11 @@ rules above. An href that is remembered for more pages than it means the same on
 page would never be fetched.
 """
 
-import os
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
+from gossamer.compiled import native
 from gossamer.policy.urls import directory, origin
-
-try:
-    if os.environ.get("GOSSAMER_NATIVE") == "0":  # to compare, or to find out whether a fault comes from it
-        raise ImportError
-    import gossamer_native  # the compiled extension, from the folder native/
-except ImportError:
-    native: Any = None
-else:
-    native = gossamer_native
 
 
 def new_href_memory(*, max_bytes: int = 16 * 1024 * 1024) -> Any:

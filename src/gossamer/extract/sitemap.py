@@ -8,7 +8,8 @@ limit is returned.
 import codecs
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gossamer.errors import BadUrl
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, join
@@ -77,13 +78,12 @@ _SNIFFED_BYTES = 1024
 freely."""
 
 
-@dataclass(slots=True)
-class SitemapEntries:
+class SitemapEntries(msgspec.Struct):
     """Entries of a sitemap."""
 
-    urls: list[str] = field(default_factory=list)
+    urls: list[str] = msgspec.field(default_factory=list)
     """Canonical URLs of pages, each once, in the file's order."""
-    sitemaps: list[str] = field(default_factory=list)
+    sitemaps: list[str] = msgspec.field(default_factory=list)
     """Canonical URLs of further sitemaps that an index names, each once."""
     bad: int = 0
     """Number of entries that are not http or https URLs."""

@@ -12,9 +12,10 @@ lost for the life of the process.
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import msgspec
 
 from gossamer.errors import (
     ConnectFailed,
@@ -123,8 +124,7 @@ class _Checkout(NamedTuple):
     """True: the connection was idle in the pool, so the server may have closed it meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
+class PoolLimits(msgspec.Struct, frozen=True):
     """Bounds on a client's connections. A request that finds no room waits, within its total timeout.
 
     Tuning only: larger ones save waits and handshakes, and take file descriptors and memory. The worker replaces
@@ -221,11 +221,12 @@ class HttpClient:
         wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
         limits = self._limits
         if request.body_bytes is not None:
-            limits = replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
+            limits = msgspec.structs.replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
         reader = ResponseReader(limits, head_only=request.method == "HEAD")
 
         deadline = started + self._timeouts.total
-        checkout = await self._check_out(plan, deadline, fresh=not self._losses.may_reuse(plan.losses_key))
+        fresh = self._loses(plan)
+        checkout = (None if fresh else self._take_idle(plan)) or await self._check_out(plan, deadline, fresh=fresh)
         self._check_in_time(request, checkout)
         try:
             try:
@@ -317,7 +318,7 @@ class HttpClient:
             raise
         finally:
             self._watch.busy.discard(connection)
-            if not self._losses.may_reuse(plan.losses_key):
+            if self._loses(plan):
                 connection.abort()
             self._pool.release(checkout.key, connection)
 
@@ -327,12 +328,8 @@ class HttpClient:
 
         `deadline`: monotonic time. Room in the pool that is acquired here must be discarded if no connection is opened.
         """
-        if not fresh:
-            for ip in plan.ips:
-                key = plan.pool_key(ip)
-                connection = self._pool.take_idle(key)
-                if connection is not None:
-                    return _Checkout(connection, key, kept=True)
+        if not fresh and (kept := self._take_idle(plan)) is not None:
+            return kept
         seconds_left = self._timeouts.connect
         for index, ip in enumerate(plan.ips):
             addresses_left = len(plan.ips) - index  # this one included
@@ -357,6 +354,19 @@ class HttpClient:
                     dialled.connection.abort()
                 return _Checkout(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
         raise ConnectFailed(f"{plan.origin.host} has no address")
+
+    def _take_idle(self, plan: ConnectionPlan) -> _Checkout | None:
+        """Return a kept connection to any of the addresses. None: there is none."""
+        for ip in plan.ips:
+            key = plan.pool_key(ip)
+            connection = self._pool.take_idle(key)
+            if connection is not None:
+                return _Checkout(connection, key, kept=True)
+        return None
+
+    def _loses(self, plan: ConnectionPlan) -> bool:
+        """Return whether kept connections to the origin are often lost."""
+        return not self._losses.may_reuse(plan.losses_key)
 
     async def _acquire(self, key: PoolKey, deadline: float, *, fresh: bool) -> HttpConnection | None:
         """Return an idle connection, or None with room for a new one, before this monotonic time."""
@@ -408,6 +418,7 @@ def _response(
             total=time.monotonic() - started,
         ),
         received_bytes=reader.received_bytes,
+        headers_by_name=reader.headers_by_name,
     )
 
 
@@ -441,11 +452,11 @@ class HttpClients:
             client = self._clients[timeout_seconds] = self._make(timeout_seconds)
         return client
 
-    async def fetch(
+    def fetch(
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
-    ) -> FetchResponse:
-        """Send one request, as `HttpClient.fetch` does. Raises FetchError."""
-        return await self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
+    ) -> Coroutine[Any, Any, FetchResponse]:
+        """Send one request, as `HttpClient.fetch` does."""
+        return self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
 
     def waiting_for(self) -> str:
         """Return words for what the requests in progress wait for. If they wait for different things, those for the

@@ -18,7 +18,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -65,16 +64,18 @@ _SOCKS_REFUSALS = {
 """Replies of RFC 1928, section 6, as people read them. The texts may be changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(msgspec.Struct, frozen=True):
     """A proxy's address and protocol."""
 
     scheme: str
     """`http`, `socks5` or `socks5h`."""
     host: str
     port: int
-    user: bytes = field(default=b"", repr=False)
-    password: bytes = field(default=b"", repr=False)
+    user: bytes = b""
+    password: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.scheme}://{self.host}:{self.port})"  # without user and password, which must not reach logs
 
     @property
     def resolves_names(self) -> bool:
@@ -259,7 +260,7 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
     sock = socket.socket(socket.AF_INET6 if ":" in route.ip else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, (route.ip, route.port))
+        await _connect_socket(sock, (route.ip, route.port))
         if route.tunnel is not None:
             await open_tunnel(sock, *route.tunnel)
     except BaseException:
@@ -279,6 +280,30 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
         raise
     connection.remember_session(route.context, name)
     return DialResult(connection, connected - started, time.monotonic() - connected)
+
+
+async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None:
+    """Connect a socket that does not block. Raises OSError. Not `loop.sock_connect`: uvloop's asks a thread for the
+    address, which is known."""
+    try:
+        sock.connect(address)
+        return
+    except (BlockingIOError, InterruptedError):
+        pass
+    loop = asyncio.get_running_loop()
+    writable: asyncio.Future[None] = loop.create_future()
+
+    def on_writable() -> None:
+        if not writable.done():
+            writable.set_result(None)
+
+    loop.add_writer(sock, on_writable)
+    try:
+        await writable
+    finally:
+        loop.remove_writer(sock)
+    if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(error, f"Connect call failed {address}")
 
 
 _MAX_PROXIES = 1024

@@ -9,7 +9,6 @@ Nothing here is stored, so fields may be added; the client sets every field of a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,11 +18,15 @@ REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
 
 def first_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     """Return the value of the first header of this lower-case name; None: there is none."""
-    return next((value for key, value in headers if key.lower() == name), None)
+    length = len(name)
+    for key, value in headers:
+        if len(key) == length and key.lower() == name:
+            return value
+    return None
 
 
-class FetchRequest(msgspec.Struct, frozen=True):
-    """HTTP request."""
+class FetchRequest(msgspec.Struct):
+    """HTTP request. It may be changed until it is passed to a client."""
 
     url: str
     """Canonical http or https URL (WHATWG serialisation). Its user and password become an Authorization header unless
@@ -100,14 +103,15 @@ class FetchResponse(msgspec.Struct):
     timings: Timings
     received_bytes: int
     """Bytes received for this response: heads, framing and body, without TLS."""
+    headers_by_name: dict[str, list[str]] | None = None
+    """Values of `headers` by name, spelled as sent. None: they were not collected."""
 
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseLimits:
+class ResponseLimits(msgspec.Struct, frozen=True):
     """Bounds on one response. Each exists because some server on the web exceeds it, and each may be changed: larger
     ones accept more servers and let a hostile one take more memory or time."""
 

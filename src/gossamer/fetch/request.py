@@ -7,9 +7,10 @@ before which `client.py` inserts the password of a proxy.
 
 import base64
 import re
-from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.fetch.decode import ACCEPT_ENCODING
@@ -53,8 +54,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Scheme, host and port that the requests of a URL go to."""
 
     scheme: str
@@ -63,13 +63,16 @@ class Origin:
     port: int
     authority: str
     """Value of the Host header: without user, without a default port."""
-    credentials: str = field(default="", repr=False)
+    credentials: str = ""
     """Value of an Authorization header from the URL's user and password; empty when it has none."""
 
     @property
     def secure(self) -> bool:
         """True: the origin uses TLS."""
         return self.scheme == "https"
+
+    def __repr__(self) -> str:
+        return f"Origin({self.scheme}://{self.authority})"  # without credentials, which must not reach logs
 
 
 def parse_origin(prefix: str) -> Origin:

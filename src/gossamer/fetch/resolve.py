@@ -13,7 +13,8 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
 from gossamer.fetch import guard
@@ -30,8 +31,7 @@ _DENIALS = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 not on all systems. Fixed: another try soon gets the same answer, which is not so for other errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Resolution:
+class _Resolution(msgspec.Struct, frozen=True):
     """Cached result of a look-up."""
 
     approved: tuple[str, ...]
@@ -48,8 +48,7 @@ class _Resolution:
     """True: the failure is an answer; see `DnsFailed.denied`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DnsLimits:
+class DnsLimits(msgspec.Struct, frozen=True):
     """Limits of look-ups and of their cache. Tuning only; each must be above 0."""
 
     ttl_seconds: float = 300.0

@@ -13,6 +13,7 @@ import re
 
 import httptools
 
+from gossamer.compiled import native
 from gossamer.errors import BadResponse, ConnectionLost, HeadersTooLarge
 from gossamer.fetch.exchange import ResponseLimits
 
@@ -113,12 +114,17 @@ class ResponseReader:
     _headers_done = False
     """True: the final head was parsed, not only interim ones."""
     _chunked = False
+    _left = -1
+    """Bytes of the body that are still to come, behind a plain head. -1: llhttp reads the body."""
+    headers_by_name: dict[str, list[str]] | None = None
+    """Values of `headers` by name, spelled as sent. None: they were not collected."""
 
     def __init__(self, limits: ResponseLimits, *, head_only: bool = False) -> None:
         """`head_only`: the request was HEAD, so that the response has no body whatever its headers say."""
         self.limits = limits
         self._head_only = head_only
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None
+        """Made for the first bytes of a response that `_begin_plainly` leaves to it."""
         self.headers: list[tuple[str, str]] = []
         """Decoded as Latin-1, in the order and letter case received, without trailers."""
 
@@ -132,8 +138,13 @@ class ResponseReader:
 
         Raises BadResponse or HeadersTooLarge, after which the reader must not be used.
         """
-        self.received_bytes += len(data)
+        if self._left >= 0:
+            self.received_bytes += len(data)
+            return self._append_body(data)
+        is_first, self.received_bytes = not self.received_bytes, self.received_bytes + len(data)
         if not self._headers_done:
+            if is_first and native is not None and not self._head_only and self._begin_plainly(data):
+                return self.complete
             data = self._feed_head(data)
             if not data:
                 return self.complete
@@ -143,6 +154,34 @@ class ResponseReader:
             self._feed_body(data)
         if self.complete:
             self._parser = None  # breaks a reference cycle, so that no response waits for the garbage collector
+        return self.complete
+
+    def _begin_plainly(self, data: bytes) -> bool:
+        """Read a whole head and what follows with the compiled extension, if both are as simple as from nearly all
+        servers: a final status and one Content-Length. Returns False, without any effect, for others, which llhttp
+        reads."""
+        limits = self.limits
+        found = native.read_head(data, limits.header_bytes, limits.headers)
+        if found is None:
+            return False
+        end, status, reason, headers, by_name, encodings, length, keep_alive = found
+        if length > limits.body_bytes:
+            return False
+        self.status, self.reason, self.http_version, self.keep_alive = status, reason, "1.1", keep_alive
+        self.headers, self.headers_by_name, self.content_length = headers, by_name, length
+        self.content_encodings = tuple(encodings)
+        self.head = data[:end]
+        self._headers_done, self._left = True, length
+        self._append_body(data[end:])
+        return True
+
+    def _append_body(self, data: bytes) -> bool:
+        """Append bytes of a body whose length is known. Returns whether the response is complete."""
+        if len(data) > self._left:  # not requested: they must not be taken for the next response
+            data, self.keep_alive = data[: self._left], False
+        self._left -= len(data)
+        self.complete = not self._left
+        self._append(data)
         return self.complete
 
     def feed_eof(self) -> None:
@@ -164,6 +203,8 @@ class ResponseReader:
 
     def _feed_head(self, data: bytes) -> bytes:
         """Parse heads, interim ones first. Returns the bytes after them; empty while the head is incomplete."""
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         pending = self._pending + data if self._pending else data
         while not self._headers_done:
             if not pending.startswith(_START):
@@ -294,6 +335,9 @@ class ResponseReader:
             data = data[:room]
             self.truncated = self.complete = True
             self.keep_alive = False
+        self._append(data)
+
+    def _append(self, data: bytes) -> None:
         self.body_bytes += len(data)
         if not self._body:
             self._body = data  # most bodies come in one read, so most are never copied
@@ -316,7 +360,7 @@ class ResponseReader:
 def _head_end(data: bytes, start: int) -> int:
     """Return the end of the first empty line from `start` on, with CRLF or bare LF; -1: there is none."""
     crlf = data.find(b"\n\r\n", start)
-    bare = data.find(b"\n\n", start) if crlf < 0 else data.find(b"\n\n", start, crlf)
+    bare = data.find(b"\n\n", start) if crlf < 0 else data.find(b"\n\n", start, crlf + 1)
     if bare >= 0:
         return bare + len(b"\n\n")
     return crlf + len(b"\n\r\n") if crlf >= 0 else -1

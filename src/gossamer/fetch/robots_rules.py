@@ -10,7 +10,6 @@ may send a hostile file and the worker's event loop matches it.
 import codecs
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from urllib.parse import quote
@@ -293,8 +292,7 @@ def _normalize_octet(octet: str) -> str:
     return character if "!" <= character <= "~" and character not in _NEVER_DECODED else f"%{value:02X}"
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsVerdict:
+class RobotsVerdict(msgspec.Struct, frozen=True):
     """Decision whether a URL may be fetched, and the reason."""
 
     allowed: bool

@@ -12,7 +12,6 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import ada_url
@@ -147,8 +146,7 @@ _NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsF
 own request fails, and is retried, by the rules for pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsUnavailable:
+class RobotsUnavailable(msgspec.Struct, frozen=True):
     """The origin's robots.txt is unavailable, so that nothing of the origin may be fetched now."""
 
     retry_at: float
@@ -159,8 +157,7 @@ class RobotsUnavailable:
     """Unix time from which the origin's requests are refused; see `patience_seconds` of the service."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedRules:
+class _CachedRules(msgspec.Struct, frozen=True):
     """A record, and the rules in it."""
 
     record: RobotsRecord
@@ -266,7 +263,7 @@ class RobotsService:
         if unavailable is None:
             verdict = known.robots.verdict(url, user_agent, explain=explain)
             if explain and known.record.outcome is RobotsOutcome.ALLOW_ALL:
-                return replace(verdict, rule=f"no robots.txt ({known.record.detail})")
+                return msgspec.structs.replace(verdict, rule=f"no robots.txt ({known.record.detail})")
             return verdict
         if self._now() < unavailable.given_up_at:
             return unavailable

@@ -17,10 +17,9 @@ Fixed: names and defaults of keys, and what a short form means, because users' f
 keys and types may be added. Stored rules omit defaults, so no default may change. The limits may be raised.
 """
 
-import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -328,10 +327,17 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
     return field
 
 
+def _close_matches(word: str, known: Iterable[str], *, n: int) -> list[str]:
+    """Return the known words that are most like this one."""
+    import difflib  # imported late: only mistakes need it
+
+    return difflib.get_close_matches(word, list(known), n=n)
+
+
 def _unknown_word(text: str, word: str) -> str:
     """Return the sentence on a word behind `@` that means nothing."""
     known = [*FieldType, "list", "required"]
-    similar = difflib.get_close_matches(word, known, n=1)
+    similar = _close_matches(word, known, n=1)
     hint = f"did you mean @{similar[0]}?" if similar else f"write one of {', '.join(f'@{name}' for name in known)}."
     return f"{text!r:.200} has the unknown @{word}; {hint} An attribute follows its selector without a space: img@src"
 
@@ -343,7 +349,7 @@ def _type(text: str, path: Path) -> tuple[FieldType, str]:
     try:
         kind = FieldType(name.strip())
     except ValueError:
-        similar = difflib.get_close_matches(name, FieldType, n=1)
+        similar = _close_matches(name, FieldType, n=1)
         hint = f"; did you mean {similar[0]}?" if similar else f"; write one of {', '.join(FieldType)}"
         raise BadExtraction(f"unknown type {name!r:.100}{hint}", path) from None
     if colon and kind not in _WITH_ARGUMENT:
@@ -373,7 +379,7 @@ def _check_keys(given: Mapping[str, Any], known: tuple[str, ...], path: Path) ->
     """Check that an object has known keys only."""
     for key in given:
         if key not in known:
-            similar = difflib.get_close_matches(key[:MAX_NAME_LENGTH], known, n=1)
+            similar = _close_matches(key[:MAX_NAME_LENGTH], known, n=1)
             hint = f"; did you mean {similar[0]}?" if similar else f"; the keys are {', '.join(known)}"
             raise BadExtraction(f"unknown key{hint}", (*path, key[:MAX_NAME_LENGTH]))
 

@@ -7,7 +7,6 @@ refuse to continue files that lack it. WireExchange and Output stay inside the p
 `Destination.records` stand in users' settings and must stay.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -121,13 +120,15 @@ class Output(msgspec.Struct, kw_only=True):
     record: PageRecord | ItemRecord
     body: bytes = b""
     wires: tuple[WireExchange, ...] = ()
+    body_apart: bool = False
+    """True: the text of the body is only in `body`, as UTF-8, and the record's own `body` is empty. Only where no sink
+    has `wants_text`."""
     asset: Asset | None = None
     """The record is about an asset, a file that a page embeds or links, and its own `body` is empty. None: it is
     not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """An output as a person names it."""
 
     path: str

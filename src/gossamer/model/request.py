@@ -10,7 +10,6 @@ reports its outcome. What may be changed:
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -91,17 +90,16 @@ MAX_DEATHS = 3
 `worker_died`. May be smaller, not larger: an entry has two bits for the number (`include/deaths.lua`)."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """URLs of one spider and domain that are added together. It has parallel lists, to make no object for each link."""
 
     spider: str
     domain: str
     priority: int
     depth: int
-    urls: list[str] = field(default_factory=list)
+    urls: list[str] = msgspec.field(default_factory=list)
     """Canonical URLs."""
-    fingerprints: list[int] = field(default_factory=list)
+    fingerprints: list[int] = msgspec.field(default_factory=list)
     """Fingerprint of each URL, spider included: signed, 64 bits (see policy/urls.py)."""
     payloads: Sequence[bytes | None] | None = None
     """Packed `Payload` of each entry, which the frontier does not read. None: no entry has one."""
@@ -159,8 +157,7 @@ class Lease(msgspec.Struct, frozen=True):
         return self.charged + self.ahead_seconds
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(msgspec.Struct):
     """Report of a lease's outcome to the frontier."""
 
     lease: Lease

@@ -14,11 +14,11 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierUnavailable
@@ -54,8 +54,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOptions:
+class ClientOptions(msgspec.Struct, frozen=True):
     """Credentials, TLS and time limits of a client."""
 
     # Empty user and password: no log-in. Database 0 is the server's default.
@@ -344,8 +343,7 @@ _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """A Lua script and the digest under which the server caches it."""
 
     name: str
@@ -355,12 +353,12 @@ class Script:
     undeclared_keys: bool = False
     """The script touches keys of its slot that no call declares. While a slot's keys are being moved between two
     nodes, such a script can run on neither: the caller raises FrontierUnavailable, and may call again later."""
-    sha: bytes = field(init=False)
+    sha: bytes = b""
     """40 lower-case hexadecimal digits, as SCRIPT LOAD returns them."""
 
     def __post_init__(self) -> None:
         digest = hashlib.sha1(self.source.encode(), usedforsecurity=False)
-        object.__setattr__(self, "sha", digest.hexdigest().encode())
+        msgspec.structs.force_setattr(self, "sha", digest.hexdigest().encode())
 
 
 class Scripts(dict[str, Script]):
@@ -377,14 +375,14 @@ class Scripts(dict[str, Script]):
         super().__init__()
         self._folder = folder
         self._undeclared_keys = undeclared_keys
-        self._includes: dict[str, str | None] = {}
-        """Sources of the included files that were read. None: there is no such file."""
+        self._includes: dict[str, list[str] | None] = {}
+        """Parts of the included files that were read, as `_parts` returns them. None: there is no such file."""
 
     def __missing__(self, name: str) -> Script:
-        source = _read_source(self._folder, name)
-        if source is None:
+        parts = _parts(self._folder, name)
+        if parts is None:
             raise KeyError(name)
-        script = Script(name, _COMMENT.sub("", self._assemble(name, source, set(), (name,))), self._undeclared_keys)
+        script = Script(name, self._assemble(name, parts, set(), (name,)), self._undeclared_keys)
         self[name] = script
         return script
 
@@ -393,33 +391,40 @@ class Scripts(dict[str, Script]):
         files = (entry.name for entry in self._folder.iterdir())
         return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
 
-    def _include(self, name: str) -> str | None:
-        """Return the source of an included file; None: there is none."""
+    def _include(self, name: str) -> list[str] | None:
+        """Return the parts of an included file; None: there is none."""
         if name not in self._includes:
-            self._includes[name] = _read_source(self._folder / _INCLUDES_FOLDER, name)
+            self._includes[name] = _parts(self._folder / _INCLUDES_FOLDER, name)
         return self._includes[name]
 
-    def _assemble(self, name: str, source: str, done: set[str], above: tuple[str, ...]) -> str:
+    def _assemble(self, name: str, parts: list[str], done: set[str], above: tuple[str, ...]) -> str:
         """Return the source with its includes. `done`: names that the command has already, grows here. `above`: the
         files through which this one was reached."""
+        texts = []
+        for at, part in enumerate(parts):
+            if at % 2 == 0:
+                texts.append(part)
+                continue
+            if part in above:
+                raise ValueError(f"scripts include each other: {' -> '.join((*above, part))}")
+            included = self._include(part)
+            if included is None:
+                raise ValueError(f"script {name} includes {part}, which does not exist")
+            if part not in done:
+                done.add(part)
+                texts.append(self._assemble(part, included, done, (*above, part)))
+        return "".join(texts)
 
-        def included(match: re.Match[str]) -> str:
-            other = match[1]
-            if other in above:
-                raise ValueError(f"scripts include each other: {' -> '.join((*above, other))}")
-            text = self._include(other)
-            if text is None:
-                raise ValueError(f"script {name} includes {other}, which does not exist")
-            if other in done:
-                return ""
-            done.add(other)
-            return self._assemble(other, text, done, (*above, other))
 
-        return _INCLUDE.sub(included, source)
+def _parts(folder: Path, name: str) -> list[str] | None:
+    """Return the source of a file without comments and empty lines, split at its includes: text, name of an include,
+    text, and so on. None: there is no such file.
 
-
-def _read_source(folder: Path, name: str) -> str | None:
+    Each file is split once, and not with each command that includes it: that takes a third of the time."""
     try:
-        return (folder / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+        with open(f"{folder}/{name}{_SUFFIX}", encoding="utf-8") as file:
+            parts = _INCLUDE.split(file.read())
     except OSError:  # there is no such file or folder
         return None
+    parts[::2] = [_COMMENT.sub("", text) for text in parts[::2]]
+    return parts

@@ -8,9 +8,7 @@ texts of errors, the prefix of the short directory, and how much of the log an e
 import contextlib
 import fcntl
 import os
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -58,6 +56,8 @@ class DataDir:
         inside = self.server / _SOCKET
         if len(os.fsencode(inside)) <= _LONGEST_SOCKET_PATH:
             return inside
+        import tempfile  # imported late: it loads every kind of compression
+
         folder = Path(tempfile.mkdtemp(prefix=_SHORT_PREFIX))  # mode 0700
         if len(os.fsencode(folder / _SOCKET)) > _LONGEST_SOCKET_PATH:
             folder.rmdir()
@@ -167,6 +167,8 @@ def delete_data_dir(path: Path) -> bool:
         return not path.is_dir()
     try:
         DataDir(path).remove_address()
+        import shutil  # imported late, as tempfile above
+
         shutil.rmtree(path, ignore_errors=True)
     finally:
         held.release()

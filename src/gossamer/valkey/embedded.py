@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +46,8 @@ def find_server() -> Path:
     wheel = _from_wheel()
     if wheel is not None:
         return wheel
+    import shutil  # imported late, as below: it loads every kind of compression
+
     found = []
     for name in _NAMES:
         path = shutil.which(name)
@@ -440,6 +441,8 @@ class EmbeddedValkey:
     def _low_disk_hint(self) -> str:
         """Return the end of a sentence if the disk is nearly full, else an empty text."""
         with contextlib.suppress(OSError):
+            import shutil
+
             free = shutil.disk_usage(self._dir.server).free
             if free < _LOW_DISK_BYTES:
                 return f"; only {free // 1024} KiB are free on its disk: make room"

@@ -13,9 +13,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from hiredis import ReplyError
 
 from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
@@ -365,8 +365,7 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
 """Commands of `check_server`, which unpacks the replies in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReport:
+class ServerReport(msgspec.Struct, frozen=True):
     """Properties of a server that matter to the frontier."""
 
     version: str

@@ -4,7 +4,6 @@ A fault is reported with the file and the line, before anything is fetched. Safe
 of a file. Fixed: the formats, and which option stands for which part of a rule.
 """
 
-import json
 import os
 import re
 from functools import cache
@@ -99,6 +98,7 @@ def _read(path: Path) -> str:
 
 def _decoded(path: Path, text: str) -> Any:
     """Return the object in a file, by the ending of its name. Raises BadInput with the line of a fault."""
+    import json
     import tomllib
 
     import yaml

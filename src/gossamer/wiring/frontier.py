@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
 
 import msgspec
 
@@ -166,7 +165,8 @@ def write_note(data_dir: Path, note: CrawlNote, *, is_start: bool = True) -> Non
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A unique name: commands that share a crawl may start at the same moment.
-        descriptor, new_path = mkstemp(dir=path.parent, suffix=".new")
+        new_path = path.parent / f"{secrets.token_hex(8)}.new"
+        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(note))
         if not is_start and path.exists():
@@ -264,8 +264,7 @@ def seeds_digest(seeds: Sequence[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(seeds)).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(slots=True)
-class KnownWriters:
+class KnownWriters(msgspec.Struct):
     """Crawls that were started with a data directory, as writers of files, for one of them."""
 
     data_dir: Path

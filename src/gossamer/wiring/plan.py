@@ -12,14 +12,12 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.extract.content_pool import require_trafilatura
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
@@ -219,8 +217,7 @@ _BATCH = 1000
 """Number of seeds that are added to the frontier in one call. May be changed freely: more make each call longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A crawl before its start: what will be opened in the frontier, and its seeds."""
 
     crawl: Crawl
@@ -354,6 +351,8 @@ def content_options(settings: Settings) -> ContentOptions | None:
         return None
     if crawl.text and crawl.markdown and crawl.chunk is not None:
         raise BadInput("--chunk: it splits either Markdown or text. Omit --text or --markdown.")
+    from gossamer.extract.content_pool import require_trafilatura  # imported late: most crawls extract no text
+
     require_trafilatura()
     place = crawl.text_in
     if place is None and crawl.chunk is None:

@@ -1,7 +1,7 @@
 """Runs worker processes under one parent, which restarts dead ones and adds up their counters.
 
 Parent and processes speak JSON over pipes: WorkerCommand down, WorkerReport up. Both run the same installation, so
-these messages may be changed freely, together with cli/commands/worker.py, which is the other end. The limits below may
+these messages may be changed freely, together with cli/worker_process.py, which is the other end. The limits below may
 be tuned. Fixed: the parent must keep the standard input of each process open. A process ends when that input ends: it
 runs in a session of its own, and would not notice otherwise that its parent died.
 """
@@ -12,16 +12,21 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gossamer.errors import OutputClosed, WorkerFailed
 from gossamer.model.crawl import Run
+from gossamer.policy.urls import host, registered_domain
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring import WORKER_PROCESS
+
+if TYPE_CHECKING:
+    from gossamer.wiring.plan import Plan
 
 log = logging.getLogger("gossamer")
 
@@ -74,6 +79,44 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
     """The reader of the output went away: this process ended, and the others have to end."""
     fault: str = ""
     """The reason why an output is not finished. Empty: no such trouble."""
+
+
+_SMALL_CRAWL_PAGES = 2_000
+_SLOW_CRAWL_PAGES_PER_SECOND = 100.0
+"""A crawl up to these limits gets one process if the number is automatic: starting another one costs the CPU time of
+about 1,000 pages, and one process fetches several hundred pages a second. Documented at the setting."""
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""File in which Linux shows the CPU time that a container may use: microseconds, or max, and the period of them."""
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use: of the machine, of its set, and of its container."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no container, or no limit
+        quota, period = _CGROUP_LIMIT.read_text().split()
+        cpus = min(cpus, max(1, int(quota) // int(period)))
+    return cpus
+
+
+def with_process_count(settings: Settings, plan: "Plan | None" = None) -> Settings:
+    """Return the settings with a number of worker processes where that is automatic. `plan`: the crawl to do; None: a
+    service without an end."""
+    if settings.worker.processes:
+        return settings
+    count = 1 if plan is not None and _is_small(plan) else usable_cpus()
+    return settings.copy(worker=settings.worker.copy(processes=count))
+
+
+def _is_small(plan: "Plan") -> bool:
+    """Return whether one process suffices for a crawl."""
+    if 0 < (plan.crawl.max_pages or 0) <= _SMALL_CRAWL_PAGES:
+        return True
+    terms, rate = plan.terms, plan.crawl.rate
+    if not (terms.allowed_domains or terms.allowed_hosts or terms.allowed_prefixes):
+        return False  # any number of domains
+    domains = {registered_domain(host(url)) for url in plan.seeds}.union(terms.allowed_domains or ())
+    pages_per_second = rate.hits / rate.window_seconds if rate else 1.0
+    return len(domains) * pages_per_second <= _SLOW_CRAWL_PAGES_PER_SECOND
 
 
 class WorkerProcesses:

@@ -37,6 +37,7 @@ from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import open_frontier
@@ -328,6 +329,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
     # Called at each scrape: the counts go on changing.
     metrics.add_tally(lambda: Tally(reclaimed=frontier.reclaimed, trimmed=trimmed, troubles=list(troubles.current)))
     metrics.add_lost_shards(lambda: frontier.lost_shards)
+    metrics.add_performance(settings.data_dir / FOLDER)
     return create_app(
         ApiContext(
             id=context.id,

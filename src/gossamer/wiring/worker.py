@@ -5,23 +5,19 @@ and reports their results. A worker of a command has the pool of its crawl; one 
 of all crawls of the service.
 
 Safe to change: the numbers below, and from which settings a part is built. Fixed: the outputs are closed last, because
-that may fail; and `_run_name` and `spool_folder`, under which an interrupted command has left what a later one
-finishes.
+that may fail.
 """
 
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.commit.committer import CommitLimits, Committer
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
-from gossamer.control.stats import Counters, StatsReporter
-from gossamer.extract.content_pool import ContentLimits, ContentPool, has_trafilatura
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
@@ -35,28 +31,31 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
-from gossamer.model.extraction import PAGE_URL, field_names
-from gossamer.model.record import Output
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
-from gossamer.sinks.append import FileSink, OnMissing
-from gossamer.sinks.assets import AssetFolder, manifest_of
-from gossamer.sinks.base import Fanout, ReaderFirst, RecordFilter, Sink
-from gossamer.sinks.bus import BusSink
-from gossamer.sinks.open import delete_ledgers, open_asset_folder, open_sinks
-from gossamer.sinks.tables import TableOptions
+from gossamer.sinks.base import ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.tally import Tally, WorkerCounts
-from gossamer.wiring.extraction import load_extraction
-from gossamer.wiring.plan import address_service, asset_folder, check_settings, content_options
+from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
+from gossamer.wiring.performance import performance_recorded
+from gossamer.wiring.plan import address_service, check_settings
+from gossamer.wiring.processes import usable_cpus
+from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader
+from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
+
+if TYPE_CHECKING:
+    from gossamer.extract.content_pool import ContentLimits, ContentPool
+    from gossamer.extract.document import HtmlDocument
+    from gossamer.sinks.bus import BusSink
+    from gossamer.worker.spider_runner import SpiderRunner
 
 log = logging.getLogger("gossamer.worker")
 
@@ -73,9 +72,6 @@ _MIN_CONNECTIONS = 512
 new connections in crawls of many sites, more need open files."""
 _CONNECTIONS_PER_REQUEST = 2
 """Connections for each request in flight, if that is more than _MIN_CONNECTIONS. Must be at least 1."""
-_SPIDERS_WITHOUT_ITEMS = {"link", "wandering"}
-"""Spiders that only follow links. May be extended: a table gets the pages of their crawls unless told otherwise."""
-
 _READER_LIMITS = CommitLimits(batch_pages=16, queue_pages=64, queue_bytes=16 * 1024 * 1024)
 """Limits of the committer where the program itself reads the pages: how far the worker is ahead of a slow program. May
 be changed freely: more hides pauses of the program, and fetches more pages that it may never read."""
@@ -86,14 +82,22 @@ def make_resolver(settings: Settings) -> Resolver:
     return Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks)
 
 
-def content_limits(settings: Settings, *, shares: int | None = None) -> ContentLimits:
+def content_limits(settings: Settings, *, shares: int | None = None) -> "ContentLimits":
     """Return the size and the limits of a pool of processes that extract text.
 
     `shares`: number of pools on this machine that share its CPUs; None: one for each worker process."""
+    from gossamer.extract.content_pool import ContentLimits  # imported late, as below: most crawls extract none
+
     text = settings.text
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = text.processes or max(1, cpus // (shares or settings.worker.processes))
+    processes = text.processes or max(1, usable_cpus() // (shares or settings.worker.processes or 1))
     return ContentLimits(processes=processes, cpu_seconds=text.cpu, memory_bytes=text.memory)
+
+
+def _content_pool(settings: Settings) -> "ContentPool | None":
+    """Return the processes that extract text from pages. None: the library for it is not installed."""
+    from gossamer.extract.content_pool import ContentPool, has_trafilatura
+
+    return ContentPool(content_limits(settings)) if has_trafilatura() else None
 
 
 def make_clients(
@@ -137,7 +141,7 @@ async def open_worker(
     pool: str,
     spiders: Sequence[str] = (),
     run: Run | None = None,
-    bus: BusSink | None = None,
+    bus: "BusSink | None" = None,
     reader: Sink | None = None,
     say: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Worker]:
@@ -162,8 +166,9 @@ async def open_worker(
             _statistics_reported(settings, frontier, parts.tally, spiders),
         ):
             worker = parts.worker(holder)
-            async with _in_background(parts.tell_of_silence(worker)):
-                yield worker
+            with performance_recorded(settings, worker, parts.tally, parts.budget, pool=pool, run=run):
+                async with _in_background(parts.tell_of_silence(worker)):
+                    yield worker
     finally:
         await parts.close()
 
@@ -179,7 +184,7 @@ class _WorkerParts:
         *,
         pool: str,
         run: Run | None,
-        bus: BusSink | None,
+        bus: "BusSink | None",
         reader: Sink | None,
         say: Callable[[str], None] | None,
     ) -> None:
@@ -200,14 +205,14 @@ class _WorkerParts:
         self.tally = Tally()
         # A service has no person in front of it, and its requests come at any time.
         self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
-        self._sink = _sink(settings, bus, run, self._on_missing)
+        self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
         self._commit_limits = CommitLimits()
         if reader is not None:
             self._sink = ReaderFirst(reader, self._sink)
             self._commit_limits = _READER_LIMITS
         self.resolver = make_resolver(settings)
-        self._budget = ByteBudget(settings.fetch.bodies_in_flight)
-        self._clients = make_clients(settings, self.resolver, budget=self._budget)
+        self.budget = ByteBudget(settings.fetch.bodies_in_flight)
+        self._clients = make_clients(settings, self.resolver, budget=self.budget)
         self._robots = RobotsService(
             self._clients.fetch,
             FrontierRobotsStore(frontier),
@@ -217,10 +222,11 @@ class _WorkerParts:
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
         self._contents = PageContents(
-            (lambda: ContentPool(content_limits(settings))) if has_trafilatura() else None,
+            lambda: _content_pool(settings),
             self.tally,
             max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
         )
+        self._spider_runner: SpiderRunner | None = None
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
 
@@ -234,7 +240,7 @@ class _WorkerParts:
             self._clients,
             RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
             Contexts(self._context),
-            PageReader(self._counts, self.troubles, frontier.spiders, self._contents),
+            PageReader(self._counts, self._run_spider, self._contents, wants_text=self._sink.wants_text),
             self._counts,
             policy=FetchPolicy(
                 keep_wire=self._sink.wants_wire,
@@ -242,7 +248,7 @@ class _WorkerParts:
                 retry_base_seconds=settings.fetch.retry_base,
                 asset_bytes=settings.fetch.max_asset,
             ),
-            budget=self._budget,
+            budget=self.budget,
         )
         return Worker(
             access,
@@ -282,6 +288,16 @@ class _WorkerParts:
         self.resolver.close()
         await self._sink.close()
 
+    async def _run_spider(
+        self, attempt: Attempt, finished: FinishedLease, document: "HtmlDocument | None", decoded: PageText
+    ) -> bool:
+        """Pass a page to its spider; see `SpiderRunner.run`, which is imported late: most crawls only follow links."""
+        if self._spider_runner is None:
+            from gossamer.worker.spider_runner import SpiderRunner
+
+            self._spider_runner = SpiderRunner(self.tally, self.troubles, self._frontier.spiders)
+        return await self._spider_runner.run(attempt, finished, document, decoded)
+
     def _context(self, run: Run, spider: str, terms: Terms) -> Context:
         """Return all that the worker keeps for requests of this run and spider (a name) with the same options
         (`terms`)."""
@@ -304,6 +320,13 @@ class _WorkerParts:
         log.warning("%s %s", logs.RECORDS_MISSING, sentence)
         if self._say is not None:
             self._say(sentence)
+
+    def _on_refused(self, sentence: str, rows: int) -> None:
+        """Report rows that did not fit a store's table: to the log always, to a person the first time."""
+        if self._say is not None and not self.tally.refused:
+            self._say(sentence)
+        self.tally.refused += rows
+        log.warning("%s %s", logs.ROWS_REFUSED, sentence)
 
 
 @asynccontextmanager
@@ -343,6 +366,8 @@ async def _statistics_reported(
     settings: Settings, frontier: ValkeyFrontier, tally: Tally, spiders: Sequence[str]
 ) -> AsyncIterator[None]:
     """Add the worker's counts to the statistics of the cluster every few seconds, and once more at the end."""
+    from gossamer.control.stats import Counters, StatsReporter  # imported late: only services have statistics
+
     reporter = StatsReporter(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
     try:
         async with _in_background(reporter.run()):
@@ -412,87 +437,3 @@ def robots_patience(settings: Settings, pool: str) -> float | None:
     where no person waits for the end."""
     patience = settings.fetch.robots_patience
     return COMMAND_PATIENCE_SECONDS if patience is None and pool != SHARED_POOL else patience
-
-
-def _sink(settings: Settings, bus: BusSink | None, run: Run | None, on_missing: OnMissing) -> Sink:
-    """Return one output that stands for all outputs of the settings and the bus."""
-    sinks = _open_outputs(settings, run, on_missing)
-    if bus is not None:
-        sinks.append(bus)
-    return sinks[0] if len(sinks) == 1 else Fanout(sinks)
-
-
-def table_options(settings: Settings) -> TableOptions:
-    """Return how the tables of a crawl with these settings are written."""
-    content, extraction = content_options(settings), load_extraction(settings.crawl)
-    has_others = settings.crawl.spider not in _SPIDERS_WITHOUT_ITEMS or (content is not None and content.in_items)
-    # Items that the rules do not describe may have any fields, so their columns are found in the items.
-    columns = None if extraction is None or has_others else (PAGE_URL, *field_names(extraction))
-    return TableOptions(
-        has_items=has_others or extraction is not None, columns=columns, csv_guard=settings.crawl.csv_guard
-    )
-
-
-async def finish_outputs(settings: Settings) -> None:
-    """Finish outputs that an earlier command left in the spool, the folder of unfinished outputs. Raises SinkError."""
-    files = [output for output in settings.crawl.output if output.path != "-"]
-    for sink in open_sinks(files, spool_dir=spool_folder(settings), tables=table_options(settings)):
-        await sink.close()
-
-
-async def missing_records(settings: Settings, run: Run) -> dict[str, int]:
-    """Return, by output, how many records of this run were written earlier and are gone. Each loss is returned by one
-    call only: the counts are corrected by it."""
-    found: dict[str, int] = {}
-    for sink in _open_outputs(settings, run, found.__setitem__):
-        # Closing a file compares it with its count. Other outputs notice no losses, and closing them would build or
-        # upload them; without a write they hold nothing that must be released.
-        inner = sink
-        while isinstance(inner, RecordFilter):
-            inner = inner.sink
-        if isinstance(inner, FileSink | AssetFolder):
-            await sink.close()
-    return found
-
-
-def forget_written(settings: Settings, run: Run, named: Sequence[str] = ()) -> None:
-    """Delete the counts of what this run wrote to the outputs (`named`; none: those of the settings). Call it when the
-    run is finished: `missing_records` and resumed commands compare the outputs with these counts."""
-    outputs = [*(named or settings.crawl.output_paths)]
-    if folder := asset_folder(settings):
-        outputs.append(manifest_of(folder))
-    delete_ledgers(outputs, spool_dir=spool_folder(settings), run=_run_name(run))
-
-
-def missing_sentence(path: str, records: int) -> str:
-    """Return the warning that records vanished from an output."""
-    return f"{path} was deleted or cut short: {records:,} of the records written to it are missing."
-
-
-def _open_outputs(settings: Settings, run: Run | None, on_missing: OnMissing) -> list[Sink]:
-    """Return the outputs of the settings. `run` None: what vanishes from them is noticed only within this process."""
-    name = _run_name(run) if run is not None else ""
-    spool_dir = spool_folder(settings)
-    sinks = open_sinks(
-        settings.crawl.output, spool_dir=spool_dir, run=name, on_missing=on_missing, tables=table_options(settings)
-    )
-    if run is None or settings.crawl.assets:  # else there are no assets, and each output takes everything
-        sinks = [sink if sink.wants_wire else RecordFilter(sink, _is_no_asset) for sink in sinks]
-    if folder := asset_folder(settings):
-        sinks.append(open_asset_folder(folder, spool_dir=spool_dir, run=name, on_missing=on_missing))
-    return sinks
-
-
-def _is_no_asset(output: Output) -> bool:
-    return output.asset is None
-
-
-def _run_name(run: Run) -> str:
-    """Return the name under which the written records of a run are counted. Must not change: a resumed run looks for
-    it."""
-    return f"{run.crawl.id.token}/{run.number}/{run.generation}"
-
-
-def spool_folder(settings: Settings) -> Path:
-    """Return the folder of unfinished outputs. Must not change: earlier commands have left some there."""
-    return settings.data_dir / "spool"

@@ -159,6 +159,8 @@ class Attempt:
     def shown_headers(self) -> dict[str, list[str]]:
         """Return the request headers for a record, with secret values redacted."""
         hidden = self.context.hidden_headers
+        if not hidden:
+            return {name: [value] for name, value in self.headers()}
         return {name: [REDACTED if name.lower() in hidden else value] for name, value in self.headers()}
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:

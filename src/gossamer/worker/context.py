@@ -8,7 +8,6 @@ until the frontier enters another data epoch; otherwise pages are lost.
 
 import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -152,8 +151,7 @@ class SharedMemory:
         return rules
 
 
-@dataclass(frozen=True, slots=True)
-class ContextOptions:
+class ContextOptions(msgspec.Struct, frozen=True):
     """Options that all contexts of one worker share."""
 
     user_agent: str

@@ -17,14 +17,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gossamer.commit.outlinks import FinishedLease, LinksAddedCallback
-from gossamer.extract.assets import find_assets, find_css_assets
-from gossamer.extract.content_pool import ContentPool
-from gossamer.extract.content_process import ContentReply
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode
 from gossamer.fetch.exchange import FetchResponse, first_header
 from gossamer.model.assets import ASSET_SPIDER, Asset, kind_of_response
-from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
+from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.extraction import rule_label
 from gossamer.model.record import Output, PageRecord
@@ -36,6 +33,7 @@ from gossamer.worker.context import Context
 from gossamer.worker.records import PageText, item_record, page_record
 
 if TYPE_CHECKING:
+    from gossamer.extract.content_pool import ContentPool
     from gossamer.extract.fields import CompiledExtraction, PageItems
 
 _TOO_COMPLEX, _LIMIT = "too_complex", "limit"
@@ -97,9 +95,9 @@ _LONGEST_DELAY_SECONDS = 30.0
 class PageContents:
     """Adds the main content to the pages of one worker."""
 
-    def __init__(self, make_pool: Callable[[], ContentPool] | None, tally: Tally, *, max_pages: int | None) -> None:
-        """`make_pool` None: text cannot be extracted here. `max_pages`: pages of crawls that ask for content which may
-        be in progress at once, fetched or not. None: any number."""
+    def __init__(self, make_pool: "Callable[[], ContentPool | None]", tally: Tally, *, max_pages: int | None) -> None:
+        """`make_pool` returns None if text cannot be extracted here. `max_pages`: pages of crawls that ask for content
+        which may be in progress at once, fetched or not. None: any number."""
         self._make_pool = make_pool
         self._pool: ContentPool | None = None
         self._tally = tally
@@ -135,27 +133,29 @@ class PageContents:
         assert options is not None
         assert isinstance(record, PageRecord)
         started = asyncio.get_running_loop().time()
-        reply = await self._extract(attempt, page.body, encoding, options)
+        content, chunks = await self._extract(attempt, page.body, encoding, options)
         self._seconds = asyncio.get_running_loop().time() - started
-        content = reply.content or PageContent(error=ContentError.CRASHED)
         if content.error:
             self._tally.no_content[content.error] = self._tally.no_content.get(content.error, 0) + 1
         if options.in_record or content.error:
             record.content = content
             finished.size += len(content.text or "") + len(content.markdown or "")
         if options.in_items:
-            items = content_items(content, reply.chunks, record.response_url, options)
+            items = content_items(content, chunks, record.response_url, options)
             finished.outputs = [*finished.outputs, *(Output(record=item_record(record, item)) for item in items)]
             finished.size += sum(len(value) for item in items for value in item.values() if isinstance(value, str))
             self._tally.items += len(items)
 
-    async def _extract(self, attempt: Attempt, body: bytes, encoding: str, options: ContentOptions) -> ContentReply:
+    async def _extract(
+        self, attempt: Attempt, body: bytes, encoding: str, options: ContentOptions
+    ) -> tuple[PageContent, list[ContentChunk] | None]:
         if self._pool is None:
-            if self._make_pool is None:
-                return ContentReply(PageContent(error=ContentError.UNAVAILABLE))
             self._pool = self._make_pool()
+            if self._pool is None:
+                return PageContent(error=ContentError.UNAVAILABLE), None
         group = attempt.lease.run.crawl.id
-        return await self._pool.extract(body, encoding=encoding, url=attempt.url, options=options, group=group)
+        reply = await self._pool.extract(body, encoding=encoding, url=attempt.url, options=options, group=group)
+        return reply.content or PageContent(error=ContentError.CRASHED), reply.chunks
 
     async def close(self) -> None:
         """End the processes."""
@@ -178,6 +178,8 @@ records hold them."""
 def add_assets(attempt: Attempt, document: HtmlDocument, encoding: str, finished: FinishedLease) -> None:
     """Add the assets of a page to the requests that its result leads to. Those that the frontier is known to have are
     left out."""
+    from gossamer.extract.assets import find_assets  # imported late: most crawls fetch none
+
     found = find_assets(document, attempt.url, attempt.context.asset_kinds, encoding=encoding)
     _add_requests(attempt, found, finished, level=1)
 
@@ -206,6 +208,8 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
         tally.assets += 1
     tally.status(attempt.lease.spider, fetched.status)
     if kind == "css" and not reason and asset.level < _MAX_LEVEL:
+        from gossamer.extract.assets import find_css_assets
+
         css, _, _ = decode(fetched.body, content_type)
         _add_requests(attempt, find_css_assets(css, attempt.url, kinds), finished, level=asset.level + 1)
     return finished

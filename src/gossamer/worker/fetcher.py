@@ -17,9 +17,9 @@ import asyncio
 import logging
 import random
 import time
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec import structs
 
 from gossamer.commit.outlinks import FinishedLease
@@ -72,8 +72,7 @@ _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropRe
 """Reasons of a dropped seed that are no error of the person who started the crawl. May be changed freely."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontierAccess:
+class FrontierAccess(msgspec.Struct, frozen=True):
     """One worker's access to the frontier. Calls name the shard (one of the frontier's servers) that they need."""
 
     frontier: Frontier
@@ -83,8 +82,7 @@ class FrontierAccess:
     """Repeats calls while the frontier is unreachable."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPolicy:
+class FetchPolicy(msgspec.Struct, frozen=True):
     """Settings of a worker's fetches."""
 
     keep_wire: bool
@@ -199,10 +197,11 @@ class Fetcher:
         allowed = self._slow_hosts.allowance(name, now=began)
         latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed  # later, the hit is no longer valid
         timeout = attempt.context.terms.timeout_seconds
+        request.send_by = latest
         if attempt.payload.asset is not None:
-            request = structs.replace(request, body_bytes=self._asset_bytes, whole_only=True)
+            request.body_bytes, request.whole_only = self._asset_bytes, True
         try:
-            fetched = await self._clients.fetch(structs.replace(request, send_by=latest), timeout, wait_for_room=True)
+            fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
         except NotSentInTime as error:
             if error.connecting:
                 took, now = error.connect_seconds, time.monotonic()

@@ -8,7 +8,6 @@ them with each request) and `identity`, of which the ids of crawls are made. Saf
 """
 
 import contextlib
-import difflib
 import inspect
 import linecache
 import os
@@ -16,12 +15,13 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from gossamer.errors import BadSpider
 from gossamer.model.assets import ASSET_SPIDER
@@ -77,10 +77,10 @@ def _files_with_spiders(folder: str, changed: int) -> tuple[Path, ...]:
     found = []
     for package in sorted(os.listdir(folder)):
         if package.endswith((".dist-info", ".egg-info")):
-            path = Path(folder, package, "entry_points.txt")
-            with contextlib.suppress(OSError):
-                if GROUP.encode() in path.read_bytes():
-                    found.append(path)
+            path = f"{folder}/{package}/entry_points.txt"
+            with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+                if GROUP.encode() in file.read():
+                    found.append(Path(path))
     return tuple(found)
 
 
@@ -105,8 +105,7 @@ def _load(place: str) -> Callable[[], object]:
     return loaded
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSpider:
+class LoadedSpider(msgspec.Struct, frozen=True):
     """A spider that can be started."""
 
     name: str
@@ -250,6 +249,8 @@ def _spider_of_file(path: str, wanted: str) -> LoadedSpider:
     if wanted:
         chosen = next((one for one in classes if one.__name__ == wanted), None)
         if chosen is None:
+            import difflib  # imported late: only mistakes need it
+
             close = difflib.get_close_matches(wanted, [one.__name__ for one in classes], 1)
             names = ", ".join(f"{one.__name__} (line {_line(one)})" for one in classes)
             hint = f" Did you mean {path}:{close[0]}?" if close else ""

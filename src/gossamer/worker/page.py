@@ -8,23 +8,19 @@ and the reason `spider_error`, which the frontier or records keep.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from sys import getsizeof
 
+import msgspec
+
 from gossamer.commit.outlinks import LINK_BYTES, FinishedLease, LinksAddedCallback
-from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.encoding import decode, is_html
+from gossamer.extract.encoding import decode, is_html, is_utf8_as_it_is
 from gossamer.extract.links import Links
-from gossamer.extract.sitemap import parse_sitemap
-from gossamer.fetch.exchange import FetchResponse
-from gossamer.fetch.request import check_headers
-from gossamer.frontier.base import SpiderRegistry
+from gossamer.fetch.exchange import FetchResponse, first_header
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import (
     Batch,
@@ -34,19 +30,13 @@ from gossamer.model.request import (
     Payload,
     Settlement,
     pack,
-    payload_size_error,
-    spider_name_error,
 )
-from gossamer.policy.urls import host, join, registered_domain
-from gossamer.telemetry import logs as names
-from gossamer.telemetry.logs import Troubles
+from gossamer.policy.urls import host, registered_domain
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
-from gossamer.worker.extraction import ITEM_BYTES, PageContents, add_assets, add_items, read_asset
-from gossamer.worker.parsing import BlockWatch, Found, home_of, places_of_error, record_text, run_parse, terminal_text
-from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record, page_record
-from gossamer.worker.spider import Follow, Page, Spider
+from gossamer.worker.extraction import PageContents, add_assets, add_items, read_asset
+from gossamer.worker.records import PageText, page_record
 
 log = logging.getLogger("gossamer.worker")
 
@@ -60,13 +50,12 @@ _PARSED_AT_ONCE_BYTES = 64 * 1024
 delays the worker's other requests and its heartbeats."""
 
 
-@dataclass(slots=True)
-class SitemapBatches:
+class SitemapBatches(msgspec.Struct):
     """Entries of a sitemap as batches, and the number of dropped entries by reason."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[Batch] = msgspec.field(default_factory=list)
     """One for each domain of its pages, and one for each further sitemap."""
-    drops: dict[str, int] = field(default_factory=dict)
+    drops: dict[str, int] = msgspec.field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count dropped entries."""
@@ -88,6 +77,8 @@ async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
     as links. Further sitemaps become requests like itself; they may be compressed, so the filter of extensions does not
     apply.
     """
+    from gossamer.extract.sitemap import parse_sitemap  # imported late: many crawls read none
+
     if len(body) <= _PARSED_AT_ONCE_BYTES:
         found = parse_sitemap(body, attempt.url)
     else:
@@ -190,46 +181,34 @@ PRIORITY_STEP = 10
 documented for spiders (`Follow.priority`)."""
 LOWEST_PRIORITY = -65_000
 """Lowest priority that a link gets. Fixed: must equal LOWEST_PRIORITY in the frontier's settle.lua."""
-_MAX_UNKNOWN_SPIDERS = 20
-"""Number of names of missing spiders that are reported. May be changed; a limit is needed, because a spider may make up
-any number of names."""
-_MAX_BROKEN_PLACES = 100
-"""Number of different lines of spiders whose errors are reported. May be changed; a limit is needed, because the lines
-of a changing program have no end."""
-_SHOWN_CHARACTERS = 200
-"""Characters of a link that an error shows. May be changed: more make messages and records longer."""
+
+
+RunSpider = Callable[[Attempt, FinishedLease, HtmlDocument | None, PageText], Awaitable[bool]]
 
 
 class PageReader:
     """Reads responses that are pages. Never raises for the content of one."""
 
     def __init__(
-        self, counts: WorkerCounts, troubles: Troubles, spiders: SpiderRegistry, contents: PageContents
+        self, counts: WorkerCounts, run_spider: RunSpider, contents: PageContents, *, wants_text: bool
     ) -> None:
-        """`counts`: counts with the worker's tally. `troubles`: the lasting conditions that it reports. `spiders`: the
-        frontier's registry of the spiders that workers have. `contents` extracts the main content of pages; the fetcher
-        calls it."""
+        """`counts`: counts with the worker's tally. `run_spider`: as `SpiderRunner.run`, for spiders that have a method
+        `parse` of their own. `contents` extracts the main content of pages; the fetcher calls it. `wants_text`: an
+        output wants the bodies of pages as text."""
+        self._wants_text = wants_text
         self.contents = contents
         self._counts = counts
         self._tally = counts.tally
-        self._spiders = spiders
-        self._troubles = troubles
-        self._unknown: set[str] = set()
-        """Names of the missing spiders that were reported."""
-        self._broken: set[tuple[object, ...]] = set()
-        """Places in the code of spiders whose errors were reported."""
-        self._watch = BlockWatch(lambda message: troubles.report(names.SPIDER_BLOCKED, message))
+        self._run_spider = run_spider
 
     @staticmethod
-    def decode(fetched: FetchResponse) -> PageText:
-        """Return the body as text."""
-        content_type = ""
-        for name, value in fetched.headers:
-            if name.lower() == "content-type":
-                content_type = value
-                break
+    def decode(fetched: FetchResponse, *, wants_text: bool = True) -> PageText:
+        """Return the body as text. `wants_text` False: it may stay apart (`PageText.is_apart`)."""
+        content_type = first_header(fetched.headers, "content-type") or ""
         if not fetched.body:
             return PageText("", "", content_type)
+        if not wants_text and is_utf8_as_it_is(fetched.body, content_type):
+            return PageText(None, "utf-8", content_type, is_apart=True)
         text, encoding, strict = decode(fetched.body, content_type)
         return PageText(text if strict else None, encoding, content_type)
 
@@ -240,11 +219,11 @@ class PageReader:
             finished.size = output_size(finished.outputs[0]) + batches_size(finished.batches)
             return finished
         context, lease = attempt.context, attempt.lease
-        decoded = self.decode(fetched)
+        custom_parse = not context.spider.follows_all_links  # the spider has a method `parse`
+        decoded = self.decode(fetched, wants_text=self._wants_text or custom_parse)
         if is_sitemap(attempt, fetched.body):
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
-        custom_parse = not context.spider.follows_all_links  # the spider has a method `parse`
         links: Links | None = None
         document: HtmlDocument | None = None
         # A spider with its own `parse` asks for links when it wants them.
@@ -265,18 +244,10 @@ class PageReader:
             now=time.time(),
             links=links.texts or () if links else (),
         )
-        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
+        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires), body_apart=decoded.is_apart)
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
         if custom_parse:
-            page = Page(
-                record,
-                fetched.body,
-                decoded.text,
-                document=document,
-                priority=lease.priority,
-                in_scope=lambda page: context.extract_links(page, attempt.url, encoding=decoded.encoding).urls,
-            )
-            if not await self._parse(attempt, finished, page, follows):
+            if not await self._run_spider(attempt, finished, document, decoded):
                 return finished
         elif links is not None and follows:
             _add_all_links(context, lease, links, finished, self._counts)
@@ -291,80 +262,6 @@ class PageReader:
         self._tally.status(lease.spider, fetched.status)
         return finished
 
-    # --- custom spiders -----------------------------------------------------------------------------------------------
-
-    async def _parse(self, attempt: Attempt, finished: FinishedLease, page: Page, follows: bool) -> bool:
-        """Pass the page to the spider. Returns False if the spider failed, which fails the page."""
-        items: list[Output] = []
-        batches: list[Batch] = []
-        drops: dict[str, int] = {}
-
-        async def take(found: Found) -> None:
-            if isinstance(found, dict):
-                items.append(Output(record=item_record(page.record, found)))
-            elif not follows:
-                _count(drops, DropReason.DEPTH)
-            elif (batch := await self._follow(attempt, found, drops)) is not None:
-                batches.append(batch)
-
-        spider = attempt.context.spider
-        try:
-            await run_parse(spider, page, take, self._watch)
-        except (Exception, SystemExit) as error:  # also sys.exit() in a spider: it must not end the worker
-            self._report_broken(attempt, spider, error)
-            self._tally.fail("spider_error", attempt.lease.url)
-            # The record is in `finished.outputs` already.
-            page.record.success, page.record.reason = False, "spider_error"
-            page.record.exception = record_text(error, home_of(spider))[:EXCEPTION_CHARACTERS]
-            finished.settlement.outcome, finished.settlement.reason = Outcome.FAILED, "spider_error"
-            finished.settlement.unanswered = True  # a corrected spider may read the page
-            return False
-        self._tally.items += len(items)
-        finished.outputs = [*finished.outputs, *items]
-        finished.batches = batches
-        finished.size += batches_size(batches) + ITEM_BYTES * len(items)
-        finished.settlement.drops = drops or None
-        return True
-
-    def _report_broken(self, attempt: Attempt, spider: Spider, error: BaseException) -> None:
-        """Tell about an error of a spider's code: once for each line of it, because all pages may meet the same."""
-        home = home_of(spider)
-        text = terminal_text(error, home)
-        place = (attempt.lease.spider, type(error).__name__, *places_of_error(error, home)[-1:])
-        if place in self._broken or len(self._broken) >= _MAX_BROKEN_PLACES:
-            log.info("%s %s\n%s", names.SPIDER_BROKE, attempt.url, text)
-            return
-        self._broken.add(place)
-        self._troubles.report(
-            names.SPIDER_BROKE,
-            f"The spider {attempt.lease.spider} failed on {attempt.url}. Its record has the reason spider_error; "
-            f"further errors at this line are only recorded.\n{text}",
-        )
-
-    async def _follow(self, attempt: Attempt, follow: Follow, drops: dict[str, int]) -> Batch | None:
-        """Return a spider's link as a batch of one; None: it is dropped, which is counted in `drops`."""
-        available = attempt.context.available_spiders
-        if follow.spider and available is not None and follow.spider not in available:
-            # Its requests would wait for a spider that no worker runs, and the crawl would never end.
-            _count(drops, DropReason.UNKNOWN_SPIDER)
-            self._report_unknown(attempt.lease.spider, follow.spider)
-            return None
-        if follow.spider and follow.spider != attempt.lease.spider:
-            with contextlib.suppress(FrontierUnavailable):  # then the registry as it was last known is used
-                await self._spiders.refresh([follow.spider])
-        return _batch_of(attempt, follow, drops, self._spiders)
-
-    def _report_unknown(self, sender: str, spider: str) -> None:
-        """Report a missing spider. `begin` says each condition once, however often it is called."""
-        if len(self._unknown) < _MAX_UNKNOWN_SPIDERS:
-            self._unknown.add(spider)
-        if spider in self._unknown:
-            self._troubles.begin(
-                f"spider {spider:.100}",
-                f"The spider {sender} sends links to a spider {spider:.100}, which is not installed. "
-                "They are dropped, and counted as unknown_spider.",
-            )
-
     # --- sitemaps -----------------------------------------------------------------------------------------------------
 
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
@@ -376,7 +273,7 @@ class PageReader:
             pages = [batch for batch in found.batches if batch.payloads is None]  # others are further sitemaps
             self._counts.list_pages(context.unlinked(pages))
         record = page_record(attempt, fetched, decoded, now=time.time())
-        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires))
+        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires), body_apart=decoded.is_apart)
         self._tally.pages += 1
         self._tally.status(attempt.lease.spider, fetched.status)
         return FinishedLease(
@@ -397,12 +294,12 @@ def _add_all_links(context: Context, lease: Lease, links: Links, finished: Finis
     must make no object for each link."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
-        _count(drops, drop_reason(reason), count)
+        count_drop(drops, drop_reason(reason), count)
     if links.urls:
         unknown = context.unseen_positions(links)
         known = len(links.urls) - len(unknown)
         if known:
-            _count(drops, DropReason.DUPLICATE, known)
+            count_drop(drops, DropReason.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
         # Also where nothing is sent: the hrefs of the known links are remembered then.
@@ -444,51 +341,6 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
     return list(batches.values())
 
 
-def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
-    """Return a spider's link as a batch of one; None: the scope refuses it, which is counted in `drops`.
-
-    Raises BadInput for a link that is too large, or that has an invalid header or spider name.
-    """
-    context, lease = attempt.context, attempt.lease
-    try:
-        url = join(attempt.url, follow.url)
-    except BadUrl as fault:
-        _count(drops, drop_reason(fault.reason))
-        return None
-    reason = context.scope.reason(url)
-    if reason is not None:
-        _count(drops, drop_reason(reason))
-        return None
-    spider = follow.spider or lease.spider
-    if why := spider_name_error(spider):
-        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {why}")
-    payload = Payload(
-        method=follow.method.upper(),
-        body=follow.body,
-        headers=dict(follow.headers) if follow.headers else None,
-        attrs=dict(follow.attrs) if follow.attrs is not None else attempt.payload.attrs,
-    )
-    try:
-        check_headers(tuple((payload.headers or {}).items()))
-    except BadInput as fault:
-        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {fault.detail}") from None
-    try:
-        packed = pack(payload)
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: attrs must be JSON: {fault}") from None
-    if why := payload_size_error(packed):
-        raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]} is too large: {why}")
-    if spider == lease.spider:
-        fingerprint = context.fingerprint(url, method=payload.method, body=follow.body)
-    else:
-        fingerprint = spiders.fingerprint(
-            spider, url, method=payload.method, body=follow.body, query_order=lease.terms.query_order
-        )
-    priority = child_priority(lease.priority) if follow.priority is None else follow.priority
-    domain = registered_domain(host(url))
-    return Batch(spider, domain, priority, lease.depth + 1, [url], [fingerprint], [packed], unfiltered=follow.again)
-
-
-def _count(drops: dict[str, int], reason: str, count: int = 1) -> None:
+def count_drop(drops: dict[str, int], reason: str, count: int = 1) -> None:
     """Count links that are dropped for this reason."""
     drops[str(reason)] = drops.get(str(reason), 0) + count

@@ -8,7 +8,6 @@ which spiders outside this project rely.
 """
 
 import asyncio
-import dataclasses
 import inspect
 import os
 import sys
@@ -20,15 +19,17 @@ from datetime import date, datetime, timedelta
 from datetime import time as day_time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 import gossamer
 from gossamer.errors import BadInput
-from gossamer.extract.page import Follow, Page, PageLink
 from gossamer.worker.spider import Spider
+
+if TYPE_CHECKING:
+    from gossamer.extract.page import Follow, Page
 
 _FOREIGN = tuple(
     os.path.join(os.path.realpath(folder), "")
@@ -124,7 +125,7 @@ def terminal_text(error: BaseException, home: str) -> str:
     return "\n".join([*lines, f"  {error_text(error)}"])
 
 
-Found = Follow | dict[str, Any]
+Found: TypeAlias = "Follow | dict[str, Any]"
 """A link, or an item."""
 Take = Callable[[Found], Awaitable[None]]
 """Handles one result of a spider. Raises BadInput for one that cannot be used, which is raised again where the spider
@@ -133,9 +134,11 @@ yielded it, so that the traceback has the user's line."""
 _END = object()  # stands for the end of an iterator, which may yield None
 
 
-async def run_parse(spider: Spider, page: Page, take: Take, watch: "BlockWatch") -> None:
+async def run_parse(spider: Spider, page: "Page", take: Take, watch: "BlockWatch") -> None:
     """Pass everything that the spider finds on the page to `take`. Raises what the spider's code raises, and BadInput
     for what is neither item nor link."""
+    from gossamer.extract.page import Follow  # imported late, as below: most crawls only follow links
+
     with watch.step(spider, page):
         result = spider.parse(page)
     if inspect.isawaitable(result):
@@ -230,6 +233,10 @@ _KEPT_TYPES = (bytes, bytearray, datetime, date, day_time, timedelta, Decimal, U
 write."""
 
 
+_FIELDS = ("__dataclass_fields__", "__attrs_attrs__")
+"""Attributes by which objects of dataclasses and of attrs are known. Fixed by these."""
+
+
 def as_item(found: object) -> dict[str, Any] | None:
     """Return an item as a mapping of its own. None: the object is no item."""
     if isinstance(found, Mapping):
@@ -239,9 +246,7 @@ def as_item(found: object) -> dict[str, Any] | None:
     dump = getattr(found, "model_dump", None)  # pydantic
     if callable(dump):
         found = dump()
-    elif not (
-        isinstance(found, msgspec.Struct) or dataclasses.is_dataclass(found) or hasattr(found, "__attrs_attrs__")
-    ):
+    elif not isinstance(found, msgspec.Struct) and not any(hasattr(found, mark) for mark in _FIELDS):
         return None
     item = msgspec.to_builtins(found, builtin_types=_KEPT_TYPES, enc_hook=_plain)
     return item if isinstance(item, dict) else None
@@ -255,6 +260,8 @@ def _plain(value: Any) -> Any:
 
 def _found(found: Any) -> Found:
     """Return a result as a link or an item. Raises BadInput for anything else."""
+    from gossamer.extract.page import Follow
+
     if isinstance(found, Follow):
         return found
     item = as_item(found)
@@ -269,6 +276,8 @@ _SHOWN_CHARACTERS = 100
 
 def _unusable(found: object, verb: str) -> str:
     """Return what a spider yielded or returned that is neither item nor link, and what to write instead."""
+    from gossamer.extract.page import PageLink
+
     kind = type(found)
     shown = f"parse {verb} {'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
     if isinstance(found, PageLink) or kind.__module__.partition(".")[0] == "scrapy":
@@ -325,7 +334,7 @@ class BlockWatch:
         self._loop_thread = 0
         self._pending_advice = _ADVICE
 
-    def step(self, spider: Spider, page: Page) -> "BlockWatch":
+    def step(self, spider: Spider, page: "Page") -> "BlockWatch":
         """Return a context in which the spider's code runs without a pause."""
         self._spider, self._page = spider, page
         return self
@@ -420,7 +429,7 @@ def home_of(spider: Spider) -> str:
 class _Watched:
     """Awaitable that awaits another one, and tells the watch when code runs in it."""
 
-    def __init__(self, awaitable: Awaitable[Any], watch: BlockWatch, spider: Spider, page: Page) -> None:
+    def __init__(self, awaitable: Awaitable[Any], watch: BlockWatch, spider: Spider, page: "Page") -> None:
         self._awaitable = awaitable
         self._watch = watch
         self._spider = spider

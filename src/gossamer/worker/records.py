@@ -29,6 +29,8 @@ class PageText(NamedTuple):
     """Python codec of the text; empty where there is none."""
     content_type: str
     """Value of the Content-Type header; empty where there is none."""
+    is_apart: bool = False
+    """True: the text was not made, because no output wants it in the record. It is the body, in UTF-8."""
 
 
 NO_TEXT = PageText(None, "", "")
@@ -51,7 +53,7 @@ def page_record(
     `now`: Unix time. `failure`: reason why the request failed or was dropped; empty: it succeeded.
     """
     lease = attempt.lease
-    if fetched is None:
+    if fetched is None or decoded.is_apart:
         body, body_encoding = "", "text"
     elif decoded.text is None:
         body, body_encoding = base64.b64encode(fetched.body).decode(), "base64"
@@ -68,7 +70,7 @@ def page_record(
         response_url=attempt.url,
         status_code=fetched.status if fetched else 0,
         status_msg=fetched.reason if fetched else "",
-        response_headers=_grouped(fetched.headers) if fetched else {},
+        response_headers=(fetched.headers_by_name or _grouped(fetched.headers)) if fetched else {},
         request_headers=attempt.shown_headers(),
         body=body,
         body_encoding=body_encoding,  # type: ignore[arg-type]

@@ -7,11 +7,23 @@ spiders (in pyproject.toml) and the attribute `step`, which are Scrapy Cluster's
 
 import random
 from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gossamer.extract.page import Follow, Page
+if TYPE_CHECKING:
+    from gossamer.extract.page import Follow, Page
 
 __all__ = ["Follow", "LinkSpider", "Page", "Spider", "WanderingSpider"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return `Follow` or `Page`, which are imported when they are needed: crawls without a spider of their own start
+    sooner."""
+    if name not in ("Follow", "Page"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gossamer.extract import page
+
+    value = globals()[name] = getattr(page, name)
+    return value
 
 
 class Spider:
@@ -37,7 +49,7 @@ class Spider:
     ignores_maxdepth: ClassVar[bool] = False
     """True: links are followed at any depth, whatever `maxdepth` the crawl asks for."""
 
-    def parse(self, page: Page) -> Any:
+    def parse(self, page: "Page") -> Any:
         """Yield items, which go to the outputs, and links to follow (`page.follow`).
 
         An item is a mapping, or an object of a dataclass, msgspec, pydantic or attrs. May be a generator or an
@@ -62,12 +74,14 @@ class WanderingSpider(Spider):
 
     ignores_maxdepth: ClassVar[bool] = True
 
-    async def parse(self, page: Page) -> AsyncIterator[Follow]:
+    async def parse(self, page: "Page") -> "AsyncIterator[Follow]":
         """Yield one link at most, at the page's own priority."""
         step = page.attrs.get("step", 0)
         page.record.attrs = {**page.attrs, "step": step}
         others = [url for url in page.links.urls if url != page.url]
         if others:
+            from gossamer.extract.page import Follow
+
             yield Follow(
                 # A page that is read again after a crash leads to the same link, so that no second walk begins.
                 url=random.Random(page.record.request_id).choice(others),

@@ -12,8 +12,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.outlinks import FinishedLease
@@ -29,7 +30,7 @@ from gossamer.worker.robots import RobotsWaits
 
 log = logging.getLogger("gossamer.worker")
 
-_BATCH_SHARE = 1 / 4
+_BATCH_SHARE = 1 / 2
 """Share of the slots that should be free for a call to the frontier. May be tuned: a larger share makes fewer calls,
 and lets slots wait for others, at most `linger_seconds`."""
 
@@ -54,6 +55,7 @@ class WorkerSlots:
         self._idle.set()
         self.busy = 0
         """Number of leases in progress."""
+        self._stopped = False
 
     @property
     def free(self) -> int:
@@ -87,16 +89,22 @@ class WorkerSlots:
         """Wait until slots are free. Returns their number.
 
         With fewer than `_batch_slots` free ones, wait a little for more, unless nothing is in progress that could free
-        any."""
-        while not self.free:
+        any. Returns at once after `stop_waiting`."""
+        while not self.free and not self._stopped:
             self._freed.clear()
             await self._freed.wait()
-        if self.free < self._batch_slots and self.busy:
+        if self.free < self._batch_slots and self.busy and not self._stopped:
             self._freed_enough.clear()
             timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._freed_enough.set)
             await self._freed_enough.wait()
             timer.cancel()
         return self.free
+
+    def stop_waiting(self) -> None:
+        """End `wait_for_free` now and for ever, because no more leases are wanted."""
+        self._stopped = True
+        self._freed.set()
+        self._freed_enough.set()
 
     def give(self, leases: Iterable[Lease]) -> None:
         """Give these leases to free slots, which start as soon as the event loop reaches them."""
@@ -144,8 +152,7 @@ _WAIT_SECONDS = 5.0
 _WAIT_FOR_END_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
+class WorkerLimits(msgspec.Struct, frozen=True):
     """Size and time limits of a worker."""
 
     concurrency: int
@@ -157,8 +164,7 @@ class WorkerLimits:
     are given back. If an output or the frontier accepts nothing, the wait ends after `STUCK_SECONDS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedRun:
+class WatchedRun(msgspec.Struct, frozen=True):
     """Run (one pass of a crawl) whose end ends the worker."""
 
     crawl: CrawlId
@@ -215,7 +221,23 @@ class Worker:
         if not self._stopping.is_set():
             log.info(logs.WORKER_DRAINING)
         self._stopping.set()
+        self._slots.stop_waiting()
         self._progress.set()
+
+    @property
+    def slots(self) -> int:
+        """Number of requests that may be in progress."""
+        return self._slots.count
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests in progress. May be read in any thread."""
+        return self._slots.busy
+
+    @property
+    def committing(self) -> int:
+        """Number of finished pages that are not settled. May be read in any thread."""
+        return self._committer.pending
 
     def tally(self) -> Tally:
         """Return the current counters."""
@@ -265,8 +287,7 @@ class Worker:
         """Lease requests for free slots until `stop`, or until the run is over."""
         empty_leases = 0  # calls in a row that leased nothing
         while not self._stopping.is_set():
-            room = asyncio.ensure_future(self._slots.wait_for_free())
-            await self._wait_or_stop(room)
+            await self._slots.wait_for_free()
             if self._stopping.is_set():
                 break
             self._progress.clear()

@@ -20,6 +20,9 @@ from tests.servers.program import python
 
 SPEC = WebSpec(hosts=2, pages=60)
 
+# By a thread: a crawl that does not stop would also hold up what a signal interrupts.
+pytestmark = pytest.mark.timeout(120, method="thread")
+
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[FakeWeb]:

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.extract.encoding import _CODECS, charset_in, codec_of, declared_codec, decode, decode_as, is_html
+from gossamer.compiled import native
+from gossamer.extract.encoding import (
+    _CODECS,
+    charset_in,
+    codec_of,
+    declared_codec,
+    decode,
+    decode_as,
+    is_html,
+    is_utf8_as_it_is,
+)
 
 RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
 JAPANESE = "日本語の文章をここに書いておきます。" * 20
@@ -183,3 +193,26 @@ def test_a_row_of_comments_is_soon_judged(start: bytes) -> None:
     """A hundred of them can be split into comments in more ways than anybody could try."""
     assert not is_html("", start * 1000)
     assert is_html("", start * 20 + b"<html>")
+
+
+@pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
+@pytest.mark.parametrize(
+    "content_type", ["", "text/html", "text/html; charset=utf-8", "text/html; charset=latin1", "image/png"]
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"plain",
+        "é".encode(),
+        b"\xef\xbb\xbfmark",
+        b"\xff",
+        b"\xc3",
+        b"<meta charset=utf-8>\xc3\xa9",
+        b"<meta charset=koi8-r>a",
+    ],
+)
+def test_a_body_that_may_stay_bytes_decodes_to_itself(body: bytes, content_type: str) -> None:
+    decoded = decode(body, content_type)
+    is_same = decoded.strict_ok and decoded.encoding == "utf-8" and decoded.text.encode() == body
+    assert is_utf8_as_it_is(body, content_type) == is_same

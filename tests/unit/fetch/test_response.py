@@ -1,14 +1,16 @@
 """The reader of answers, without a socket: any bytes, cut anywhere, give one answer or a FetchError."""
 
-import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gossamer.compiled import native
 from gossamer.errors import BadResponse, ConnectionLost, FetchError, HeadersTooLarge
+from gossamer.fetch import response as response_module
 from gossamer.fetch.exchange import ResponseLimits
 from gossamer.fetch.response import ResponseReader
 
@@ -138,10 +140,75 @@ def test_bounds(pieces: list[bytes], error: type[FetchError]) -> None:
 
 
 def test_a_body_that_is_wanted_only_as_a_whole_is_not_read_if_it_is_too_long() -> None:
-    limits = dataclasses.replace(LIMITS, whole_only=True)
+    limits = msgspec.structs.replace(LIMITS, whole_only=True)
     reader = ResponseReader(limits)
     assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 501\r\n\r\n" + b"x" * 100)
     assert (reader.status, reader.truncated, reader.keep_alive, reader.body) == (200, True, False, b"")
     reader = ResponseReader(limits)
     assert reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + b"x" * 500)
     assert (reader.truncated, reader.keep_alive, len(reader.body)) == (False, True, 500)
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "Content-Length",
+                "content-length",
+                "Connection",
+                "Content-Encoding",
+                "Transfer-Encoding",
+                "Upgrade",
+                "X",
+                "é",
+            ]
+        ),
+        st.sampled_from(
+            ["5", "05", "+5", "5, 5", "600", "close", "Keep-Alive", "upgrade", "gzip", "chunked", "é\t", "", "\x01"]
+        ),
+        st.sampled_from([": ", ":", " :", ":\t "]),
+        st.sampled_from(["\r\n", "\r\n", "\r\n", "\n", "\r\n "]),
+    ),
+    max_size=4,
+)
+STATUS_LINES = (
+    "HTTP/1.1 200 OK",
+    "HTTP/1.1 200 ",
+    "HTTP/1.1 200",
+    "HTTP/1.0 200 OK",
+    "HTTP/1.1 304 é",
+    "HTTP/1.1 99 x",
+)
+LENGTH = ("Content-Length", "5", ": ", "\r\n")
+
+
+@pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
+@given(st.sampled_from(STATUS_LINES), HEADERS, st.booleans(), st.sampled_from([b"", b"hel", b"hello", b"hello, too"]))
+@example("HTTP/1.1 200 OK", [LENGTH], False, b"hello, too")
+@example("HTTP/1.1 200 OK", [LENGTH, ("Connection", "close", ": ", "\r\n")], False, b"hel")
+def test_the_extension_reads_heads_as_llhttp_does(
+    status_line: str, headers: list[tuple[str, str, str, str]], has_length: bool, body: bytes
+) -> None:
+    lines = "".join(f"{name}{colon}{value}{end}" for name, value, colon, end in headers)
+    length = "Content-Length: 5\r\n" if has_length else ""
+    answer = f"{status_line}\r\n{length}{lines}\r\n".encode("latin-1") + body
+
+    def outcome() -> Reading:
+        reader = ResponseReader(LIMITS)
+        try:
+            complete = reader.feed(answer)
+            if not complete:
+                reader.feed_eof()
+        except FetchError as error:
+            return type(error), str(error), reader.body_bytes
+        by_name = reader.headers_by_name or {}
+        assert all(by_name[name] == [v for n, v in reader.headers if n == name] for name in by_name)
+        return (
+            complete, reader.status, reader.reason, reader.http_version, reader.head, reader.headers, reader.body,
+            reader.keep_alive, reader.truncated, reader.content_length, reader.content_encodings, reader.received_bytes,
+        )  # fmt: skip
+
+    compiled = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(response_module, "native", None)
+        assert outcome() == compiled

@@ -14,7 +14,6 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -68,8 +67,7 @@ def decoding(what: str) -> Iterator[None]:
         raise FrontierIncompatible(f"{what} in it cannot be read ({exc}); use the version that wrote it") from exc
 
 
-@dataclass(frozen=True, slots=True)
-class PackedTerms:
+class PackedTerms(msgspec.Struct, frozen=True):
     """Terms of one submission as scripts take them."""
 
     digest: bytes

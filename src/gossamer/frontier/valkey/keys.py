@@ -20,9 +20,9 @@ Words of the patterns:
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 import xxhash
 
 from gossamer.errors import BadInput
@@ -243,8 +243,7 @@ class KeyPattern(StrEnum):
         return self.value.partition(":")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardKeys:
+class ShardKeys(msgspec.Struct, frozen=True):
     """The keys of one shard."""
 
     prefix: str

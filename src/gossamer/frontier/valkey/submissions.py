@@ -10,9 +10,10 @@ and all calls of a chunk have ended before one of its errors is raised, because 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, TypeVar
+
+import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull
 from gossamer.frontier.base import AddResult, RunFinished, Submission, SubmissionResult
@@ -47,16 +48,15 @@ T = TypeVar("T")
 Answer = SubmissionResult | CrawlRefused | BadInput
 
 
-@dataclass(slots=True)
-class _Opening:
+class _Opening(msgspec.Struct):
     """A crawl whose run is opened once for all its submissions of a chunk. The first submission's crawl counts."""
 
     crawl: Crawl
     packed: bytes
     """The crawl as scripts take it."""
-    shards: set[int] = field(default_factory=set)
+    shards: set[int] = msgspec.field(default_factory=set)
     """Shards that get URLs of the run. The home shard lists them."""
-    expires: dict[str, int] = field(default_factory=dict)
+    expires: dict[str, int] = msgspec.field(default_factory=dict)
     """By spider, in epoch ms; 0: never."""
     run: Run | None = None
     """None: not opened yet, because queues of an earlier run are in the way, or the last run has finished."""
@@ -89,17 +89,16 @@ class _Opening:
             self.run, self.version, self.ended = decode_opened(reply, self.crawl, self.packed)
 
 
-@dataclass(slots=True)
-class _Chunk:
+class _Chunk(msgspec.Struct):
     """Submissions that are sent together, and what is known of each by its index."""
 
     submissions: Sequence[Submission]
-    answers: dict[int, Answer] = field(default_factory=dict)
-    alone: list[int] = field(default_factory=list)
+    answers: dict[int, Answer] = msgspec.field(default_factory=dict)
+    alone: list[int] = msgspec.field(default_factory=list)
     """Submissions to carry out one by one."""
-    openings: dict[str, _Opening] = field(default_factory=dict)
+    openings: dict[str, _Opening] = msgspec.field(default_factory=dict)
     """By crawl token."""
-    places: dict[int, tuple[int, _Opening]] = field(default_factory=dict)
+    places: dict[int, tuple[int, _Opening]] = msgspec.field(default_factory=dict)
     """Shard and opening of each submission that goes into a call with others."""
 
 

@@ -5,9 +5,10 @@ Each function that returns a message names its schema in `schemas/`. Names and t
 change: the order of fields, and sentences in `reason`. `now` is epoch seconds."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 from gossamer.model.info import AppInfo, DomainInfo
@@ -17,13 +18,12 @@ MAX_NAMED_DOMAINS = 10_000
 be lowered freely; a larger value may exceed the largest message of the bus."""
 
 
-@dataclass(slots=True)
-class CrawlBacklog:
+class CrawlBacklog(msgspec.Struct):
     """Waiting requests of one crawl, for one spider or for all, from which info answers are made."""
 
     crawl: CrawlId
     total: int = 0
-    domains: dict[str, dict[int, int]] = field(default_factory=dict)
+    domains: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Waiting requests by domain and priority; at most MAX_NAMED_DOMAINS domains."""
     total_domains: int = 0
     """Number of domains with waiting requests, listed or not."""
