@@ -14,7 +14,6 @@ import fcntl
 import os
 import struct
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -155,6 +154,8 @@ class Ledger:
 
     def _open(self) -> int:
         if self._path is None:
+            import tempfile  # imported late, as below: it loads every kind of compression
+
             with tempfile.TemporaryFile() as nameless:  # exists until its last descriptor is closed
                 return os.dup(nameless.fileno())
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -372,10 +373,20 @@ def check_folder(folder: Path) -> tuple[Path, str]:
         return folder, "is no folder"
     try:
         # Permission bits are not proof: nothing can be made in /proc. So make a file, without a name where possible.
-        tempfile.TemporaryFile(dir=folder).close()
+        _make_nameless_file(folder)
     except OSError as error:
         return folder, f"may not be written ({error.strerror})"
     return folder, ""
+
+
+def _make_nameless_file(folder: Path) -> None:
+    """Make a file in a folder that is gone when this returns. Raises OSError where that is not possible."""
+    with suppress(AttributeError, OSError):  # no Linux, a file system without such files, or none can be made at all
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        return
+    import tempfile
+
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def _open(path: Path) -> int:
@@ -423,6 +434,7 @@ class FileSink:
     ) -> None:
         self.path = path
         self.wants_wire = file_format.wants_wire
+        self.wants_text = file_format.wants_text
         self._encode = file_format.encode
         self._file = AppendFile(path, file_format.framing(), file_format.head, ledger=ledger)
         self._thread = SinkThread("sink-file")

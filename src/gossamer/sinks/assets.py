@@ -52,6 +52,7 @@ class AssetFolder:
     to one folder. Nothing is created before the first asset. Implements Sink (sinks/base.py)."""
 
     wants_wire = False
+    wants_text = False
 
     def __init__(self, folder: Path, *, ledger: Ledger | None, on_missing: OnMissing | None) -> None:
         """`ledger` counts the lines of the manifest; None: lost lines are not noticed."""

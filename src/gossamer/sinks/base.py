@@ -7,6 +7,7 @@ batch twice.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -22,6 +23,10 @@ class Sink(Protocol):
     @property
     def wants_wire(self) -> bool:
         """True if `Output.wires`, the raw bytes of the HTTP exchanges, should be filled. Only archives need them."""
+
+    @property
+    def wants_text(self) -> bool:
+        """True if the records of pages must have their bodies. False: the sink also takes `Output.body_apart`."""
 
     async def write(self, outputs: Sequence[Output]) -> None:
         """Append the batch in this order, and return when all of it survives a power cut. An empty batch does nothing.
@@ -48,6 +53,7 @@ class Fanout:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self.sinks = list(sinks)
         self.wants_wire = any(sink.wants_wire for sink in self.sinks)
+        self.wants_text = any(sink.wants_text for sink in self.sinks)
         self._partial: dict[tuple[int, ...], tuple[Sequence[Output], set[int]]] = {}
         """By the ids of its outputs: each batch that some sinks could not write, and the indexes of those that did."""
 
@@ -83,6 +89,7 @@ class ReaderFirst:
         self._reader = reader
         self._files = files
         self.wants_wire = files.wants_wire
+        self.wants_text = True  # for the reader
         self._taken: dict[tuple[int, ...], Sequence[Output]] = {}
         """By the ids of its outputs: each batch that the reader took, and the files could not write."""
 
@@ -116,6 +123,7 @@ class RecordFilter:
     def __init__(self, sink: Sink, wants: Callable[[Output], bool]) -> None:
         self.sink = sink
         self.wants_wire = sink.wants_wire
+        self.wants_text = sink.wants_text
         self._wants = wants
 
     async def write(self, outputs: Sequence[Output]) -> None:
@@ -123,6 +131,11 @@ class RecordFilter:
 
     async def close(self) -> None:
         await self.sink.close()
+
+
+def hide_password(url: str) -> str:
+    """Return the URL with `***` for its password."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
 T = TypeVar("T")

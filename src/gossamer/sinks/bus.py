@@ -33,6 +33,7 @@ class BusSink:
     """
 
     wants_wire = False  # no raw bytes of the HTTP exchange, which only archives need
+    wants_text = True
 
     def __init__(
         self,

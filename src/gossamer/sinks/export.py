@@ -13,19 +13,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
+
+import msgspec
 
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.policy.words import counted
 from gossamer.sinks import read
 from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
-from gossamer.sinks.open import CSV, FORMATS, JSON, PARQUET, SQLITE, ending_of, is_url, local_path
+from gossamer.sinks.base import hide_password
+from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, STORE, ending_of, format_of, is_url, local_path
 from gossamer.sinks.read import Source
 from gossamer.sinks.remote import RemoteFile
 from gossamer.sinks.spool import require_parquet, write_parquet
+from gossamer.sinks.stores.address import StoreAddress, is_store
 from gossamer.sinks.tables import (
     BEGIN_OF_ARRAY,
     END_OF_ARRAY,
@@ -52,12 +55,11 @@ class ExportStopped(Exception):
     """Raised by `ExportOptions.on_progress` to end an export, which then removes what it began."""
 
 
-@dataclass(slots=True)
-class ExportOptions:
+class ExportOptions(msgspec.Struct):
     """Choices of an export."""
 
     records: Literal["auto", "pages", "items", "all"] = "auto"
-    """auto: CSV and JSON take the items, or the pages if there are no items; the other formats take all."""
+    """auto: CSV, JSON and stores take the items, or the pages if there are no items; the other formats take all."""
     csv_guard: bool = False
     """As in `TableOptions`."""
     crawl_id: str = ""
@@ -66,10 +68,11 @@ class ExportOptions:
     """Called again and again with the number of records that were read. It may raise to end the export."""
     needs_records: bool = False
     """True: an input without such records raises `BadInput`, and no file is written."""
+    refused_folder: Path = Path(".gossamer/refused")
+    """Folder for the rows that a store refuses."""
 
 
-@dataclass(slots=True)
-class Exported:
+class Exported(msgspec.Struct):
     """Result of an export."""
 
     pages: int = 0
@@ -77,7 +80,7 @@ class Exported:
     failed: int = 0
     """Number of those that failed or were not sent, for example because robots.txt forbids the URL."""
     items: int = 0
-    losses: list[str] = field(default_factory=list)
+    losses: list[str] = msgspec.field(default_factory=list)
     """Sentences on what the new file lacks, with counts."""
 
     def sentences(self, source: str, target: str) -> list[str]:
@@ -140,6 +143,8 @@ def export_stream(source: Source, stream: BinaryIO, ending: str, options: Export
 
 def open_source(path: str, folder: Path) -> Source:
     """Return an output as a source. A remote one is copied into `folder`, a temporary one, first. Raises `BadInput`."""
+    if is_store(path):
+        raise BadInput(f"{hide_password(path)} is a database. Only files can be converted.")
     if not is_url(path):
         here = os.getcwd() + os.sep
         return Source(local_path(path), name=path.removeprefix(here))
@@ -157,12 +162,15 @@ def open_source(path: str, folder: Path) -> Source:
 def export_to(
     source: Source, target: str, ending: str, options: ExportOptions, folder: Path, *, replace: bool
 ) -> Exported:
-    """Convert `source` into a local or remote file, or standard output (`-`).
+    """Convert `source` into a local or remote file, standard output (`-`), or the tables of a store, where rows replace
+    those with the same key.
 
     `folder`: a temporary one. Raises as `export_file`, and `OutputClosed` when the reader of standard output is gone.
     """
     if target == "-":
         return _export_to_stdout(source, ending, options, folder)
+    if ending == STORE:
+        return _Export(source, ending, options).to_store(target)
     if not is_url(target):
         return export_file(source, local_path(target), ending, options, replace=replace)
     remote = RemoteFile(target)
@@ -231,6 +239,28 @@ class _Export:
                 database.close()
         return self._finished()
 
+    def to_store(self, address: str) -> Exported:
+        """Write to the tables of a store."""
+        from gossamer.sinks.sqlite import whole_pages
+        from gossamer.sinks.stores.sink import StoreSink, check_store
+
+        self._choose_records()
+        if self._options.needs_records and not self._survey.pages + self._survey.items:
+            raise BadInput(f"{self._source.name} has no {'records' if self._kind == 'all' else self._kind}")
+        check_store(address, self._kind)
+        sink = StoreSink(StoreAddress.parse(address), self._kind, self._options.refused_folder, None)
+        refused: Counter[str] = Counter()
+        try:
+            for records in whole_pages(output.record for output in self._chosen()):
+                for sentence, rows in sink.add(records):
+                    refused[sentence] += rows
+        finally:
+            sink.disconnect()
+        if refused:
+            example = next(iter(refused))
+            self._exported.losses.append(f"{counted(refused.total(), 'row')} refused. {example}")
+        return self._finished()
+
     def to_stream(self, stream: BinaryIO) -> Exported:
         """Write a file of any other format."""
         self._choose_records()
@@ -245,12 +275,13 @@ class _Export:
         return self._finished()
 
     def _choose_records(self) -> None:
-        """Find out which records to take. CSV needs the columns of its items first, and CSV and JSON without a choice
-        take items if there are any; then the source is read once more."""
+        """Find out which records to take. CSV needs the columns of its items first, and CSV, JSON and stores without a
+        choice take items if there are any; then the source is read once more."""
         kind = self._options.records
         if kind == "all" and self._ending == CSV:
             raise BadInput("a CSV file cannot hold both pages and items. Write --items or --pages.")
-        if self._ending in (CSV, JSON) and (kind == "auto" or (kind, self._ending) == ("items", CSV)):
+        asks = kind == "auto" or (kind, self._ending) == ("items", CSV)
+        if (self._ending in (CSV, JSON) and asks) or (self._ending == STORE and (asks or self._options.needs_records)):
             pages = items = 0
             columns: list[str] = []
 
@@ -266,7 +297,9 @@ class _Export:
             for _ in records:  # find_columns ends early if there are too many columns
                 pass
             self._survey = _Survey(pages, items, columns)
-            kind = "items" if items or kind == "items" else "pages"
+            if kind == "auto":
+                kind = "items" if items else "pages"
+            self._survey = _Survey(pages * (kind != "items"), items * (kind != "pages"), columns)
         self._kind = "all" if kind == "auto" else kind
 
     def _outputs(self) -> Iterator[Output]:
@@ -321,7 +354,8 @@ class _Export:
 
     def _write_units(self, stream: BinaryIO) -> None:
         """Write a format that is a row of units (lines, or archive records), group by group."""
-        file_format = next(one for one in FORMATS if one.suffix == self._ending)
+        file_format = format_of(self._ending)
+        assert file_format is not None  # others are built otherwise
         framing = file_format.framing()
         outputs = self._chosen()
         if file_format.wants_wire:
@@ -353,9 +387,10 @@ class _Export:
         self._options.on_progress(self._read)
         if lacks[read.TORN]:
             losses.append(f"The end of {name} is left out: a record that is not written completely.")
+        target = "this table" if self._ending == STORE else "this file"
         for kind, count in self._left_out.items():
             if count and self._options.records == "auto":
-                losses.append(f"{counted(count, kind.removesuffix('s'))} left out: this file has {self._kind} only.")
+                losses.append(f"{counted(count, kind.removesuffix('s'))} left out: {target} has {self._kind} only.")
         if lacks[read.FOREIGN]:
             count = lacks[read.FOREIGN]
             losses.append(f"{counted(count, 'response')} left out: another program wrote them into {name}.")

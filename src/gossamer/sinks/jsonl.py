@@ -23,6 +23,7 @@ from typing import BinaryIO, cast
 import msgspec
 import zstandard
 
+from gossamer.compiled import native
 from gossamer.errors import BadInput, OutputClosed
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import make_folder, translate_os_errors
@@ -42,11 +43,21 @@ _BUFFER_BYTES = 1 << 20
 
 _encoder = msgspec.json.Encoder()
 
+TEXT_WANTED = native is None
+"""`Sink.wants_text` of sinks that use `json_units`: only the compiled extension writes bodies that are apart."""
+
 
 def json_units(outputs: Sequence[Output]) -> list[bytes]:
     """Return the lines of all records of the batch as a single unit (the part that is compressed by itself), because
     one large unit compresses best."""
-    return [encode_lines([output.record for output in outputs])]
+    lines = encode_lines([output.record for output in outputs])
+    return [_with_bodies(lines, outputs) if any(output.body_apart for output in outputs) else lines]
+
+
+def _with_bodies(lines: bytes, outputs: Sequence[Output]) -> bytes:
+    """Return the lines of these outputs with the bodies that are not in their records."""
+    bodies = [output.body if output.body_apart else None for output in outputs]
+    return cast(bytes, native.put_bodies(lines, bodies))
 
 
 def encode_lines(records: Sequence[PageRecord | ItemRecord]) -> bytes:
@@ -179,6 +190,7 @@ class StdoutSink:
     """
 
     wants_wire = False
+    wants_text = TEXT_WANTED
 
     def __init__(self, lock_folder: Path | None, fd: int | None = None) -> None:
         self._fd = sys.stdout.fileno() if fd is None else fd
@@ -196,7 +208,7 @@ class StdoutSink:
         await self._thread.run(self._close)
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        lines = encode_lines([output.record for output in outputs])
+        [lines] = json_units(outputs)
         with translate_os_errors("standard output"):
             self._take_turn()
             try:

@@ -7,32 +7,23 @@ ledger (a file that counts the records of an output).
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.sinks.append import AppendFile, FileSink, Ledger, OnMissing, check_folder
 from gossamer.sinks.assets import AssetFolder, manifest_of
-from gossamer.sinks.base import RecordFilter, Sink
+from gossamer.sinks.base import RecordFilter, Sink, hide_password
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
-from gossamer.sinks.jsonl import StdoutSink, json_units
-from gossamer.sinks.remote import RemoteFile
-from gossamer.sinks.spool import (
-    Build,
-    SpooledSink,
-    build_parquet,
-    check_parquet,
-    concatenate,
-    finish_local,
-    finish_remote,
-    require_parquet,
-)
+from gossamer.sinks.jsonl import TEXT_WANTED, StdoutSink, json_units
+from gossamer.sinks.stores.address import SCHEMES, StoreAddress, is_store
 from gossamer.sinks.tables import (
     PAGE_COLUMNS,
     CsvRows,
@@ -44,11 +35,12 @@ from gossamer.sinks.tables import (
     csv_format,
     has_only_header,
 )
-from gossamer.sinks.warc import WarcEncoder, WarcRecords, warc_units, warcinfo_units
+
+if TYPE_CHECKING:
+    from gossamer.sinks.spool import Build
 
 _HEAD_BYTES = 64
-"""Bytes at the beginning of an existing output from which its format is recognised. May be larger, but not smaller:
-each framing needs its whole magic number, and JSON Lines a few characters."""
+"""Bytes of an existing output from which its format is recognised. May be larger, not smaller: framings need them."""
 
 _NAME_CHARACTERS = 16
 """Characters of a hash that name a folder or a ledger. Fixed, like the names."""
@@ -56,18 +48,17 @@ _NAME_CHARACTERS = 16
 NO_TABLES = TableOptions()
 """Options of a crawl without items."""
 
-JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units)
+JSONL_ZST = FileFormat(".jsonl.zst", ZstdFrames, json_units, wants_text=TEXT_WANTED)
 """Also the format of the spools of Parquet files."""
 
 # Suffixes are documented names and must not change. The format of a remote file's spool must not change either: an
 # interrupted crawl may have left such a spool. New formats may be added in any order, if no suffix ends with another.
 FORMATS = (
-    FileFormat(".jsonl", PlainLines, json_units),
-    FileFormat(".jsonl.gz", GzipMembers, json_units),
+    FileFormat(".jsonl", PlainLines, json_units, wants_text=TEXT_WANTED),
+    FileFormat(".jsonl.gz", GzipMembers, json_units, wants_text=TEXT_WANTED),
     JSONL_ZST,
-    FileFormat(".warc", WarcRecords, warc_units, warcinfo_units, wants_wire=True),
-    FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
 )
+_WARC = (".warc", ".warc.gz")
 
 # First bytes of these files: fixed by the formats.
 _PARQUET_MAGIC = b"PAR1"
@@ -81,34 +72,52 @@ JSON = ".json"
 SQLITE = (".sqlite", ".sqlite3", ".db")
 TABLES = (CSV, JSON, *SQLITE)
 """Formats that take either pages or items unless told otherwise."""
-ENDINGS = (*(file_format.suffix for file_format in FORMATS), PARQUET, *TABLES)
+STORE = "store"
+"""Stands for the ending of an output in a store (a database or a search server), which has none. Never a suffix."""
+ENDINGS = (*(file_format.suffix for file_format in FORMATS), *_WARC, PARQUET, *TABLES)
 """All endings that select a format. An ending must not be the end of another one: the first that fits is taken."""
 
 Named = str | Destination
 """An output as a person names it; a text is its path."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(msgspec.Struct, frozen=True):
     """An output whose format and records are known."""
 
     path: str
     ending: str
-    """Empty: standard output."""
+    """Empty: standard output. STORE: a store."""
     kind: Literal["pages", "items", "all"]
 
     @property
     def is_remote(self) -> bool:
-        return is_url(self.path)
+        """True for a file that is read and written as a whole, elsewhere."""
+        return is_url(self.path) and self.ending != STORE
+
+
+class RefusedOptions(msgspec.Struct, frozen=True):
+    """Place of the rows that a store refuses."""
+
+    folder: Path
+    """Folder for a file of each table. It is made when it is needed."""
+    on_refused: Callable[[str, int], None] | None = None
+    """Called with a sentence about refused rows, and their number."""
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a path or URL that selects its format. Raises `BadInput` for an unknown one."""
+    """Return the ending of a path or URL that selects its format; STORE for the address of a store. Raises `BadInput`
+    for an unknown one."""
+    if is_store(path):
+        return STORE
     lower = path.lower()
     for ending in ENDINGS:
         if lower.endswith(ending):
             return ending
-    raise BadInput(f"the output {path} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard output")
+    stores = f"; databases begin with {', '.join(SCHEMES)}" if is_url(path) else ""
+    raise BadInput(
+        f"the output {hide_password(path)} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard "
+        f"output{stores}"
+    )
 
 
 def format_of(path: str) -> FileFormat | None:
@@ -117,7 +126,19 @@ def format_of(path: str) -> FileFormat | None:
     Raises `BadInput` for an unknown ending.
     """
     ending = ending_of(path)
-    return next((file_format for file_format in FORMATS if file_format.suffix == ending), None)
+    formats = _warc_formats() if ending in _WARC else FORMATS
+    return next((file_format for file_format in formats if file_format.suffix == ending), None)
+
+
+@cache
+def _warc_formats() -> tuple[FileFormat, ...]:
+    """Return the formats of _WARC, whose module is imported late, like those of spools and remote files below."""
+    from gossamer.sinks.warc import WarcRecords, warc_units, warcinfo_units
+
+    return (
+        FileFormat(".warc", WarcRecords, warc_units, warcinfo_units, wants_wire=True),
+        FileFormat(".warc.gz", GzipMembers, warc_units, warcinfo_units, wants_wire=True),
+    )
 
 
 def _resolve(output: Named, tables: TableOptions) -> _Opened:
@@ -126,7 +147,7 @@ def _resolve(output: Named, tables: TableOptions) -> _Opened:
     path, kind = destination.path, destination.records
     ending = "" if path == "-" else ending_of(path)
     if kind == "auto":
-        kind = ("items" if tables.has_items else "pages") if ending in TABLES else "all"
+        kind = ("items" if tables.has_items else "pages") if ending in (*TABLES, STORE) else "all"
     if kind == "all" and ending == CSV:
         raise BadInput(f"the output {path} cannot hold both pages and items; name two files")
     return _Opened(path, ending, kind)
@@ -151,9 +172,13 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES,
         opened = _resolve(output, tables)
         key = _output_key(opened.path)
         if key in seen:
-            raise BadInput(f"the output {output} is named twice")
+            raise BadInput(f"the output {hide_password(str(output))} is named twice")
         seen.add(key)
-        if opened.is_remote:
+        if opened.ending == STORE:
+            from gossamer.sinks.stores.sink import check_store  # imported late, like its driver: few crawls need it
+
+            check_store(opened.path, opened.kind)
+        elif opened.is_remote:
             _check_remote(opened)
         elif opened.ending:
             _check_local(local_path(opened.path), opened, tables, replaces=replaces)
@@ -173,6 +198,7 @@ def open_sinks(
     run: str = "",
     on_missing: OnMissing | None = None,
     tables: TableOptions = NO_TABLES,
+    refused: RefusedOptions | None = None,
 ) -> list[Sink]:
     """Return a sink for each output, for this process; `-` is standard output. Files are opened at the first write.
 
@@ -182,11 +208,18 @@ def open_sinks(
     `on_missing` is called when records that were written are missing from a local file. They are noticed by a ledger: a
     file in `spool_dir` that counts the records written to one output. `run`: name of the run whose processes share a
     ledger, also when the run is resumed; empty: each process counts only its own records, in memory. `tables` must be
-    the same for all processes and when the crawl is resumed. Raises `BadInput` for an unknown ending or a missing
-    library; `check_outputs` finds other problems.
+    the same for all processes and when the crawl is resumed. `refused`: for rows that do not fit their table in a
+    store; None: they are in the folder `refused` beside `spool_dir`. Raises `BadInput` for an unknown ending or a
+    missing library; `check_outputs` finds other problems.
     """
+    refused = refused or RefusedOptions(Path(spool_dir).parent / "refused")
     opened = [_resolve(output, tables) for output in outputs]
-    return [_filtered(_open_sink(output, spool_dir, run, on_missing, tables), output) for output in opened]
+    return [
+        _open_store(output, refused)
+        if output.ending == STORE
+        else _filtered(_open_sink(output, spool_dir, run, on_missing, tables), output)
+        for output in opened
+    ]
 
 
 def open_asset_folder(folder: str, *, spool_dir: Path, run: str, on_missing: OnMissing | None) -> AssetFolder:
@@ -232,17 +265,25 @@ def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> No
         _ledger(_folder(path, spool_dir), run).delete()
 
 
-def discard(output: Named, *, spool_dir: Path) -> None:
+def discard(output: Named, *, spool_dir: Path, crawl_id: str, tables: TableOptions = NO_TABLES) -> None:
     """Delete the contents of an output, and what an earlier run has left of it in its spool. No sink may have it open.
 
-    A file to which batches are appended is cut, so that a program that follows it goes on; others are deleted.
+    A file to which batches are appended is cut, so that a program that follows it goes on; others are deleted. In a
+    store, only the rows of this crawl are deleted.
     """
     path = str(output)
     if path == "-":
         return
+    if is_store(path):
+        from gossamer.sinks.stores.sink import delete_crawl
+
+        delete_crawl(path, _resolve(output, tables).kind, crawl_id)
+        return
     for spool in _folder(path, spool_dir).glob("spool.*"):
         spool.unlink(missing_ok=True)
     if is_url(path):
+        from gossamer.sinks.remote import RemoteFile
+
         RemoteFile(path).delete()
         return
     file = local_path(path)
@@ -252,6 +293,13 @@ def discard(output: Named, *, spool_dir: Path) -> None:
         return
     for name in (file, file.with_name(f"{file.name}-journal")):  # SQLite's journal belongs to the file
         name.unlink(missing_ok=True)
+
+
+def _open_store(output: _Opened, refused: RefusedOptions) -> Sink:
+    """Return the sink of a store. It takes the records of its tables."""
+    from gossamer.sinks.stores.sink import StoreSink
+
+    return StoreSink(StoreAddress.parse(output.path), output.kind, refused.folder, refused.on_refused)
 
 
 def _filtered(sink: Sink, output: _Opened) -> Sink:
@@ -271,27 +319,47 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
     if not output.ending:
         return StdoutSink(spool_dir)
     path = output.path
-    if output.ending == PARQUET:
-        require_parquet()
     folder = _folder(path, spool_dir)
     if output.is_remote:
-        remote = RemoteFile(path)
-        remote.require_driver()
-        own_format = format_of(path)
-        build = concatenate(own_format.framing()) if own_format else _build(output, tables)
-        return SpooledSink(remote.display_url, folder, own_format or JSONL_ZST, partial(finish_remote, remote, build))
+        return _remote_sink(output, folder, tables)
     if output.ending in SQLITE:
         from gossamer.sinks.sqlite import SqliteSink  # imported late, as below: few crawls need SQLite
 
         return SqliteSink(local_path(path))
     file_format = _appendable(output, tables)
     if file_format is None:
+        from gossamer.sinks.spool import SpooledSink, finish_local
+
+        _require_library(output)
         finish = partial(finish_local, local_path(path), _build(output, tables))
         return SpooledSink(path, folder, JSONL_ZST, finish)
     ledger = _ledger(folder, run) if on_missing is not None else None
     if file_format.wants_wire:
-        file_format = replace(file_format, encode=WarcEncoder().units)
+        from gossamer.sinks.warc import WarcEncoder
+
+        file_format = msgspec.structs.replace(file_format, encode=WarcEncoder().units)
     return FileSink(local_path(path), file_format, ledger=ledger, on_missing=on_missing)
+
+
+def _require_library(output: _Opened) -> None:
+    """Raise `BadInput` if the library of an output's format is not installed."""
+    if output.ending == PARQUET:
+        from gossamer.sinks.spool import require_parquet
+
+        require_parquet()
+
+
+def _remote_sink(output: _Opened, folder: Path, tables: TableOptions) -> Sink:
+    """Return the sink of a remote output. `folder`: that of its spool."""
+    from gossamer.sinks.remote import RemoteFile
+    from gossamer.sinks.spool import SpooledSink, concatenate, finish_remote
+
+    _require_library(output)
+    remote = RemoteFile(output.path)
+    remote.require_driver()
+    own_format = format_of(output.path)
+    build = concatenate(own_format.framing()) if own_format else _build(output, tables)
+    return SpooledSink(remote.display_url, folder, own_format or JSONL_ZST, partial(finish_remote, remote, build))
 
 
 def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
@@ -305,9 +373,11 @@ def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
     return csv_format(CsvRows("pages" if output.kind == "pages" else "items", columns, guard=tables.csv_guard))
 
 
-def _build(output: _Opened, tables: TableOptions) -> Build:
+def _build(output: _Opened, tables: TableOptions) -> "Build":
     """Return the function that builds an output from its spool. Not for the FORMATS."""
     if output.ending == PARQUET:
+        from gossamer.sinks.spool import build_parquet
+
         return build_parquet
     if output.ending == CSV:
         return build_csv("pages" if output.kind == "pages" else "items", tables)
@@ -359,8 +429,9 @@ def _output_key(path: str) -> str:
 
 def _check_remote(output: _Opened) -> None:
     """Check that a remote output can be reached and has the right format, if it exists. Raises `BadInput`."""
-    if output.ending == PARQUET:
-        require_parquet()
+    from gossamer.sinks.remote import RemoteFile
+
+    _require_library(output)
     remote = RemoteFile(output.path)
     remote.require_driver()
     try:
@@ -388,8 +459,7 @@ def _accepts(output: _Opened, head: bytes) -> bool:
 
 def _check_local(path: Path, output: _Opened, tables: TableOptions, *, replaces: bool) -> None:
     """Check that a local output can be written, and has the right format if it exists. Raises `BadInput`."""
-    if output.ending == PARQUET:
-        require_parquet()
+    _require_library(output)
     exists = os.path.exists(path)  # not Path.exists, which fails below a folder that may not be read
     if exists and path.is_dir():
         raise BadInput(f"the output {path} is a directory; name a file in it")
@@ -416,6 +486,8 @@ def _check_contents(path: Path, output: _Opened, tables: TableOptions, *, replac
     """Check whether records can be added to an existing file that has the right beginning. `replaces`: the file will
     be emptied, so that its columns do not matter. Raises `BadInput`."""
     if output.ending == PARQUET:
+        from gossamer.sinks.spool import check_parquet
+
         check_parquet(path)
     elif output.ending == CSV and not replaces:
         check_csv(path, output.kind, tables.columns, guard=tables.csv_guard)

@@ -351,7 +351,8 @@ def _sqlite(source: Source) -> Iterator[Output]:
     """Yield the pages, then the items, of an SQLite file. Raises BadInput."""
     import sqlite3  # imported late: few outputs are SQLite files
 
-    from gossamer.sinks.sqlite import ITEM_KEYS, ITEM_ORIGIN, check_sqlite
+    from gossamer.sinks.sqlite import check_sqlite
+    from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN
 
     check_sqlite(source.path)
     try:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ import zstandard
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.sinks.append import flush_folder, translate_os_errors
-from gossamer.sinks.base import SinkThread
+from gossamer.sinks.base import SinkThread, hide_password
 
 _ATOMIC_UPLOADS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
 """Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name first,
@@ -131,11 +130,6 @@ def _fsspec() -> Any:
     except ImportError:
         return None
     return fsspec
-
-
-def hide_password(url: str) -> str:
-    """Return the URL with `***` for its password."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
 def _replace(system: Any, name: str, path: str) -> None:

@@ -54,6 +54,7 @@ class SpooledSink:
         """`target`: name of the output, for errors. `folder`: folder for the spool and its lock."""
         self.target = target
         self.folder = folder
+        self.wants_text = spool_format.wants_text
         self.wants_wire = spool_format.wants_wire  # whether the records need the raw HTTP bytes (WARC)
         self.spool = folder / f"spool{spool_format.suffix}"
         self._encode = spool_format.encode

@@ -17,24 +17,20 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BadInput, SinkError, SinkFull
-from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.model.record import Output, PageRecord
 from gossamer.sinks.append import flush, flush_folder, make_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
-from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record, item_fields
+from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN, PAGE_FIELDS, item_row, page_row
+from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record
 
-PAGE_FIELDS = tuple(name for name in PageRecord.__struct_fields__ if name != "type")
-"""Columns of pages: the fields of their records, in which lists and objects are JSON text."""
-ITEM_KEYS = ("_request_id", "_position")
-"""First columns of items, which are their key. Fixed: tables of earlier versions have them."""
-ITEM_ORIGIN = ("_appid", "_crawlid", "_spiderid", "_attempt", "_timestamp", "_attrs")
-"""Columns with the other fields of an item's record. The underscore keeps them apart from the fields of items. More may
-be added: an existing table gets them."""
 _LOCK_SECONDS = 30.0
 """Time to wait for another program that reads or writes the file, before the wait is reported. May be changed: shorter
 reports programs that only take a moment."""
 _ROWS_AT_ONCE = 1000
 """Records of a spool that one transaction adds. May be changed: more take memory, fewer take longer."""
+_BYTES_AT_ONCE = 16 * 1024 * 1024
+"""Bytes of bodies that one transaction adds. May be changed, likewise."""
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
 
 
@@ -46,6 +42,7 @@ class SqliteSink:
     """
 
     wants_wire = False
+    wants_text = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -132,12 +129,12 @@ class Database:
             position = 0
             for record in records:
                 if isinstance(record, PageRecord):
-                    self._insert("pages", _page_row(record))
+                    self._insert("pages", page_row(record))
                     continue
                 if record.request_id != request_id:
                     request_id, position = record.request_id, 0
                     self._delete_items(request_id)
-                self._insert("items", _item_row(record, position))
+                self._insert("items", item_row(record, position))
                 position += 1
             execute("COMMIT")
         except BaseException:
@@ -213,25 +210,6 @@ def _column_names(connection: sqlite3.Connection, table: str) -> list[str]:
     return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
 
 
-def _page_row(record: PageRecord) -> dict[str, Any]:
-    """Return the values of a page by column."""
-    row = {name: getattr(record, name) for name in PAGE_FIELDS}
-    row["request_id"] = record.request_id or None  # NULL, as a key, replaces no other row
-    return row
-
-
-def _item_row(record: ItemRecord, position: int) -> dict[str, Any]:
-    """Return the values of an item by column: its key, where it comes from, its fields. Fields with the name of one of
-    the first columns go into OTHER_FIELDS."""
-    origin = {"_request_id": record.request_id or None, "_position": position}
-    origin |= {name: getattr(record, name[1:]) for name in ITEM_ORIGIN}
-    fields = item_fields(record)
-    if not fields.keys().isdisjoint(origin):
-        others = {name: fields.pop(name) for name in origin if name in fields}
-        fields[OTHER_FIELDS] = others | ({OTHER_FIELDS: fields[OTHER_FIELDS]} if OTHER_FIELDS in fields else {})
-    return origin | fields
-
-
 def _lower(name: str) -> str:
     """Return the form of a column's name by which SQLite tells columns apart."""
     return name.lower()
@@ -300,10 +278,12 @@ def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
 def whole_pages(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Yield groups of records of which none ends within the items of a page."""
     group: list[Record] = []
+    size = 0
     for record in records:
-        if len(group) >= _ROWS_AT_ONCE and record.request_id != group[-1].request_id:
+        if (len(group) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE) and record.request_id != group[-1].request_id:
             yield group
-            group = []
+            group, size = [], 0
         group.append(record)
+        size += len(record.body) if isinstance(record, PageRecord) else 0
     if group:
         yield group

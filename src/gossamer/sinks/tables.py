@@ -9,18 +9,16 @@ torn file (its writer was killed) is found by them; and `_once`, without which a
 spool's records twice.
 """
 
-import csv
 import hashlib
 import io
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 
@@ -28,7 +26,9 @@ from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
 from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
-from gossamer.sinks.spool import Build
+
+if TYPE_CHECKING:
+    from gossamer.sinks.spool import Build
 
 Record = PageRecord | ItemRecord
 
@@ -58,8 +58,7 @@ _HEADER_BYTES = 1 << 20
 recognised."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableOptions:
+class TableOptions(msgspec.Struct, frozen=True):
     """Form of the tables of one crawl."""
 
     has_items: bool = False
@@ -249,6 +248,8 @@ def has_only_header(path: Path) -> bool:
 
 def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield the rows of a CSV file. Cells may be of any size. Raises `BadInput`."""
+    import csv  # imported late: few crawls read CSV
+
     csv.field_size_limit(sys.maxsize)  # by default 128 KiB, for all of the process; nothing else here reads CSV
     try:
         yield from csv.reader(lines)
@@ -272,13 +273,13 @@ def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bo
 # --- tables that are built from a spool -------------------------------------------------------------------------------
 
 
-def build_csv(kind: Literal["pages", "items"], options: TableOptions) -> Build:
+def build_csv(kind: Literal["pages", "items"], options: TableOptions) -> "Build":
     """Return a Build of a CSV file. Columns that the options do not give are those of the existing file, then the
     fields of the spool's items in the order in which they are found."""
     return partial(_once, partial(_build_csv, kind, options))
 
 
-def build_json(kind: Literal["pages", "items", "all"]) -> Build:
+def build_json(kind: Literal["pages", "items", "all"]) -> "Build":
     """Return a Build of a JSON file. The elements of its array are records; in a file of items alone they are the items
     themselves, each beginning with `page_url`."""
     return partial(_once, partial(_build_json, kind))

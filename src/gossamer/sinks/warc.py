@@ -16,7 +16,6 @@ import re
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
@@ -308,12 +307,11 @@ _RENAMED = re.compile(rb"^x-crawler-(transfer-encoding[ \t]*:)", re.IGNORECASE |
 """Header as `_exchange` has renamed it. Must match what that writes."""
 
 
-@dataclass(slots=True)
-class _Exchanges:
+class _Exchanges(msgspec.Struct):
     """The exchanges before a metadata record, by the id of the response."""
 
-    responses: dict[str, dict[str, Any]] = field(default_factory=dict)
-    requests: dict[str, bytes] = field(default_factory=dict)
+    responses: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    requests: dict[str, bytes] = msgspec.field(default_factory=dict)
     """Head and body of each request, by the id of its response, or by its own where there is none."""
 
 

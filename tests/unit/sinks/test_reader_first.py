@@ -13,6 +13,7 @@ class Kept:
     """A sink that keeps its outputs, and raises the next of `errors` first."""
 
     wants_wire = False
+    wants_text = True
 
     def __init__(self, *errors: Exception) -> None:
         self.outputs: list[Output] = []

@@ -11,6 +11,7 @@ class Shelf:
 
     def __init__(self, *, wants_wire=False):
         self.wants_wire = wants_wire
+        self.wants_text = True
         self.refusal = None
         self.held = []
         self.closed = 0

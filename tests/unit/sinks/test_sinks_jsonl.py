@@ -10,9 +10,10 @@ import math
 import msgspec
 import pytest
 
+from gossamer.compiled import native
 from gossamer.errors import BadInput
-from gossamer.model.record import ItemRecord
-from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value, read_records
+from gossamer.model.record import ItemRecord, Output
+from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value, json_units, read_records
 
 
 def item(value):
@@ -105,3 +106,22 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
     path.write_bytes(whole)
     with pytest.raises(BadInput, match=r"items\.jsonl\.gz: .*invalid block type"):
         list(read_records(path))
+
+
+@pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
+@pytest.mark.parametrize("step", [1, 7, 8, 9])
+def test_a_body_apart_gives_the_same_line_as_one_in_the_record(page, step):
+    """Every character that JSON escapes, at every place of the eight bytes that are looked at together."""
+    special = "".join(map(chr, range(0x20))) + '"\\/\x7f\u2028é😀'
+    texts = [
+        "",
+        '","body":"',
+        *(f"{'x' * (at % step)}{one}{'y' * at}" for at, one in enumerate(special)),
+        special * step,
+    ]
+    whole = [page(f"r{number}", body=text, attrs={"body": ""}) for number, text in enumerate(texts)]
+    apart = [page(f"r{number}", body="", attrs={"body": ""}) for number in range(len(texts))]
+    for output, text in zip(apart, texts, strict=True):
+        output.body, output.body_apart = text.encode(), True
+    beside = Output(record=item(1))
+    assert json_units([*apart, beside]) == [encode_lines([*(output.record for output in whole), beside.record])]

@@ -1,0 +1,1 @@
+"""Outputs in databases and search servers (stores): PostgreSQL, MySQL and MariaDB, OpenSearch and Elasticsearch."""

@@ -1,0 +1,142 @@
+"""Addresses of stores, such as `postgresql://me@db.example/shop?table=items&key=url`.
+
+Importing this module loads no driver. Fixed: the schemes and options, which stand in people's commands and settings,
+and that no message contains a password. Safe to change: the texts of errors; more schemes and options may be added.
+"""
+
+import os
+import re
+from typing import Final, Literal, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from gossamer.errors import BadInput
+
+StoreKind = Literal["postgresql", "mysql", "opensearch"]
+
+_KINDS: Final[dict[str, StoreKind]] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "opensearch": "opensearch",
+    "elasticsearch": "opensearch",
+}
+"""Kinds of stores by scheme. Documented names: must not change."""
+_PORTS: Final = {"postgresql": 5432, "mysql": 3306, "opensearch": 9200}
+"""Default ports of the servers: fixed."""
+_PASSWORD_VARIABLES: Final = {"postgresql": "PGPASSWORD", "mysql": "MYSQL_PWD", "opensearch": "OPENSEARCH_PASSWORD"}
+"""Variables of the environment with the password, where the address has none. The first two are those of the servers'
+own clients. Documented names: must not change."""
+_OPTIONS: Final = frozenset({"table", "key", "tls", "host"})
+_YES: Final = frozenset({"1", "true", "yes", "on"})
+_NO: Final = frozenset({"0", "false", "no", "off"})
+_INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+"""Names of an index that OpenSearch accepts. May match less."""
+_TABLE: Final = re.compile(r"[^\W\d]\w{0,62}(\.[^\W\d]\w{0,62})?")
+"""Names of tables, maybe behind that of a schema or database. May match more; 63 letters are PostgreSQL's limit."""
+SCHEMES: Final = tuple(_KINDS)
+"""Schemes that select a store."""
+
+
+class StoreAddress(msgspec.Struct, frozen=True):
+    """A store, and the table of it (in OpenSearch: the index) that an output fills."""
+
+    text: str
+    """The address as a person wrote it."""
+    kind: StoreKind
+    host: str
+    port: int
+    user: str
+    password: str
+    """Empty: none is known; the driver may find one, such as in `~/.pgpass`."""
+    database: str
+    """Empty: the store has no databases (OpenSearch)."""
+    table: str
+    """Table or index. Empty: `pages` or `items`."""
+    key: tuple[str, ...]
+    """Columns by which a new row replaces an older one. Empty: those of the record."""
+    tls: bool
+    """True: the connection is encrypted, and the server's certificate is verified."""
+    socket: str
+    """Unix socket in the place of host and port (PostgreSQL: its folder). Empty: none."""
+
+    def __str__(self) -> str:
+        """Return the address without its password."""
+        return _without_password(self.text)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the address of a store. Raises BadInput, whose message does not contain the password."""
+        shown = _without_password(text)
+        try:
+            split = urlsplit(text)
+            port = split.port
+            options = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
+        except ValueError:
+            raise BadInput(f"cannot read the address {shown}. {_example(text)}") from None
+        kind = _KINDS[split.scheme.lower()]
+        if unknown := options.keys() - _OPTIONS:
+            known = ", ".join(sorted(_OPTIONS))
+            raise BadInput(f"{shown}: unknown option {min(unknown)}; known are {known}")
+        tls = options.get("tls", "false").lower()
+        if tls not in _YES | _NO:
+            raise BadInput(f"{shown}: tls is true or false, not {tls!r}")
+        socket = options.get("host", "")
+        if socket and not socket.startswith("/"):
+            raise BadInput(f"{shown}: host={socket} is not the path of a socket. Write a host behind //.")
+        path = unquote(split.path.strip("/"))
+        table = options.get("table", "")
+        if kind == "opensearch":
+            if "table" in options:
+                raise BadInput(f"{shown}: an index is not an option. {_example(text)}")
+            table, path = path, ""
+        if not (path or kind == "opensearch"):
+            raise BadInput(f"{shown} names no database. {_example(text)}")
+        pattern = _INDEX if kind == "opensearch" else _TABLE
+        if table and not pattern.fullmatch(table):
+            raise BadInput(f"{shown}: {table!r} cannot be the name of {'an index' if not path else 'a table'}")
+        return cls(
+            text,
+            kind,
+            split.hostname or "127.0.0.1",
+            port or _PORTS[kind],
+            unquote(split.username or ""),
+            unquote(split.password or "") or os.environ.get(_PASSWORD_VARIABLES[kind], ""),
+            path,
+            table,
+            tuple(name.strip() for name in options.get("key", "").split(",") if name.strip()),
+            tls in _YES,
+            socket,
+        )
+
+
+def is_store(path: str) -> bool:
+    """Return whether an output is a store."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme.lower() in _KINDS
+
+
+def _without_password(text: str) -> str:
+    """Return the address with `***` for its password. The password ends at the last @ before the path, because people
+    forget to encode one in it."""
+    head, separator, rest = text.partition("://")
+    authority, slash, path = rest.partition("/") if "@" not in rest.partition("/")[2] else _split_at_last(rest)
+    credentials, at, host = authority.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    return f"{head}{separator}{user}{':***' if colon else ''}{at}{host}{slash}{path}"
+
+
+def _split_at_last(rest: str) -> tuple[str, str, str]:
+    """Return authority, slash and path of an address whose password has an unencoded slash."""
+    credentials, at, behind = rest.rpartition("@")
+    host, slash, path = behind.partition("/")
+    return credentials + at + host, slash, path
+
+
+def _example(text: str) -> str:
+    """Return an advice with an address of the right form."""
+    kind = _KINDS[text.partition("://")[0].lower()]
+    place = "INDEX" if kind == "opensearch" else "DATABASE?table=NAME"
+    return f"Write {kind}://USER@HOST:{_PORTS[kind]}/{place}."

@@ -1,0 +1,256 @@
+"""MySQL and MariaDB as a store. Needs PyMySQL."""
+
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pymysql
+from pymysql.converters import escape_string
+
+from gossamer.sinks.jsonl import encode_value, to_json_types
+from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
+from gossamer.sinks.stores.sql import Fault, SqlStore
+
+_TYPES: Final[dict[ColumnKind, str]] = {
+    "key": "VARCHAR(700)",  # of at most 4 bytes: an index takes 3072 bytes
+    "text": "LONGTEXT",
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "boolean": "TINYINT(1)",
+    "time": "DATETIME(6)",  # in UTC
+    "json": "LONGTEXT",  # its functions for JSON take any text; the type JSON of MySQL refuses numbers as text
+}
+"""Types of new columns. May be changed; existing tables keep theirs."""
+_TIMES: Final = frozenset({"datetime", "timestamp"})
+_FAULTS: Final = {
+    **dict.fromkeys((1021, 1114), Fault.FULL),
+    **dict.fromkeys((1054, 1146), Fault.SCHEMA),
+    **dict.fromkeys((1205, 1213), Fault.CONFLICT),
+    **dict.fromkeys((1048, 1062, 1118, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690), Fault.VALUE),
+    **dict.fromkeys((3140, 3819, 4025, 4078, 22003), Fault.VALUE),
+}
+"""Numbers of errors and what they mean. The servers': fixed."""
+_SPARE_BYTES: Final = 64 * 1024
+"""Bytes of the largest packet that are left to what is around the values. May be raised."""
+_STATEMENT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a statement from which the next rows go into another one. May be changed: more take memory."""
+_EXACT_INTEGER: Final = 2**53
+"""Largest integer of a DOUBLE without a loss: fixed."""
+_COLUMN: Final = re.compile(
+    r"[Cc]olumn (?:[`'\"]?[^`'\"]+[`'\"]?\.)*[`'\"]([^`'\"]+)[`'\"]|CONSTRAINT `(?:[^`.]*\.)?([^`]+)`"
+)
+"""Name of a column, or of a condition on it, in the message of an error."""
+_MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+"""Mode of the session: a value that does not fit is an error, instead of being cut."""
+
+
+class MySqlStore(SqlStore):
+    """Store in a MySQL or MariaDB database."""
+
+    error = pymysql.MySQLError
+    max_columns = 180  # a row of more texts would be larger than a page of InnoDB
+    max_name = 64
+
+    def __init__(self, address: Any) -> None:
+        super().__init__(address)
+        self._packet_bytes = 0
+        """Largest packet that the server takes."""
+        self._depth = 0
+        """Transaction (1) and savepoints in it that are open."""
+
+    def connect(self) -> Any:
+        address = self.address
+        connection = pymysql.connect(
+            host=address.host,
+            port=address.port,
+            unix_socket=address.socket or None,
+            user=address.user or None,
+            password=address.password,
+            database=address.database,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=10,
+            read_timeout=120,
+            write_timeout=120,
+            ssl=ssl.create_default_context() if address.tls else None,
+        )
+        self._depth = 0
+        with connection.cursor() as cursor:
+            # Less than the default isolation: locks on gaps between keys would make processes wait for each other.
+            cursor.execute(f"SET SESSION sql_mode='{_MODE}', SESSION time_zone='+00:00'")
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute("SELECT @@max_allowed_packet")
+            [self._packet_bytes] = cursor.fetchone() or [2**20]
+        return connection
+
+    def fault(self, error: Exception) -> Fault:
+        number = error.args[0] if error.args else 0
+        return _FAULTS.get(number, Fault.AWAY)
+
+    def transaction(self, connection: Any) -> AbstractContextManager[Any]:
+        return self._transaction(connection)
+
+    @contextmanager
+    def _transaction(self, connection: Any) -> Iterator[None]:
+        """Open a transaction, or a savepoint in it. A deadlock has ended the whole transaction on the server."""
+        name = f"s{self._depth}"
+        self._execute(connection, f"SAVEPOINT {name}" if self._depth else "START TRANSACTION")
+        self._depth += 1
+        try:
+            yield
+        except BaseException as error:
+            self._depth -= 1
+            broken = isinstance(error, self.error) and self.fault(error) is not Fault.VALUE
+            if not self._depth or not broken:
+                with suppress(pymysql.MySQLError, OSError):  # a connection that is gone has no transaction
+                    self._execute(connection, f"ROLLBACK TO SAVEPOINT {name}" if self._depth else "ROLLBACK")
+            raise
+        self._depth -= 1
+        self._execute(connection, f"RELEASE SAVEPOINT {name}" if self._depth else "COMMIT")
+
+    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, str]:
+        query = """SELECT column_name, data_type FROM information_schema.columns
+                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"""
+        return {str(name): str(kind).lower() for name, kind in self._execute(connection, query, _place(table.name))}
+
+    def create(self, connection: Any, table: StoreTable) -> None:
+        columns = [f"{_quoted(name)} {_TYPES[kind]}" for name, kind in table.columns.items()]
+        key = ", ".join(map(_quoted, table.key))
+        self._execute(
+            connection,
+            f"CREATE TABLE IF NOT EXISTS {_table(table.name)} ({', '.join(columns)}, UNIQUE ({key})) "
+            "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        )
+
+    def add_columns(self, connection: Any, table: StoreTable, columns: dict[str, ColumnKind]) -> None:
+        for name, kind in columns.items():  # one by one: another process may have added some of them
+            try:
+                self._execute(connection, f"ALTER TABLE {_table(table.name)} ADD COLUMN {_quoted(name)} {_TYPES[kind]}")
+            except pymysql.MySQLError as error:
+                if error.args[0] != _DUPLICATE_COLUMN:
+                    raise
+
+    def has_unique_key(self, connection: Any, table: StoreTable) -> bool:
+        query = """SELECT index_name, column_name FROM information_schema.statistics
+                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND non_unique = 0"""
+        indexes: dict[str, list[str]] = {}
+        for index, column in self._execute(connection, query, _place(table.name)):
+            indexes.setdefault(index, []).append(column)
+        return sorted(table.key) in map(sorted, indexes.values())
+
+    def column_name(self, name: str) -> str:
+        return name.lower()
+
+    def insert(self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row]) -> None:
+        names = ", ".join(map(_quoted, types))
+        beginning = f"INSERT INTO {_table(table.name)} ({names}) VALUES "  # noqa: S608 (names are quoted)
+        updates = ", ".join(f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key)
+        ending = f" ON DUPLICATE KEY UPDATE {updates or f'{_quoted(table.key[0])}={_quoted(table.key[0])}'}"
+        values: list[str] = []
+        size = 0
+        limit = min(_STATEMENT_BYTES, self._packet_bytes - _SPARE_BYTES)
+        columns = list(types.items())
+        for row in rows:
+            get = row.get
+            text = f"({','.join([_literal(get(name), kind) for name, kind in columns])})"
+            length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+            if length > self._packet_bytes - _SPARE_BYTES:
+                raise pymysql.err.DataError(_PACKET_TOO_LARGE, f"the row has more than {self._packet_bytes:,} bytes "
+                                            "(max_allowed_packet)")  # fmt: skip
+            if values and size + length > limit:
+                self._execute(connection, beginning + ",".join(values) + ending)
+                values, size = [], 0
+            values.append(text)
+            size += length
+        self._execute(connection, beginning + ",".join(values) + ending)
+
+    def find_misfit(
+        self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
+    ) -> tuple[str, str]:
+        message = str(error.args[1] if len(error.args) > 1 else error)
+        found = _COLUMN.search(message)
+        name = next(filter(None, found.groups()), "") if found else ""
+        if error.args[0] == _PACKET_TOO_LARGE:
+            name = max(row, key=lambda one: len(_literal(row[one], "")))
+        return name if name in row or name in types else "", message
+
+    def delete_by(self, connection: Any, table: StoreTable, column: str, values: Sequence[Any]) -> None:
+        literals = ", ".join(_literal(value, "") for value in values)
+        statement = f"DELETE FROM {_table(table.name)} WHERE {_quoted(column)} IN ({literals})"  # noqa: S608 (as above)
+        self._execute(connection, statement)
+
+    def _execute(self, connection: Any, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Carry out a statement and return its rows."""
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall() or ()
+
+
+_DUPLICATE_COLUMN: Final = 1060
+_PACKET_TOO_LARGE: Final = 1153
+"""Numbers of errors, as above."""
+
+
+def _place(table: str) -> tuple[str | None, str]:
+    """Return the database of a table (None: that of the connection) and its name."""
+    database, _, name = table.rpartition(".")
+    return database or None, name
+
+
+def _table(name: str) -> str:
+    return ".".join(map(_quoted, name.split(".")))
+
+
+def _quoted(name: str) -> str:
+    """Return a name as SQL has it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(value: Any, kind: str) -> str:
+    """Return a value as SQL has it. `kind`: the type of its column, as the server names it."""
+    if value is None:
+        return "NULL"
+    if kind == "json":
+        return f"'{escape_string(encode_value(value).decode())}'"
+    if isinstance(value, str):
+        if kind in _TIMES:
+            value = _time(value)
+            if value is None:
+                return "NULL"
+        return f"'{escape_string(value)}'" if value.isascii() else f"'{escape_string(_clean(value))}'"
+    is_text = kind.endswith(("text", "char"))
+    if isinstance(value, bool):
+        return ("'true'" if value else "'false'") if is_text else str(int(value))
+    if isinstance(value, int):
+        return f"'{value}'" if kind == "double" and abs(value) > _EXACT_INTEGER else str(value)
+    if isinstance(value, float):
+        return repr(value) if value - value == 0 else "NULL"  # NaN and the infinities are NULL, as in JSON
+    encoded = encode_value(value).decode()
+    if encoded.startswith('"'):  # a date, for example
+        return _literal(msgspec.json.decode(encoded), kind)
+    return f"'{escape_string(encoded)}'"
+
+
+def _clean(text: str) -> str:
+    """Return a text without lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return str(to_json_types(text))
+    return text
+
+
+def _time(text: str) -> str | None:
+    """Return a time in UTC without its zone, which the servers do not all read. None: there is no time. A text that is
+    no time is returned unchanged, for the server to refuse."""
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None).isoformat(" ")

@@ -1,0 +1,197 @@
+"""PostgreSQL as a store. Needs psycopg.
+
+A batch goes to the server as one JSON array, which the server takes apart (`json_to_recordset`): one parameter costs
+this process much less than one for each value.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from gossamer.sinks.jsonl import encode_value
+from gossamer.sinks.stores.address import StoreAddress
+from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
+from gossamer.sinks.stores.sql import Fault, SqlStore, first_line
+
+_CONNECTION: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds
+    "application_name": "gossamer",
+}
+"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute. May be
+changed."""
+_TLS: Final = {"sslmode": "verify-full", "sslrootcert": "system"}
+"""Options of libpq that verify the server's certificate."""
+_TYPES: Final[dict[ColumnKind, str]] = {
+    "key": "text",
+    "text": "text",
+    "integer": "bigint",
+    "number": "numeric",  # keeps every digit of any number
+    "boolean": "boolean",
+    "time": "timestamp with time zone",
+    "json": "jsonb",
+}
+"""Types of new columns. May be changed; existing tables keep theirs."""
+_FAULTS: Final = (
+    ("53100", Fault.FULL),
+    ("42P01", Fault.SCHEMA),
+    ("42703", Fault.SCHEMA),
+    ("42P07", Fault.CONFLICT),  # another process has made the table
+    ("42701", Fault.CONFLICT),  # or the column
+    ("40", Fault.CONFLICT),
+    ("22", Fault.VALUE),
+    ("23", Fault.VALUE),
+    ("54", Fault.VALUE),  # a limit of the server, such as the length of a key
+)
+"""Beginnings of SQLSTATE and what they mean, the longest first. PostgreSQL's: fixed."""
+_SCHEMA_LOCK: Final = 7_310_946_120
+"""Number of the lock under which tables are made and changed. Must be the same in all versions of Gossamer."""
+_TIME: Final = "timestamp"
+
+
+class PostgreSqlStore(SqlStore):
+    """Store in a PostgreSQL database."""
+
+    error = psycopg.Error
+    max_columns = 900
+    max_name = 63
+
+    def __init__(self, address: StoreAddress) -> None:
+        super().__init__(address)
+        self._statements: dict[tuple[Any, ...], bytes] = {}
+        """Statements by table and columns: to compose one takes longer than to send it."""
+
+    def connect(self) -> Any:
+        address = self.address
+        return psycopg.connect(
+            host=address.socket or address.host,
+            port=address.port,
+            user=address.user or None,
+            password=address.password or None,  # else PGPASSWORD or ~/.pgpass, which libpq reads
+            dbname=address.database,
+            autocommit=True,
+            prepare_threshold=None,  # a pool before the server may give each statement another session
+            **_CONNECTION | (_TLS if address.tls else {}),
+        )
+
+    def fault(self, error: Exception) -> Fault:
+        state = getattr(error, "sqlstate", None) or ""
+        return next((fault for beginning, fault in _FAULTS if state.startswith(beginning)), Fault.AWAY)
+
+    def transaction(self, connection: Any) -> AbstractContextManager[Any]:
+        return connection.transaction()  # type: ignore[no-any-return]
+
+    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, str]:
+        query = """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+                   WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+        return dict(connection.execute(query, [_quoted(table.name)]).fetchall())
+
+    def create(self, connection: Any, table: StoreTable) -> None:
+        columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_TYPES[kind]))
+                   for name, kind in table.columns.items()]  # fmt: skip
+        # Not a primary key: rows without a value for the key are added.
+        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, UNIQUE ({}))").format(
+            _identifier(table.name), sql.SQL(", ").join(columns), _names(table.key)
+        )
+        self._change(connection, statement)
+
+    def add_columns(self, connection: Any, table: StoreTable, columns: dict[str, ColumnKind]) -> None:
+        added = [sql.SQL("ADD COLUMN IF NOT EXISTS {} {}").format(sql.Identifier(name), sql.SQL(_TYPES[kind]))
+                 for name, kind in columns.items()]  # fmt: skip
+        self._change(
+            connection, sql.SQL("ALTER TABLE {} {}").format(_identifier(table.name), sql.SQL(", ").join(added))
+        )
+
+    def _change(self, connection: Any, statement: sql.Composed) -> None:
+        """Change the schema, one process after the other: two that make one table at once would fail."""
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
+            connection.execute(statement)
+
+    def has_unique_key(self, connection: Any, table: StoreTable) -> bool:
+        query = """SELECT array_agg(attname::text ORDER BY attname) FROM pg_index
+                   JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey::int2[])
+                   WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
+                   GROUP BY indexrelid"""
+        found = connection.execute(query, [_quoted(table.name)]).fetchall()
+        return sorted(table.key) in [names for (names,) in found]
+
+    def insert(self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row]) -> None:
+        statement = self._statements.get((table.name, *types.items()))
+        if statement is None:
+            statement = self._statements[table.name, *types.items()] = self._upsert(connection, table, types)
+        connection.execute(statement, [_encoded(types, rows)])
+
+    def _upsert(self, connection: Any, table: StoreTable, types: dict[str, str]) -> bytes:
+        """Return the statement that writes rows with these columns."""
+        names = _names(types)
+        updates = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in types
+                   if name not in table.key]  # fmt: skip
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(updates)) if updates else sql.SQL("NOTHING")
+        statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
+            _identifier(table.name), names, names, _recordset(types), _names(table.key), action
+        )
+        return statement.as_bytes(connection)
+
+    def find_misfit(
+        self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
+    ) -> tuple[str, str]:
+        named = getattr(getattr(error, "diag", None), "column_name", None)
+        if named:
+            return named, first_line(error)
+        for name, value in row.items():
+            if value is None or name not in types:
+                continue
+            try:
+                with connection.transaction():
+                    one = {name: types[name]}
+                    query = sql.SQL("SELECT count(*) FROM {}").format(_recordset(one))
+                    connection.execute(query, [_encoded(one, [{name: value}])])
+            except psycopg.Error as misfit:
+                if self.fault(misfit) is not Fault.VALUE:
+                    raise
+                return name, first_line(misfit)
+        return "", first_line(error)
+
+    def delete_by(self, connection: Any, table: StoreTable, column: str, values: Sequence[Any]) -> None:
+        statement = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(_identifier(table.name), sql.Identifier(column))
+        connection.execute(statement, [list(values)])
+
+
+def _quoted(table: str) -> str:
+    """Return the name of a table, maybe behind that of its schema, as text for to_regclass."""
+    return ".".join(f'"{part}"' for part in table.split("."))
+
+
+def _identifier(table: str) -> sql.Identifier:
+    return sql.Identifier(*table.split("."))
+
+
+def _names(names: Any) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _recordset(types: dict[str, str]) -> sql.Composed:
+    """Return the expression that takes the rows out of a JSON array, the parameter."""
+    columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items()]
+    return sql.SQL("json_to_recordset(%s::json) AS r({})").format(sql.SQL(", ").join(columns))
+
+
+def _encoded(types: dict[str, str], rows: Sequence[Row]) -> str:
+    """Return the rows as a JSON array. A time that is empty is no time; NUL, which PostgreSQL refuses, is U+FFFD."""
+    times = [name for name, kind in types.items() if kind.startswith(_TIME)]
+    if times:
+        rows = [row | {name: None for name in times if row.get(name) == ""} for row in rows]
+    text = encode_value(rows).decode()
+    return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
+
+
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""An escaped NUL in JSON: behind an even number of backslashes."""

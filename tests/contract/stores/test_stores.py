@@ -1,0 +1,281 @@
+"""Every store keeps the same promises, on its real server."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.errors import BadInput, SinkError
+from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.sinks.open import check_outputs, open_sinks
+from gossamer.sinks.stores.address import StoreAddress
+from gossamer.sinks.stores.rows import StoreTable, items_table
+from gossamer.sinks.stores.sink import StoreSink, open_store
+from gossamer.sinks.tables import TableOptions
+from tests.servers.stores import KINDS, StoreServer, store_server, unique
+
+pytestmark = pytest.mark.timeout(400)  # on a busy machine, a server may take minutes to start
+_ITEMS = TableOptions(has_items=True)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+    with store_server(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def place(server: StoreServer) -> str:
+    """Address of an empty place."""
+    return server.address()
+
+
+def page(request_id: str, **fields: Any) -> PageRecord:
+    url = f"https://a.test/{request_id}"
+    values: dict[str, Any] = {
+        "appid": "cli", "crawlid": "c", "spiderid": "link", "request_id": request_id, "attempt": 0, "depth": 1,
+        "url": url, "response_url": url, "status_code": 200, "status_msg": "OK",
+        "response_headers": {"Server": ["a", "b"]}, "request_headers": {}, "body": "<p>Grüße 🙂</p>",
+        "body_encoding": "text", "encoding": "utf-8", "content_type": "text/html", "links": [], "attrs": {"n": 7},
+        "timestamp": "2026-01-02T03:04:05.25+00:00", "success": True, "reason": "", "exception": "", "redirects": [],
+        "timings": {"total": 0.5}, "ip": "192.0.2.1", "truncated": False,
+    }  # fmt: skip
+    return PageRecord(**values | fields)
+
+
+def item(request_id: str, fields: dict[str, Any], **others: Any) -> ItemRecord:
+    values: dict[str, Any] = {
+        "appid": "cli", "crawlid": "c", "spiderid": "s", "request_id": request_id, "attempt": 0,
+        "url": f"https://a.test/{request_id}", "attrs": None, "timestamp": "2026-01-02T03:04:05Z",
+    }  # fmt: skip
+    return ItemRecord(**values | others, item=fields)
+
+
+def sink(address: str, kind: Any, folder: Path) -> StoreSink:
+    return StoreSink(StoreAddress.parse(address), kind, folder, None)
+
+
+def refused(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+
+
+def test_pages_and_items_have_their_tables_and_all_their_fields(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    output = sink(place, "all", tmp_path)
+    odd = {
+        "title": "Ein “Zelt”, it's \\ 100% \U0001f3d5", "price": 12.5, "count": 3, "is_new": True, "tags": ["a", "ö"],
+        "size": {"w": 1}, "nothing": None, "nul": "a\0b", "lone": "x\ud800", "other name": "1", "quote\"`'": "2",
+    }  # fmt: skip
+    output.add([page("r1"), item("r1", odd), item("r1", {"title": "2"}), page("r2", success=False, body="")])
+    output.disconnect()
+    pages = {row["request_id"]: row for row in server.rows(place, "pages")}
+    assert pages.keys() == {"r1", "r2"}
+    first = pages["r1"]
+    assert first["body"] == "<p>Grüße 🙂</p>"
+    assert first["response_headers"] == {"Server": ["a", "b"]}
+    assert first["attrs"] == {"n": 7}
+    assert first["status_code"] == 200
+    assert first["success"] in (True, 1)
+    assert first["timestamp"][:19] == "2026-01-02T03:04:05"
+    items = {row["_position"]: row for row in server.rows(place, "items")}
+    assert items.keys() == {0, 1}
+    kept = items[0]
+    assert kept["title"] == odd["title"]
+    assert (kept["price"], kept["count"], kept["is_new"]) == (12.5, 3, True)
+    assert (kept["tags"], kept["size"]) == (["a", "ö"], {"w": 1})
+    assert (kept["other name"], kept["quote\"`'"]) == ("1", "2")
+    assert kept["lone"] == "x\ufffd"
+    assert kept["nul"] in ("a\0b", "a\ufffdb")
+    assert kept["page_url"] == "https://a.test/r1"
+    assert kept["_crawlid"] == "c"
+    assert "nothing" not in kept
+    assert not refused(tmp_path)
+
+
+def test_a_repeat_changes_nothing_and_a_later_attempt_replaces_the_items(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    output = sink(place, "items", tmp_path)
+    batch = [item("r1", {"n": 1}), item("r1", {"n": 2}), item("r1", {"n": 3}), item("r2", {"n": 4})]
+    for _ in range(3):
+        output.add(batch)
+    assert sorted(row["n"] for row in server.rows(place, "items")) == [1, 2, 3, 4]
+    output.add([item("r1", {"n": 9}, attempt=1)])
+    output.disconnect()
+    assert sorted(row["n"] for row in server.rows(place, "items")) == [4, 9]
+
+
+def test_with_a_key_a_newer_row_replaces_the_older_one(server: StoreServer, place: str, tmp_path: Path) -> None:
+    table = unique("offers")
+    output = sink(server.at(place, table, key="url"), "items", tmp_path)
+    output.add([item("r1", {"url": "a", "price": 1}), item("r1", {"url": "b", "price": 2})])
+    told = output.add(
+        [item("r2", {"url": "a", "price": 3}), item("r3", {"url": "a", "price": 4}), item("r4", {"p": 1})]
+    )
+    output.disconnect()
+    assert {row["url"]: row["price"] for row in server.rows(place, table)} == {"a": 4, "b": 2}
+    [lacking] = refused(tmp_path)
+    assert (lacking["field"], lacking["row"]["p"]) == ("url", 1)
+    assert len(told) == 1
+
+
+def test_an_item_that_does_not_fit_goes_to_a_file_with_field_value_and_reason(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    output = sink(place, "items", tmp_path)
+    output.add([item("r0", {"price": 1.5})])
+    batch = [item(f"r{n}", {"price": "a lot" if n in (3, 7) else n}) for n in range(1, 12)]
+    [(sentence, count)] = output.add(batch)
+    output.disconnect()
+    assert count == 2
+    assert "price" in sentence
+    assert "a lot" in sentence
+    rows = {row["_request_id"] for row in server.rows(place, "items")}
+    assert rows == {f"r{n}" for n in range(12)} - {"r3", "r7"}
+    dead = refused(tmp_path)
+    assert [(one["field"], one["value"]) for one in dead] == [("price", "a lot")] * 2
+    assert all(one["reason"] and one["table"] == "items" for one in dead)
+    assert {one["row"]["_request_id"] for one in dead} == {"r3", "r7"}
+
+
+def test_large_records_and_batches_arrive(server: StoreServer, place: str, tmp_path: Path) -> None:
+    output = sink(place, "pages", tmp_path)
+    output.add([page(f"r{n}", body=f"{n}" + "é" * 400_000) for n in range(12)])
+    assert {len(row["body"]) for row in server.rows(place, "pages")} == {400_001, 400_002}
+    output.disconnect()
+
+
+def test_a_killed_server_makes_writes_fail_until_it_is_back(server: StoreServer, place: str, tmp_path: Path) -> None:
+    output = sink(place, "items", tmp_path)
+    output.add([item("r1", {"n": 1})])
+    server.kill()
+    batch = [item("r2", {"n": 2}), item("r3", {"n": 3})]
+    try:
+        for _ in range(2):
+            with pytest.raises(SinkError) as raised:
+                output.add(batch)
+            assert "s3cret" not in str(raised.value)
+    finally:
+        server.start()
+    output.add(batch)
+    output.disconnect()
+    assert sorted(row["n"] for row in server.rows(place, "items")) == [1, 2, 3]
+
+
+def test_many_writers_make_one_table_and_its_columns(server: StoreServer, place: str, tmp_path: Path) -> None:
+    begin = threading.Barrier(4)
+
+    def write(number: int) -> None:
+        output = sink(place, "items", tmp_path)
+        begin.wait(60)
+        for batch in range(3):
+            output.add([item(f"w{number}b{batch}r{n}", {f"f{batch}": n, "both": n}) for n in range(5)])
+        output.disconnect()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert len(server.rows(place, "items")) == 60
+    assert not refused(tmp_path)
+
+
+def test_fields_beyond_the_columns_of_a_table_are_together_in_one(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    output = sink(place, "items", tmp_path)
+    output.add([item("r1", {"Name": 1, "_position": "mine", "x" * 100: 5, "": 6})])
+    output.disconnect()
+    [row] = server.rows(place, "items")
+    assert row["Name"] == 1
+    assert row["_position"] == 0
+    others = row["other_fields"]
+    assert others["_position"] == "mine"
+    assert others.get("x" * 100, row.get("x" * 100)) == 5
+
+
+def test_rows_of_a_crawl_can_be_deleted(server: StoreServer, place: str, tmp_path: Path) -> None:
+    store, table = open_store(StoreAddress.parse(place)), items_table("", ())
+    store.delete_crawl(table, "c")  # there is no table
+    output = sink(place, "items", tmp_path)
+    output.add([item("r1", {"n": 1}), item("r2", {"n": 2}, crawlid="d")])
+    output.disconnect()
+    store.delete_crawl(table, "c")
+    store.close()
+    assert [row["n"] for row in server.rows(place, "items")] == [2]
+
+
+def test_a_sink_of_a_crawl_takes_only_its_records(server: StoreServer, place: str, tmp_path: Path) -> None:
+    async def write() -> None:
+        check_outputs([place])
+        [opened] = open_sinks([place], spool_dir=tmp_path / "spool")
+        await opened.write([Output(record=page("r1")), Output(record=item("r1", {"n": 1}))])
+        await opened.close()
+
+    asyncio.run(write())
+    assert len(server.rows(place, "pages")) == 1
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line(server: StoreServer, place: str) -> None:
+    address = place.replace(f":{StoreAddress.parse(place).port}", ":9") if server.kind != "postgresql" else (
+        "postgresql://me:s3cret@127.0.0.1:9/x"
+    )  # fmt: skip
+    with pytest.raises(BadInput) as raised:
+        check_outputs([address])
+    message = str(raised.value)
+    assert "s3cret" not in message
+    assert "\n" not in message
+    assert "refused" in message
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_a_wrong_password_or_database_is_told_in_one_line(server: StoreServer, place: str) -> None:
+    wrong = [place.replace("s3cret", "0ther")] if server.kind == "mysql" else []
+    database = StoreAddress.parse(place).database
+    wrong.append(place.replace(f"/{database}", "/nowhere"))
+    for address in wrong:
+        with pytest.raises(BadInput) as raised:
+            check_outputs([address])
+        message = str(raised.value)
+        assert "\n" not in message
+        assert "s3cret" not in message
+        assert "0ther" not in message
+        assert "denied" in message or "nowhere" in message
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_a_table_of_other_columns_is_refused_and_one_of_the_users_own_is_filled(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    server.execute(place, "CREATE TABLE bare (name VARCHAR(30))")  # type: ignore[attr-defined]
+    with pytest.raises(BadInput, match="_request_id"):
+        check_outputs([f"{server.at(place, 'bare')}"], tables=_ITEMS)
+    server.execute(place, "CREATE TABLE keyless (url VARCHAR(100))")  # type: ignore[attr-defined]
+    with pytest.raises(BadInput, match="unique index on url"):
+        check_outputs([server.at(place, "keyless", key="url")], tables=_ITEMS)
+    server.execute(place, "CREATE TABLE own (url VARCHAR(100) PRIMARY KEY, title VARCHAR(5) NOT NULL, "
+                          "seen TIMESTAMP DEFAULT CURRENT_TIMESTAMP)")  # type: ignore[attr-defined]  # fmt: skip
+    address = server.at(place, "own", key="url")
+    check_outputs([address], tables=_ITEMS)
+    output = sink(address, "items", tmp_path)
+    output.add([item("r1", {"url": "a", "title": "short"}), item("r2", {"url": "b", "title": "much too long"}),
+                item("r3", {"url": "c"})])  # fmt: skip
+    output.disconnect()
+    [row] = server.rows(place, "own")
+    assert (row["url"], row["title"], "seen" in row) == ("a", "short", True)
+    assert {(one["field"], one["value"]) for one in refused(tmp_path)} == {("title", "much too long"), ("title", None)}
+
+
+def test_a_store_takes_rows_of_any_table(server: StoreServer, place: str) -> None:
+    table = StoreTable(unique("cities"), ("name",), {"name": "key"})
+    store = open_store(StoreAddress.parse(place))
+    assert not store.write(table, [{"name": "Ulm", "people": 126_000}, {"name": "Bonn", "people": 330_000}])
+    assert not store.write(table, [{"name": "Ulm", "people": 127_000}])
+    store.close()
+    rows = {row["name"]: row["people"] for row in server.rows(place, table.name)}
+    assert rows == {"Ulm": 127_000, "Bonn": 330_000}

@@ -1,0 +1,191 @@
+"""A real OpenSearch server: one node, on 127.0.0.1.
+
+The distribution comes from Maven into `.cache/opensearch`, once: `python -m tests.servers.opensearch`. The
+server may run as root: it asks a native library whether it does, and the library is not loaded here. Safe to change:
+the options.
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .program import missing, require
+from .valkey import free_ports
+
+VERSION = "2.19.6"
+CACHE = Path(__file__).parents[2] / ".cache" / "opensearch"
+HOME = CACHE / f"opensearch-{VERSION}"
+_START_SECONDS = 240.0
+_FLAGS = (
+    "-Xms128m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto",
+    "-Djna.nosys=true", "-Djna.nounpack=true",  # without the native library, the server runs as root, too
+    "-Djava.security.manager=allow", "-Dlog4j.shutdownHookEnabled=false", "-Dlog4j2.disable.jmx=true",
+    "-Dio.netty.noUnsafe=true", "-Dio.netty.noKeySetOptimization=true", "-Dio.netty.recycler.maxCapacityPerThread=0",
+    "-Dio.netty.allocator.numDirectArenas=0", "-Dopensearch.distribution.type=zip",
+)  # fmt: skip
+_LOGGING = """rootLogger.level = warn
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %m%n%throwable
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def install() -> None:
+    """Get the distribution, and make an archive of its classes; quick when both are there."""
+    stamp = CACHE / "installed"
+    if stamp.exists() and stamp.read_text() == VERSION:
+        return
+    for program in ("java", "mvn"):
+        require(program)
+    shutil.rmtree(CACHE, ignore_errors=True)
+    CACHE.mkdir(parents=True)
+    artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{VERSION}:zip"
+    subprocess.run(
+        [
+            "mvn", "-B", "-q", f"-Dmaven.repo.local={CACHE / 'm2'}",
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy",
+            f"-Dartifact={artifact}", f"-DoutputDirectory={CACHE}",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    shutil.rmtree(CACHE / "m2", ignore_errors=True)
+    [packed] = CACHE.glob("*.zip")
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(CACHE)
+    packed.unlink()
+    with tempfile.TemporaryDirectory(prefix="go-", ignore_cleanup_errors=True) as folder:
+        server = OpenSearchServer(Path(folder))
+        server.start(f"-XX:ArchiveClassesAtExit={_archive()}")
+        server.stop()
+    stamp.write_text(VERSION)
+
+
+def _archive() -> Path:
+    """The class archive belongs to one Java: another one makes its own."""
+    version = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
+    return CACHE / f"classes-{hashlib.sha256(version).hexdigest()[:12]}.jsa"
+
+
+class OpenSearchServer:
+    """One server in a folder of its own; may be killed and started again there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self._transport = free_ports(2)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """URL of the server, the same after a restart."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *flags: str) -> None:
+        """Start the server, and return when it answers."""
+        for name in ("config", "tmp", "logs"):
+            (self.folder / name).mkdir(exist_ok=True)
+        settings = {
+            "path.data": str(self.folder / "data"),
+            "path.logs": str(self.folder / "logs"),
+            "network.host": "127.0.0.1",
+            "http.port": self.port,
+            "transport.port": self._transport,
+            "discovery.type": "single-node",
+            "cluster.routing.allocation.disk.threshold_enabled": False,
+        }
+        (self.folder / "config/opensearch.yml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
+        (self.folder / "config/log4j2.properties").write_text(_LOGGING)
+        archive = _archive()
+        if not flags and archive.exists():
+            flags = (f"-XX:SharedArchiveFile={archive}",)
+        jars = ":".join(sorted(map(str, (HOME / "lib").glob("*.jar"))))
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    require("java"), *_FLAGS, *flags, f"-Dopensearch.path.home={HOME}",
+                    f"-Dopensearch.path.conf={self.folder / 'config'}", f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+                    "-cp", jars, "org.opensearch.bootstrap.OpenSearch",
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        last = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > last:
+                raise RuntimeError(f"OpenSearch did not start: {(self.folder / 'log').read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    @property
+    def pid(self) -> int:
+        """Id of the server's first process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        """SIGTERM. May be repeated."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(30)
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """Return the answer to a request."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.url}/{path}", data, {"content-type": "application/json"}, method=method
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def documents(self, index: str) -> list[dict[str, Any]]:
+        """Return up to 10,000 documents of an index."""
+        self.call("POST", f"{index}/_refresh")
+        found = self.call("POST", f"{index}/_search", {"size": 10_000})
+        return [hit["_source"] for hit in found["hits"]["hits"]]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            return bool(self.call("GET", "_cluster/health?wait_for_status=yellow&timeout=30s")["status"] != "red")
+        return False
+
+
+@contextlib.contextmanager
+def opensearch() -> Iterator[OpenSearchServer]:
+    """A server of its own, ready; the test is skipped where none can be had (in CI it fails)."""
+    if not (CACHE / "installed").exists():
+        missing("OpenSearch is not installed; run tests/servers/install")
+    folder = Path(tempfile.mkdtemp(prefix="go-"))
+    server = OpenSearchServer(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    install()

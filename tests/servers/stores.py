@@ -1,0 +1,177 @@
+"""The servers of stores behind one interface, for tests that are the same for all of them."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+import psycopg
+import pymysql
+from psycopg.rows import dict_row
+
+from tests.servers.mariadb import MariaDb, mariadb
+from tests.servers.opensearch import OpenSearchServer, opensearch
+from tests.servers.postgresql import PostgreSql, postgresql
+
+KINDS = ("postgresql", "mysql", "opensearch")
+
+
+class StoreServer(Protocol):
+    """A server of a store."""
+
+    kind: str
+
+    @property
+    def pid(self) -> int: ...
+
+    def address(self) -> str:
+        """Address of an empty place: a new database, or a server without the indexes `pages` and `items`."""
+
+    def at(self, address: str, table: str, **options: str) -> str:
+        """Return the address with a table of its own name in it."""
+
+    def rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        """Return all rows of a table, without the columns that have no value. Arrays and objects are decoded, and
+        numbers without a fraction are integers."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+class PostgreSqlServer:
+    kind = "postgresql"
+
+    def __init__(self, server: PostgreSql) -> None:
+        self._server = server
+        self.kill, self.start = server.kill, server.start
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    def address(self) -> str:
+        url = urlsplit(self._server.new_database())
+        return f"postgresql://postgres@localhost{url.path}?host={parse_qs(url.query)['host'][0]}"
+
+    def at(self, address: str, table: str, **options: str) -> str:
+        return _with_options(address, {"table": table} | options)
+
+    def rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        with self._connect(address) as connection:
+            return [_plain(row) for row in connection.execute(f"SELECT * FROM {table}").fetchall()]
+
+    def execute(self, address: str, statement: str) -> None:
+        with self._connect(address) as connection:
+            connection.execute(statement)
+
+    def _connect(self, address: str) -> "psycopg.Connection[dict[str, Any]]":
+        url = urlsplit(address)
+        host = parse_qs(url.query)["host"][0]
+        return psycopg.connect(host=host, user="postgres", dbname=url.path[1:], row_factory=dict_row, autocommit=True)
+
+
+class MariaDbServer:
+    kind = "mysql"
+
+    def __init__(self, server: MariaDb) -> None:
+        self._server = server
+        self.kill, self.start = server.kill, server.start
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    def address(self) -> str:
+        return self._server.new_database(password="s3cret")
+
+    def at(self, address: str, table: str, **options: str) -> str:
+        return _with_options(address, {"table": table} | options)
+
+    def rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        with self._connect(address) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return [_plain(row) for row in cursor.fetchall()]
+
+    def execute(self, address: str, statement: str) -> None:
+        with self._connect(address) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def _connect(self, address: str) -> Any:
+        return pymysql.connect(
+            unix_socket=str(self._server.socket),
+            user="root",
+            database=urlsplit(address).path[1:],
+            cursorclass=pymysql.cursors.DictCursor,
+            autocommit=True,
+        )
+
+
+class OpenSearchIndexes:
+    kind = "opensearch"
+
+    def __init__(self, server: OpenSearchServer) -> None:
+        self.server = server
+        self.kill, self.start = server.kill, server.start
+
+    @property
+    def pid(self) -> int:
+        return self.server.pid
+
+    def address(self) -> str:
+        for index in ("pages", "items"):
+            with contextlib.suppress(OSError):
+                self.server.call("DELETE", index)
+            with contextlib.suppress(OSError):
+                self.server.call("DELETE", f"_index_template/gossamer-{index}")
+        return f"opensearch://127.0.0.1:{self.server.port}"
+
+    def at(self, address: str, table: str, **options: str) -> str:
+        # One server has the indexes of all tests, so each name is used once.
+        return _with_options(f"{address}/{table}", options)
+
+    def rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        return [_plain(document) for document in self.server.documents(table)]
+
+
+def _with_options(address: str, options: dict[str, str]) -> str:
+    joined = "&".join(f"{name}={value}" for name, value in options.items())
+    if not joined:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{joined}"
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in row.items() if value is not None}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal | float) and value == int(value):
+        return int(value)
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def unique(name: str) -> str:
+    """Return a name for a table that no other test has."""
+    return f"{name}_{uuid4().hex[:8]}"
+
+
+@contextlib.contextmanager
+def store_server(kind: str) -> Iterator[StoreServer]:
+    """A server that runs until the end of the block."""
+    with contextlib.ExitStack() as stack:
+        if kind == "postgresql":
+            yield PostgreSqlServer(stack.enter_context(postgresql()))
+        elif kind == "mysql":
+            yield MariaDbServer(stack.enter_context(mariadb()))
+        else:
+            yield OpenSearchIndexes(stack.enter_context(opensearch()))

@@ -1,0 +1,89 @@
+"""Addresses of stores: what they mean, and what is said of a wrong one."""
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.sinks.open import check_outputs, ending_of
+from gossamer.sinks.stores.address import StoreAddress, is_store
+from gossamer.sinks.tables import TableOptions
+
+
+def test_the_parts_of_an_address() -> None:
+    address = StoreAddress.parse("postgresql://me:p%40ss@db.example/shop?table=offers&key=shop,url&tls=true")
+    assert (address.kind, address.host, address.port, address.user, address.password) == (
+        "postgresql", "db.example", 5432, "me", "p@ss",
+    )  # fmt: skip
+    assert (address.database, address.table, address.key, address.tls) == ("shop", "offers", ("shop", "url"), True)
+    index = StoreAddress.parse("elasticsearch://[::1]:9201/offers?key=url")
+    assert (index.kind, index.host, index.port, index.table, index.key) == (
+        "opensearch",
+        "::1",
+        9201,
+        "offers",
+        ("url",),
+    )
+    assert StoreAddress.parse("mariadb://h/d").kind == "mysql"
+
+
+@pytest.mark.parametrize(
+    ("variable", "address"),
+    [("PGPASSWORD", "postgresql://h/d"), ("MYSQL_PWD", "mysql://h/d"), ("OPENSEARCH_PASSWORD", "opensearch://me@h")],
+)
+def test_the_password_may_be_in_the_environment(variable: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "s3cret")
+    assert StoreAddress.parse(address).password == "s3cret"
+    assert StoreAddress.parse(address.replace("//", "//you:own@").replace("own@me@", "own@")).password == "own"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["mysql://me:s3cret@h/d", "mysql://me:s3cret/5@h/d", "mysql://me:s3cret@5@h/d", "postgres://:s3cret@h:1/d?key=a"],
+)
+def test_an_address_is_shown_without_its_password(address: str) -> None:
+    try:
+        shown = str(StoreAddress.parse(address))
+    except BadInput as error:
+        shown = str(error)
+    assert "s3cret" not in shown
+    assert ":***@h" in shown
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("postgresql://me:s3cret@h", "names no database. Write postgresql://USER@HOST:5432/DATABASE?table=NAME."),
+        ("mysql://me:s3cret@h/d?tabel=x", "unknown option tabel; known are host, key, table, tls"),
+        ("mysql://me:s3cret@h/d?tls=perhaps", "tls is true or false"),
+        ("mysql://me:s3cret@h/d?table=a-b", "cannot be the name of a table"),
+        ("mysql://me:s3cret@h:x/d", "cannot read the address"),
+        ("opensearch://me:s3cret@h/Shop", "cannot be the name of an index"),
+        ("opensearch://h/a?table=b", "an index is not an option"),
+        ("postgresql://h/d?host=elsewhere", "is not the path of a socket"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_one_line(address: str, words: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        StoreAddress.parse(address)
+    message = str(raised.value)
+    assert words in message
+    assert "s3cret" not in message
+    assert "\n" not in message
+
+
+def test_an_unknown_scheme_names_the_known_ones() -> None:
+    with pytest.raises(BadInput, match="databases begin with postgresql, postgres, mysql") as raised:
+        check_outputs(["mongo://me:s3cret@h/d"])
+    assert "s3cret" not in str(raised.value)
+
+
+def test_pages_and_items_need_two_tables() -> None:
+    from gossamer.model.record import Destination
+
+    with pytest.raises(BadInput, match="cannot hold both pages and items"):
+        check_outputs([Destination("mysql://h/d?table=x", "all")], tables=TableOptions(has_items=True))
+
+
+def test_other_outputs_are_no_stores() -> None:
+    for path in ("pages.jsonl", "s3://b/x.jsonl", "ftp://h/x.csv", "-", "file:///mysql.db"):
+        assert not is_store(path)
+    assert ending_of("ftp://h/x.csv") == ".csv"
