@@ -7,7 +7,6 @@ Safe to change: how fast they are computed.
 """
 
 import hashlib
-import json
 import re
 from ipaddress import ip_address
 from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
@@ -16,9 +15,10 @@ from urllib.parse import quote_from_bytes, quote_plus, unquote_to_bytes
 # characters that need no encoding, no dot segment. May match fewer URLs, which is slower; one too many gets a wrong
 # fingerprint.
 _PATH = r"(?:/(?:[\w~!$&'()*+,:=@-][\w.~!$&'()*+,:=@-]*)?)+"
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}"
 _ARGUMENT = r"[\w.~+-]*(?:=[\w.~+-]*)?"
 _CLEAN = re.compile(
-    rf"https?://[a-z0-9-]{{1,63}}(?:\.[a-z0-9-]{{1,63}})*(?::[1-9][0-9]{{0,3}})?{_PATH}"
+    rf"https?://[a-z0-9-]{{1,63}}(?:\.[a-z0-9-]{{1,63}})*(?::(?:{_PORT}))?{_PATH}"
     rf"(?:\?({_ARGUMENT}(?:&{_ARGUMENT})*))?",
     re.ASCII,
 )
@@ -59,6 +59,8 @@ def digest(form: str, *, method: str, body: bytes) -> bytes:
     if method == "GET" and not body and '"' not in form and "\\" not in form:
         text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{form}"}}'
     else:
+        import json  # imported late: only requests of Scrapy with a body or another method need it
+
         text = json.dumps({"body": body.hex(), "headers": {}, "method": method, "url": form})
     return hashlib.sha1(text.encode(), usedforsecurity=False).digest()
 

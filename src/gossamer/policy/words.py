@@ -8,7 +8,6 @@ removes it from the text of the error; and that every such kind, every DropReaso
 (worker/fetcher.py) or a spider gives has a row (a test compares).
 """
 
-from http import HTTPStatus
 from typing import NamedTuple
 
 from gossamer.policy.urls import host, registered_domain
@@ -137,6 +136,8 @@ def follow_advice(target: str) -> str:
 
 def status_phrase(status: int) -> str:
     """Return the standard's phrase for a status; empty if it has none."""
+    from http import HTTPStatus  # imported late: only sentences about failures need it
+
     try:
         return HTTPStatus(status).phrase
     except ValueError:

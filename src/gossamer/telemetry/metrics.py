@@ -7,13 +7,16 @@ added. Descriptions may be changed freely: the reference page (docs/reference/me
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gossamer.errors import BadInput
+from gossamer.model.performance import Measurement
+from gossamer.telemetry.recordings import running_processes
 from gossamer.telemetry.tally import Tally
 
 
@@ -80,10 +83,56 @@ HTTP_CLOSED: Final = MetricInfo(
     "Connections that the API closed because the client was too slow (first_byte, head, body, unread) or a newer "
     "connection needed the place (crowded), and requests refused because too many were being answered (busy)",
 )
+# Processes with a performance view: those of a data directory. Their measurements are summed by the name of the spider
+# or the pool.
+CRAWL_STAGE: Final = MetricInfo(
+    "gossamer_crawl_stage",
+    "gauge",
+    ("name", "stage"),
+    "Requests in the scheduler, the downloader and the scraper, and items in the pipelines, of crawling processes",
+)
+CRAWL_HELD: Final = MetricInfo(
+    "gossamer_crawl_held_bytes", "gauge", ("name",), "Bytes of responses that crawling processes hold"
+)
+CRAWL_ITEMS: Final = MetricInfo(
+    "gossamer_crawl_items_total", "counter", ("name",), "Items that left the pipelines of the processes that run"
+)
+CRAWL_PAGES: Final = MetricInfo(
+    "gossamer_crawl_pages_total", "counter", ("name",), "Pages that the processes that run have received"
+)
+CRAWL_CPU: Final = MetricInfo(
+    "gossamer_crawl_cpu", "gauge", ("name",), "CPUs that the event loops of crawling processes use"
+)
+CRAWL_BLOCKED: Final = MetricInfo(
+    "gossamer_crawl_blocked",
+    "gauge",
+    ("name",),
+    "Share of the time that event loops stand still in blocking code, of the process with most",
+)
+CRAWL_LAG: Final = MetricInfo(
+    "gossamer_crawl_lag_seconds",
+    "gauge",
+    ("name",),
+    "Seconds until an event loop handles something new, of the slowest process",
+)
+CRAWL_LATENCY: Final = MetricInfo(
+    "gossamer_crawl_latency_seconds",
+    "gauge",
+    ("name",),
+    "Mean seconds from the start of a request to the end of its callback and pipelines, of the slowest process",
+)
+CRAWL_PIPELINE: Final = MetricInfo(
+    "gossamer_crawl_pipeline_seconds",
+    "gauge",
+    ("name",),
+    "Mean seconds of an item in the pipelines, of the slowest process",
+)
 
 ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
     REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
+    CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY,
+    CRAWL_PIPELINE,
 )  # fmt: skip
 """All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
 a test compares them."""
@@ -124,6 +173,10 @@ class Metrics:
     def add_lost_shards(self, lost: Callable[[], int]) -> None:
         """Include the number of shards that were found without their data."""
         self._registry.register(_LostShardsCollector(lost))
+
+    def add_performance(self, folder: Path) -> None:
+        """Include the measurements of the processes that run and keep their recordings in this folder."""
+        self._registry.register(_PerformanceCollector(folder))
 
     @contextmanager
     def serve(self, address: str) -> Iterator[str]:
@@ -199,6 +252,42 @@ class _LostShardsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         info = LOST_SHARDS
         yield CounterMetricFamily(info.name.removesuffix("_total"), info.description, value=self._lost())
+
+
+class _PerformanceCollector(Collector):
+    """Yields the latest measurements of the processes of a folder, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        by_name: dict[str, list[Measurement]] = {}
+        for recording in running_processes(self._folder, last=1):
+            if recording.measurements:  # a process that has just started has none
+                by_name.setdefault(recording.process.name, []).extend(recording.measurements)
+        stages = GaugeMetricFamily(CRAWL_STAGE.name, CRAWL_STAGE.description, labels=CRAWL_STAGE.labels)
+        for name, latest in by_name.items():
+            for stage in ("scheduler", "downloader", "scraper", "pipelines"):
+                stages.add_metric([name, stage], sum(getattr(one, stage) for one in latest))
+        yield stages
+        for info, family, figure, combine in _CRAWL_FIGURES:
+            metric = family(info.name.removesuffix("_total"), info.description, labels=info.labels)
+            for name, latest in by_name.items():
+                metric.add_metric([name], combine(figure(one) for one in latest))
+            yield metric
+
+
+_CRAWL_FIGURES: Final[tuple[tuple[MetricInfo, Any, Callable[[Measurement], float], Callable[..., float]], ...]] = (
+    (CRAWL_HELD, GaugeMetricFamily, lambda one: one.held_bytes, sum),
+    (CRAWL_ITEMS, CounterMetricFamily, lambda one: one.items_in_all, sum),
+    (CRAWL_PAGES, CounterMetricFamily, lambda one: one.pages_in_all, sum),
+    (CRAWL_CPU, GaugeMetricFamily, lambda one: one.loop_cpu / one.seconds, sum),
+    (CRAWL_BLOCKED, GaugeMetricFamily, lambda one: one.blocked, max),
+    (CRAWL_LAG, GaugeMetricFamily, lambda one: one.lag, max),
+    (CRAWL_LATENCY, GaugeMetricFamily, lambda one: one.latency, max),
+    (CRAWL_PIPELINE, GaugeMetricFamily, lambda one: one.pipeline_seconds, max),
+)
+"""Metric, kind, figure of a process, and how those of several processes are combined."""
 
 
 def _labelled_counter(info: MetricInfo, counts: dict[str, int]) -> CounterMetricFamily:

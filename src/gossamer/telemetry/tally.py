@@ -176,6 +176,8 @@ class Tally(msgspec.Struct):
     """Pages that were fetched, but neither written nor settled when the process ended; they will be fetched again."""
     missing: int = 0
     """Records that were durable in an output and are gone: the file was deleted or truncated."""
+    refused: int = 0
+    """Rows that did not fit the table of a store; they are in a file."""
     statuses: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """Responses by spider and status code. _NO_RESPONSE also stands for requests without one."""
 
@@ -258,6 +260,7 @@ class Tally(msgspec.Struct):
             troubles=sorted({*self.troubles, *other.troubles}),
             abandoned=self.abandoned + other.abandoned,
             missing=self.missing + other.missing,
+            refused=self.refused + other.refused,
             statuses={
                 spider: _added(self.statuses.get(spider, {}), other.statuses.get(spider, {}))
                 for spider in self.statuses | other.statuses

@@ -84,6 +84,7 @@ def test_what_scrapy_takes_for_one_has_one_fingerprint(one: str, other: str) -> 
         Request("http://a.test"),
         Request("http://a.test/x", method='a"b'),
         Request("http://a.test/x#fragment"),
+        Request("http://a.test:40123/x?b=2&a=1#fragment?c"),
     ],
 )
 def test_the_add_ons_fingerprinter_gives_scrapys_bytes_for_any_request(request_: Request) -> None:

@@ -1,17 +1,27 @@
 """Metrics: what is documented is what is shown."""
 
+import os
 import socket
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.model.performance import MeasuredProcess, Measurement
 from gossamer.telemetry.metrics import ALL_METRICS, Metrics
+from gossamer.telemetry.recordings import RecordingFile
 from gossamer.telemetry.tally import Tally
 
 
-def everything() -> Metrics:
+@pytest.fixture
+def metrics(tmp_path: Path) -> Metrics:
+    """All that a process can show; one crawling process keeps its recording in the folder."""
+    process = MeasuredProcess(name="shop", kind="scrapy", host=os.uname().nodename, pid=os.getpid(), started=1.0)
+    file = RecordingFile(tmp_path, process)
+    file.append(Measurement(at=2.0, seconds=2.0, downloader=4, pipelines=3, responses=8, items=6, items_in_all=90))
     metrics = Metrics()
+    metrics.add_performance(tmp_path)
     metrics.add_tally(
         lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, retried={"http_503": 4}, bytes=10)
     )
@@ -20,17 +30,17 @@ def everything() -> Metrics:
     return metrics
 
 
-def test_every_documented_metric_is_there_and_no_other() -> None:
+def test_every_documented_metric_is_there_and_no_other(metrics: Metrics) -> None:
     shown = {
         line.split()[2].removesuffix("_total")
-        for line in everything().render().decode().splitlines()
+        for line in metrics.render().decode().splitlines()
         if line.startswith("# TYPE") and not line.split()[2].endswith("_created")
     }
     assert shown == {name.name.removesuffix("_total") for name in ALL_METRICS}
 
 
-def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
-    text = everything().render().decode()
+def test_what_others_hold_is_asked_for_when_somebody_looks(metrics: Metrics) -> None:
+    text = metrics.render().decode()
     for line in (
         "gossamer_pages_total 4.0",
         'gossamer_failed_total{reason="dns"} 2.0',
@@ -39,12 +49,16 @@ def test_what_others_hold_is_asked_for_when_somebody_looks() -> None:
         'gossamer_trouble{name="frontier"} 1.0',
         "gossamer_lost_shards_total 5.0",
         'gossamer_trimmed_total{topic="demo.crawled_firehose"} 7.0',
+        'gossamer_crawl_stage{name="shop",stage="downloader"} 4.0',
+        'gossamer_crawl_items_total{name="shop"} 90.0',
+        'gossamer_crawl_latency_seconds{name="shop"} 1.0',
+        'gossamer_crawl_pipeline_seconds{name="shop"} 1.0',
     ):
         assert line in text
 
 
-def test_a_worker_shows_its_own_where_it_is_told() -> None:
-    with everything().serve("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
+def test_a_worker_shows_its_own_where_it_is_told(metrics: Metrics) -> None:
+    with metrics.serve("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
         assert b"gossamer_pages_total 4.0" in answer.read()
 
 

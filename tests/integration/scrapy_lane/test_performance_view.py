@@ -1,0 +1,135 @@
+"""The performance view: a crawl is measured, shown while it runs, and diagnosed at its end."""
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gossamer.fakeweb import FakeWeb
+from gossamer.model.performance import Recording
+from gossamer.telemetry.recordings import read_recording, recordings
+from tests.servers.scraping import Scraper
+from tests.servers.valkey import Server
+
+from .lane import prefix
+
+PATIENCE_SECONDS = 90.0
+
+
+def gossamer(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gossamer", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def only_recording(folder: Path) -> Recording:
+    (path,) = recordings(folder)
+    recording = read_recording(path)
+    assert recording is not None
+    return recording
+
+
+def total(recording: Recording, name: str) -> Any:
+    return sum(getattr(each, name) for each in recording.measurements)
+
+
+def test_the_benchmark_spider_prints_its_figures_and_a_diagnosis(tmp_path: Path) -> None:
+    ran = gossamer(
+        "bench", "spider", "--items", "30", "--items-per-page", "3", "--response-time", "0.2", "--concurrency", "4",
+        "--pipeline", "wait", "--pipeline-time", "0.05", "--api-calls", "1", "--api-time", "0", "--log-seconds", "0.5",
+        folder=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("Performance: limits requests=4 ")
+    assert lines[1].split()[1:7] == ["scheduler", "downloader", "scraper", "pipelines", "done", "bytes"]
+    assert any(line.startswith("  advice ") for line in lines)
+    recording = only_recording(tmp_path / ".gossamer" / "performance")
+    assert recording.ended is not None
+    assert (total(recording, "items"), recording.measurements[-1].items_in_all) == (30, 30)
+    assert total(recording, "page_responses") == 11  # 10 details and an index
+    assert total(recording, "responses") == 41  # and 30 calls of the API
+    assert total(recording, "item_seconds") >= 30 * 0.05
+    assert total(recording, "response_bytes") > 10 * 2000
+
+    shown = msgspec.json.decode(gossamer("diagnose", "--json", folder=tmp_path).stdout)
+    assert shown["process"]["name"] == "bench"
+    assert shown["job"]["pages"] == 11
+    assert "before" not in shown
+    ended = gossamer("top", "--once", folder=tmp_path)
+    assert ended.stdout == "No crawling process with a performance view runs here.\n"
+    (tmp_path / "log").write_text(ran.stdout)
+    from_log = gossamer("diagnose", "log", "--interval", "0.5", "--pages", "5000", folder=tmp_path)
+    assert "a job of 5,000 pages would take" in from_log.stdout
+
+
+def test_a_running_crawl_is_shown_as_a_table_as_json_and_as_metrics(tmp_path: Path) -> None:
+    knobs = ("--items", "1000000", "--response-time", "0.05", "--log-seconds", "0", "--data-dir", ".gossamer")
+    command = [sys.executable, "-m", "gossamer", "bench", "spider", *knobs]
+    crawl = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+    top = None
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        shown: list[dict[str, Any]] = []
+        while not shown or not shown[0]["measurements"] or not shown[0]["measurements"][0].get("items"):
+            assert time.monotonic() < end
+            shown = msgspec.json.decode(gossamer("top", "--json", folder=tmp_path).stdout)
+        assert shown[0]["process"]["name"] == "bench"
+        assert shown[0]["process"]["limits"]["requests"] == 16
+        command = [sys.executable, "-m", "gossamer", "top", "bench", "--metrics", "127.0.0.1:0"]
+        top = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert top.stdout is not None
+        assert top.stderr is not None
+        assert top.stdout.readline().split()[:4] == ["process", "limited", "by", "items/s"]
+        assert top.stdout.readline().startswith("bench ")
+        address = top.stderr.readline().split(" at ")[1].removesuffix(".\n")
+        with urllib.request.urlopen(address) as answer:
+            assert b'gossamer_crawl_items_total{name="bench"}' in answer.read()
+        top.send_signal(signal.SIGINT)
+        _, errors = top.communicate(timeout=PATIENCE_SECONDS)
+        assert (top.returncode, errors) == (0, "")
+    finally:
+        if top is not None:
+            top.kill()
+        crawl.send_signal(signal.SIGKILL)  # its spider and its server must end without it
+        crawl.wait()
+    end = time.monotonic() + PATIENCE_SECONDS
+    while gossamer("top", "--json", folder=tmp_path).stdout != "[]\n":
+        assert time.monotonic() < end, "the spider outlives the command"
+
+
+def test_the_fast_worker_is_measured_too(tmp_path: Path, web: FakeWeb) -> None:
+    resolve = [part for override in web.resolve_overrides() for part in ("--resolve", override)]
+    crawl = ("crawl", *web.seeds(), "--scope", "any", "--rate", "100000/1", "--crawl-id", "fast", "-q", *resolve)
+    ran = gossamer(*crawl, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    recording = only_recording(tmp_path / ".gossamer" / "performance")
+    assert (recording.process.name, recording.process.kind) == ("fast", "worker")
+    assert recording.process.limits.requests == 64
+    fetched = len(next(iter(tmp_path.glob("*.jsonl"))).read_text().splitlines())
+    assert total(recording, "page_responses") == recording.measurements[-1].pages_in_all == fetched
+    assert total(recording, "response_bytes") > 0
+    assert recording.ended is not None
+
+
+def test_a_crawl_on_the_shared_frontier_is_measured_as_well(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    settings = {
+        "GOSSAMER_PREFIX": prefix(tmp_path),
+        "GOSSAMER_DATA_DIR": str(tmp_path / "data"),
+        "GOSSAMER_PERFORMANCE_LOG": "0.2",
+        "EXTENSIONS": '{"gossamer.scrapy.PerformanceView": 0, "tests.integration.scrapy_lane.spiders.StatsFile": 0}',
+    }
+    arguments = {"seeds": ",".join(web.seeds())}
+    with Scraper(tmp_path, "links", frontier=server.address, settings=settings, arguments=arguments) as running:
+        done = running.finish()
+    assert done.exit_code == 0
+    recording = only_recording(tmp_path / "data" / "performance")
+    assert total(recording, "items") == len(done.items) > 0
+    assert total(recording, "requested") == total(recording, "page_responses") == done.stats["response_received_count"]
+    assert done.stats["performance/cpu_seconds"] > 0
+    assert "Performance: limits" in done.log
+    assert "More: gossamer diagnose" in done.log
