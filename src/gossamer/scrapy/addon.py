@@ -1,13 +1,14 @@
 """Scrapy add-on that puts a project on the shared frontier and makes it fast: `ADDONS = {"gossamer.scrapy.Addon": 0}`.
 
-It sets every setting with the priority of an add-on, so the project's own values win. The frontier is the queue, and
-the memory of seen requests, that all processes of a crawl share.
+It sets every setting with the priority of an add-on, so the project's own values win, and it makes link extractors
+fast. The frontier is the queue, and the memory of seen requests, that all processes of a crawl share.
 
 Safe to change: the values and reasons in ADDON_SETTINGS, except SCHEDULER, and in EVENT_LOOP (the reference page is
 generated from them: run `python -m tools.reference`). Fixed: the name of Addon, which projects write into their
 settings, and of `drops_known`, `request_seen` and `request_fingerprint`, which schedulers have and extensions call.
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
@@ -16,8 +17,10 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.reactor import is_reactor_installed
+
+from gossamer.scrapy import download_handler, links
 
 
 @runtime_checkable
@@ -88,8 +91,8 @@ ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "CONCURRENT_ITEMS": (
         8,
-        "Scrapy starts this many tasks for every page (100 by default), even for a page without items. Raise it where "
-        "one page has many items and a pipeline is slow",
+        "Scrapy starts this many tasks for every page (100 by default), even for a page without items. A project "
+        "without `ITEM_PIPELINES` gets 2. Raise it where one page has many items and a pipeline is slow",
     ),
     "TELNETCONSOLE_ENABLED": (False, "Turns off a console that runs code"),
     "REMOTE_CONTROL_ENABLED": (False, "Turns off an HTTP server that runs code"),
@@ -97,12 +100,19 @@ ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
 """Value and reason by name. SCHEDULER must stay: it is the add-on's purpose. The others may be removed; the crawl is
 then slower, or runs services that it does not need."""
 
+_ITEMS_WITHOUT_PIPELINES = 2
+"""Value of CONCURRENT_ITEMS where nothing waits for an item. Must be at least 1; each task more costs CPU for every
+page."""
+
 EVENT_LOOP = (
     "ASYNCIO_EVENT_LOOP",
     "uvloop.Loop",
     "A faster event loop. Set only where uvloop is installed and no event loop is running yet",
 )
 """Name, value and reason of a setting that Scrapy reads before all others. May be removed; the crawl is then slower."""
+
+HANDLER = "gossamer.scrapy.download_handler.DownloadHandler"
+"""Handler of http and https in DOWNLOAD_HANDLERS. Projects may name it, so it must stay."""
 
 _CLOSEST_TO_THE_SPIDER = 1000
 """Position of KnownLinks among the spider middlewares. It must stay larger than all of Scrapy's (at most 900): the
@@ -123,4 +133,24 @@ class Addon:
         """Set all other settings."""
         for name, (value, _) in ADDON_SETTINGS.items():
             settings.set(name, value, priority="addon")
+        if not settings.getdict("ITEM_PIPELINES"):
+            settings.set("CONCURRENT_ITEMS", _ITEMS_WITHOUT_PIPELINES, priority="addon")
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _CLOSEST_TO_THE_SPIDER)
+        if download_handler.is_supported(settings):
+            for scheme in download_handler.SCHEMES:
+                _set_default_handler(settings, scheme)
+        links.install(wanted=_is_wanted(settings, "GOSSAMER_FAST_LINKS"))
+
+
+def _set_default_handler(settings: BaseSettings, scheme: str) -> None:
+    """Let Gossamer download the requests of a scheme, unless the project names a handler of its own for them."""
+    own = settings.getdict("DOWNLOAD_HANDLERS")
+    if scheme not in own and not settings.getpriority("DOWNLOAD_HANDLERS_BASE"):
+        priority = max(settings.getpriority("DOWNLOAD_HANDLERS") or 0, SETTINGS_PRIORITIES["addon"])
+        settings.set("DOWNLOAD_HANDLERS", {**own, scheme: HANDLER}, priority)
+
+
+def _is_wanted(settings: BaseSettings, name: str) -> bool:
+    """Return the value of a setting of the project that is True by default; the environment may have it, too."""
+    value = settings.get(name, os.environ.get(name, True))
+    return value is True or str(value).strip().lower() in ("1", "true", "yes")

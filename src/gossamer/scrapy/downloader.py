@@ -181,8 +181,8 @@ class AddressGuard:
     """
 
     def __init__(self, settings: Settings) -> None:
-        lookup = _lookup if is_reactor_installed() else None
-        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=lookup)
+        own = lookup if is_reactor_installed() else None
+        self._resolver = Resolver(allow_networks=settings.allow_networks, lookup=own)
 
     async def process_request(self, request: Request) -> None:
         """Return when the request may be sent. Raises AddressRefused."""
@@ -210,7 +210,7 @@ class AddressGuard:
             return  # the downloader fails with it and reports it
 
 
-async def _lookup(name: str) -> list[str]:
+async def lookup(name: str) -> list[str]:
     """Return the address that Scrapy's resolver, the reactor's, has for this name."""
     from twisted.internet import reactor  # importing it installs a reactor, so only where there is one
 

@@ -1,4 +1,5 @@
-"""Access to parts of Scrapy that have no public interface. No other file of this package touches them.
+"""Access to parts of Scrapy that have no public interface. Besides this file, only performance.py reads
+some of them.
 
 - The engine. Scrapy has no signal for "this request is done": its result handled, its items through the pipelines, its
   requests scheduled. `ExecutionEngine._handle_downloader_output` returns a Deferred that fires at that moment, so
@@ -33,6 +34,7 @@ from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.fetch.connection import LostConnections
+from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
 
 ResultHandler = Callable[[Any, Request], "Deferred[None]"]
 """Handles a request's result: a Response, a Failure, or the Request that a middleware put in its place."""
@@ -97,13 +99,20 @@ class EngineAdapter:
         it returns False, the request fails. So a repeated request, like any other, needs the frontier's permission to
         visit its domain. After two such losses connections to that server are not reused.
 
-        Only pools of Twisted's HTTP/1.1 client are changed; other download handlers report the loss.
+        Only Gossamer's download handler and pools of Twisted's HTTP/1.1 client are changed; other download handlers
+        report the loss.
         """
-        handlers = self._engine.downloader.handlers
-        for scheme in ("http", "https"):
-            pool = getattr(handlers._get_handler(scheme), "_pool", None)
-            if isinstance(pool, HTTPConnectionPool):
+
+        def charge(handler: Any) -> None:
+            pool = getattr(handler, "_pool", None)
+            if isinstance(handler, DownloadHandler):
+                handler.may_repeat = may_repeat
+                handler.on_scrapys_handler = charge
+            elif isinstance(pool, HTTPConnectionPool):
                 _charge_repeated_requests(pool, may_repeat)
+
+        for scheme in SCHEMES:
+            charge(self._engine.downloader.handlers._get_handler(scheme))
 
     def share_robots(self) -> None:
         """Make every request that waits for a robots.txt obey it.

@@ -56,7 +56,7 @@ class RequestFingerprinter:
 
     def fingerprint(self, request: Request) -> bytes:
         """Return 20 bytes."""
-        form = clean_form(request.url)
+        form = clean_form(request.url.partition("#")[0])
         if form is None or (request._meta and request._meta.get("verbatim_url")):
             return self._fallback.fingerprint(request)
         return digest(form, method=request.method, body=request.body)
@@ -115,6 +115,11 @@ def add_to_batch(batches: dict[BatchKey, Batch], entry: FrontierEntry, *, unfilt
     batch.payloads.append(entry.payload)
 
 
+_MAX_KEYS = 16_384
+"""Keys that an encoder remembers; at this number all are forgotten. Tuning only: each takes some 450 bytes; one that is
+not remembered is computed again."""
+
+
 class EntryEncoder:
     """Encodes the requests of one spider's process."""
 
@@ -123,11 +128,26 @@ class EntryEncoder:
         self._spider = spider
         self._frontier = frontier
         self._fingerprinter = faster_fingerprinter(fingerprinter)
+        self._has_default_fingerprints = type(self._fingerprinter) is RequestFingerprinter
+        self._keys: dict[str, RequestKey] = {}
+        """Keys of requests that are nothing but a URL. Most links of a site occur on many of its pages."""
 
     def key(self, request: Request) -> RequestKey:
         """Return the request's key, which costs much less than its entry.
 
         Raises Unstorable for a URL that only this process can download, and for an invalid spider name."""
+        meta = request._meta
+        is_url = self._has_default_fingerprints and request.method == "GET" and not request.body
+        if not is_url or (meta and (SPIDER_KEY in meta or "verbatim_url" in meta)):
+            return self._compute_key(request)
+        key = self._keys.get(request.url)
+        if key is None:
+            if len(self._keys) >= _MAX_KEYS:
+                self._keys.clear()
+            key = self._keys[request.url] = self._compute_key(request)
+        return key
+
+    def _compute_key(self, request: Request) -> RequestKey:
         url = _canonical(request)
         target = request.meta.get(SPIDER_KEY) if request._meta else None
         if target is None or target == self._spider.name:

@@ -28,10 +28,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from twisted.internet.defer import Deferred, succeed
@@ -314,6 +314,7 @@ class LeaseRunner:
     def _on_handled(self, result: Any, active: ActiveLease, replaced: bool) -> Any:
         """Settle the lease. `replaced`: a middleware put another request (a redirect, a retry) in place of this one."""
         active.handled = True
+        self._count_known(active)
         if replaced and active.successor is None:  # the scheduler has refused the other request
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.FILTERED)
         self._end(active)
@@ -322,10 +323,17 @@ class LeaseRunner:
     def _on_local_handled(self, result: Any, request: Request) -> Any:
         """End a local request. The lease that led to it may be settled now."""
         if (parent := self._local.end(request)) is not None:
+            self._count_known(parent)
             self._end(parent)
         self._fetcher.wake()
         self._engine.wake()
         return result
+
+    def _count_known(self, active: ActiveLease) -> None:
+        """Count the links of a page that were dropped as known."""
+        if active.uncounted:
+            self._stats.inc_value("dupefilter/filtered", active.uncounted)
+            active.uncounted = 0
 
     def _end(self, active: ActiveLease) -> None:
         """Settle the lease, unless something is still under way for it."""
@@ -388,7 +396,7 @@ class LeaseRunner:
         # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
         asked_at = time.monotonic()
         if not await self._is_wanted(request, entry):
-            return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
+            return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
         final = await settle_with_successor(active, settlement, self._encoder, self.holder, self._retrier)
         if final is not None:
             return final

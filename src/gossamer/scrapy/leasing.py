@@ -62,6 +62,8 @@ class ActiveLease:
     """The request that replaced this one, and its entry."""
     known_children: int = 0
     """Number of child requests that this process knew as seen."""
+    uncounted: int = 0
+    """Number of those that the statistics do not count yet."""
     local_children: int = 0
     """Number of child requests that could not be stored and run in this process. The lease waits for them."""
     drops: dict[str, int] = field(default_factory=dict)
@@ -363,16 +365,16 @@ async def settle_with_successor(
         request_id = unpack(lease.payload).request_id or lease.request_id
         payload = pack(msgspec.structs.replace(unpack(entry.payload), request_id=request_id))
         add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=request.dont_filter)
-        return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.MOVED))
+        return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.MOVED))
     payload = encoder.payload(request, url=lease.url)
     if entry.fingerprint == encoder.key(active.request).fingerprint:
-        return replace(settlement, outcome=Outcome.RETRY, payload=payload)
-    forwarded = replace(settlement, outcome=Outcome.FORWARDED, payload=payload)
+        return msgspec.structs.replace(settlement, outcome=Outcome.RETRY, payload=payload)
+    forwarded = msgspec.structs.replace(settlement, outcome=Outcome.FORWARDED, payload=payload)
     if request.dont_filter:
         return forwarded
     permit = await retrier.call_frontier(
         lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if permit is RedirectPermit.SEEN:
-        return replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
+        return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
     return None if permit is RedirectPermit.GRANTED else forwarded

@@ -50,7 +50,16 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         10.0,
         "Longest delay of a `ClusterSpider`'s first retry, in seconds. It doubles with each further retry",
     ),
+    "GOSSAMER_FAST_LINKS": (
+        True,
+        "The add-on makes `LinkExtractor` fast: the same links in the same order. False: Scrapy's own code, in all "
+        "crawls of the process",
+    ),
     "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
+    "GOSSAMER_PERFORMANCE_LOG": (
+        5.0,
+        "Seconds between two lines of `gossamer.scrapy.PerformanceView` in the log. 0: none",
+    ),
 }
 """Default and meaning by name. A setting may be added; a new default changes every project that does not set it."""
 

@@ -342,3 +342,17 @@ class HostOnly:
 
     def fingerprint(self, request: scrapy.Request) -> bytes:
         return request.url.partition("?")[0].encode()
+
+
+class OffersSpider(scrapy.Spider):
+    """Yields items without a request, some of which do not fit a table of numbers."""
+
+    name = "offers"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(int(self.count)):
+            price = "a lot" if number % 100 == 50 else number / 4
+            key = {} if self.keyless == "yes" else {"url": f"https://a.test/{number}"}
+            yield {**key, "title": f"Offer {number}", "price": price, "tags": ["a", str(number)]}
+            if number % 20 == 0:
+                await asyncio.sleep(0.02)

@@ -97,8 +97,9 @@ async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Serv
     assert math.isfinite(used.used)
 
 
+@pytest.mark.parametrize("addons", ["{}", '{"gossamer.scrapy.Addon": 0}'])
 async def test_a_server_that_resets_reused_connections_gets_no_more_than_its_budget(
-    tmp_path: Path, server: Server
+    tmp_path: Path, server: Server, addons: str
 ) -> None:
     """Each repeated request takes another hit, and after two resets each request has its own connection."""
     pages, hits = 20, 5
@@ -106,7 +107,7 @@ async def test_a_server_that_resets_reused_connections_gets_no_more_than_its_bud
         await domains.replace_policy(frontier, "site0.test", DomainPolicy(hits=hits, window_seconds=1.0))
         async with resetting_server(pages) as site:
             seed = f"http://site0.test:{site.port}/"
-            with scraper(tmp_path, server, "links", [seed], RETRY_ENABLED="False") as running:
+            with scraper(tmp_path, server, "links", [seed], RETRY_ENABLED="False", ADDONS=addons) as running:
                 done = await asyncio.to_thread(running.finish)
     assert len(done.items) == pages + 1
     assert len(site.times) == pages + 1 + site.resets

@@ -38,6 +38,7 @@ class CrawlerBusSink:
     """
 
     wants_wire = False
+    wants_text = True
     """Part of Sink. False: its records need no copy of the raw HTTP messages."""
 
     def __init__(self, shards: Shards, settings: Settings, spider: str) -> None:
