@@ -4,19 +4,19 @@ Each run has two managers on a PostgreSQL server and four nodes. 500 jobs are re
 whole machines, networks and the database are killed, frozen and cut off as the seed says (tests/jobs/plan.py). The jobs
 note when they run; a judge compares that with what the platform says: no job is lost, none runs twice at a time, every
 end is true, and no process is left over. In the first two runs 50 jobs are run by Scrapy, in the others by a stand-in.
+
+Ctrl-C ends the program with the verdict of the runs before. `--first 18` goes on with the others; `make proofs` merges
+the verdicts of all parts on one commit.
 """
 
 import argparse
-import shutil
-import sys
-import tempfile
 import time
-import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests import proof
-from tests.command import at_least, run_command
+from tests.command import Runs, at_least, run_command, run_seeds
 from tests.jobs.plan import make_plan
 from tests.jobs.run import Outcome, run_plan
 from tests.servers.postgresql import postgresql
@@ -34,32 +34,11 @@ _REAL_JOBS_A_SECOND = 1.2
 def main() -> int:
     options = _options()
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    base = Path(tempfile.mkdtemp(prefix="jobs-"))
-    base.chmod(0o755)
-    print(f"{len(seeds)} runs of {options.jobs:,} jobs on 4 nodes; files in {base}", flush=True)
-    outcomes: list[Outcome] = []
-    broken = 0
-    began = time.monotonic()
-    for seed in seeds:
-        try:
-            with postgresql() as database:
-                outcomes.append(_one(seed, base / f"seed-{seed}", database, options))
-        except Exception as error:  # of the run itself: the others go on
-            broken += 1
-            traceback.print_exception(error, file=sys.stdout)
-            print(f"    seed {seed} broke off; files: {base / f'seed-{seed}'}", flush=True)
-            continue
-        print(_line(outcomes[-1]), flush=True)
-        if outcomes[-1].verdict.faults:
-            print("".join(f"    {fault}\n" for fault in outcomes[-1].verdict.faults[:20]), end="")
-            print(f"    again: python -m tests.jobs --seed {seed}; files: {outcomes[-1].folder}", flush=True)
-        elif not options.keep:
-            shutil.rmtree(outcomes[-1].folder, ignore_errors=True)
-    _prove(outcomes, broken, time.monotonic() - began)
-    bad = [outcome for outcome in outcomes if outcome.verdict.faults]
-    if not bad and not broken and not options.keep:
-        shutil.rmtree(base, ignore_errors=True)
-    return 1 if bad or broken else 0
+    print(f"{len(seeds)} runs of {options.jobs:,} jobs on 4 nodes", flush=True)
+    runs = run_seeds(seeds, lambda seed, folder: _one(seed, folder, options), _tell, keep=options.keep)
+    if runs.outcomes or runs.broken:
+        _prove(runs)
+    return runs.exit_code()
 
 
 def _options() -> argparse.Namespace:
@@ -74,12 +53,18 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _one(seed: int, folder: Path, database: object, options: argparse.Namespace) -> Outcome:
+def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
     real = seed in _REAL_RUNS
     jobs = min(REAL_JOBS, options.jobs) if real else options.jobs
     rate = _REAL_JOBS_A_SECOND if real else _JOBS_A_SECOND
     plan = make_plan(seed, jobs=jobs, limit_seconds=LIMIT_SECONDS, request_seconds=jobs / rate)
-    return run_plan(plan, folder, database, real=real, limit_seconds=LIMIT_SECONDS)
+    with postgresql() as database:
+        return run_plan(plan, folder, database, real=real, limit_seconds=LIMIT_SECONDS)
+
+
+def _tell(outcome: Outcome) -> Sequence[str]:
+    print(_line(outcome), flush=True)
+    return outcome.verdict.faults
 
 
 def _line(outcome: Outcome) -> str:
@@ -93,8 +78,9 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-def _prove(outcomes: list[Outcome], broken: int, seconds: float) -> None:
+def _prove(runs: Runs[Outcome]) -> None:
     """Write the verdict of all runs as JSON, and print a table."""
+    outcomes = runs.outcomes
     verdicts = [outcome.verdict for outcome in outcomes]
     kinds: Counter[str] = Counter(kind for outcome in outcomes for kind in outcome.done)
     jobs, attempts = sum(verdict.jobs for verdict in verdicts), sum(verdict.attempts for verdict in verdicts)
@@ -105,20 +91,21 @@ def _prove(outcomes: list[Outcome], broken: int, seconds: float) -> None:
     bad = [f"seed {outcome.plan.seed}: {fault}" for outcome in outcomes for fault in outcome.verdict.faults]
     proof.write(
         "jobs",
-        title=f"jobs on four nodes under fire, {len(outcomes)} runs",
-        showed=f"{jobs:,} jobs in {attempts:,} attempts, {sum(kinds.values())} faults of {len(kinds)} kinds: none "
-        f"lost, every end true, none twice at a time but {len(overlaps)} times beside a frozen machine, for at most "
-        f"{max(overlaps, default=0.0):.1f} s",
-        seconds=seconds,
-        failures=bad + ([f"{broken} runs broke off"] if broken else []),
+        title="jobs on four nodes under fire, {runs} runs",
+        showed="{jobs:,} jobs in {attempts:,} attempts, {faults} faults of {fault_kinds} kinds: none lost, every end "
+        "true, none twice at a time but {overlaps} times beside a frozen machine, for at most "
+        "{longest_overlap_seconds:.1f} s",
+        seconds=runs.seconds,
+        failures=bad + [f"seed {seed} broke off" for seed in runs.broken],
         figures={"runs": len(outcomes), "jobs": jobs, "attempts": attempts}
         | {f"jobs_{state}": count for state, count in sorted(states.items())},
-        seeds=[outcome.plan.seed for outcome in outcomes],
+        seeds=sorted([*runs.broken, *(outcome.plan.seed for outcome in outcomes)]),
         faults=kinds,
         forgiven={"overlaps": len(overlaps), "longest_overlap_seconds": round(max(overlaps, default=0.0), 2)},
+        is_part=True,
     )
     rows = [
-        ("runs", f"{len(outcomes)}, {sum(bool(verdict.faults) for verdict in verdicts)} failed; {broken} broke off"),
+        ("runs", f"{len(outcomes)}, {runs.bad} failed; {len(runs.broken)} broke off"),
         ("jobs", f"{jobs:,}: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))),
         ("attempts", f"{attempts:,}"),
         ("beside a frozen machine", f"{len(overlaps)}, at most {max(overlaps, default=0.0):.1f} s"),

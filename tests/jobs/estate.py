@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from tests.chaos.tcp_proxy import Link, Network
+from tests.servers.platform import waits_for_job
 from tests.servers.postgresql import PostgreSql
 from tests.servers.valkey import free_ports
 
@@ -98,7 +99,8 @@ class Machine(Program):
                 if self.process is not None and int(entry.name) == self.process.pid:
                     continue
                 command, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
-                if (b"shim.py" in command and mark in command) or b"GOSSAMER_ATTEMPT=" + mark in environment:
+                is_shim = b"shim.py" in command and mark in command and not waits_for_job(entry)
+                if is_shim or b"GOSSAMER_ATTEMPT=" + mark in environment:
                     found.append(int(entry.name))
         return found
 

@@ -71,7 +71,8 @@ def run_plan(plan: Plan, folder: Path, database: PostgreSql, *, real: bool, limi
         _wait_for_nodes(run)
         _deploy(run)
         threads = [
-            threading.Thread(target=_guard, args=(run, work)) for work in (_request_all, _cancel_all, _make_faults)
+            threading.Thread(target=_guard, args=(run, work), daemon=True)
+            for work in (_request_all, _cancel_all, _make_faults)
         ]
         for thread in threads:
             thread.start()
@@ -90,7 +91,7 @@ def run_plan(plan: Plan, folder: Path, database: PostgreSql, *, real: bool, limi
         )
         if left := found.left_over():
             verdict.faults.append(f"{len(left)} processes of jobs are left over")
-        verdict.faults.extend(_broken_programs(found))
+        verdict.faults.extend(broken_programs(found))
         return Outcome(plan, verdict, run.done, time.monotonic() - began, folder)
 
 
@@ -255,7 +256,8 @@ def _all_jobs(run: _Run) -> dict[str, Any]:
             return told
 
 
-def _broken_programs(found: Estate) -> list[str]:
+def broken_programs(found: Estate) -> list[str]:
+    """Return what is wrong with the managers and nodes themselves: one has ended, or has written a traceback."""
     faults = [f"{one.name} has ended" for one in (*found.managers, *found.machines) if one.has_ended()]
     for name, output in found.outputs().items():
         if "Traceback" in output:

@@ -7,11 +7,20 @@ may be lost. Fields may be added with a default; nothing may be removed while no
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import EnvironmentKind
-from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.outcome import MAX_FAULT, AttemptEnd
+
+_MAX_SPIDERS, _MAX_SPIDER = 20_000, 1000
+"""Spiders of a version, and characters of a name. May be changed."""
+_MAX_WARNINGS: Final = 20
+"""Warnings of a version that are kept. May be changed."""
+_MAX_REQUIREMENTS: Final = 2000
+"""Lines of requirements that are kept. May be changed."""
+_MAX_LOG: Final = 64 * 1024
+"""Characters of what a builder, or the listing, printed. May be changed."""
 
 
 class ManagerUnavailable(GossamerError):
@@ -69,6 +78,15 @@ class EnvironmentReport(NamedTuple):
     log: str = ""
     """End of what the builder printed."""
 
+    def bounded(self) -> "EnvironmentReport":
+        """Return it as it is kept."""
+        return self._replace(
+            reason=self.reason[:MAX_FAULT],
+            requirements=tuple(line[:MAX_FAULT] for line in self.requirements[:_MAX_REQUIREMENTS]),
+            built=self.built[:MAX_FAULT],
+            log=self.log[-_MAX_LOG:],
+        )
+
 
 class AttemptProgress(NamedTuple):
     """Progress of an attempt that runs."""
@@ -88,6 +106,14 @@ class ListingResult(NamedTuple):
     """True: the node is at fault (its disk is full, say), so this or another node tries again later."""
     warnings: Sequence[str] = ()
     """Faults that leave the other spiders usable: a module that cannot be imported, a name that two spiders have."""
+
+    def bounded(self) -> "ListingResult":
+        """Return it as it is kept."""
+        if len(self.spiders) > _MAX_SPIDERS or any(len(name) > _MAX_SPIDER for name in self.spiders):
+            fault = f"there are more than {_MAX_SPIDERS} spiders, or the name of one is longer than {_MAX_SPIDER}"
+            return ListingResult(fault=fault)
+        warnings = [text[:MAX_FAULT] for text in self.warnings[:_MAX_WARNINGS]]
+        return self._replace(fault=self.fault[:_MAX_LOG], warnings=warnings)
 
 
 class JobInput(NamedTuple):
@@ -118,6 +144,8 @@ class JobAssignment(NamedTuple):
     """Bytes of memory of the process tree at which the attempt is killed. 0: none."""
     file_limit: int = 0
     """Bytes of the log, and of the items, at which the attempt is ended. 0: none."""
+    open_files_limit: int = 0
+    """Files and connections that each of its processes may have open. 0: as many as the node's own process."""
     variables: Mapping[str, str] = {}
     """Environment variables of the project, secrets included."""
     input: JobInput = JobInput()
@@ -146,6 +174,25 @@ class StopOrder(NamedTuple):
     signal: int
     stops: int
     """Number of stops that were asked for so far; the node catches up when it missed some."""
+
+
+class NodeTurn(NamedTuple):
+    """A node that asks what it is to do."""
+
+    free: int
+    """Further jobs that it can run. 0: none."""
+    attempts: Sequence[AttemptId] = ()
+    """Attempts that it has. One that it was given and that is not among them was lost on the way: it is given again."""
+    listings: Sequence[int] = ()
+    """Numbers of the versions whose spiders it lists. As above."""
+
+
+class NodeOrders(NamedTuple):
+    """Orders for a node."""
+
+    jobs: Sequence[JobAssignment] = ()
+    listings: Sequence[Listing] = ()
+    stops: Sequence[StopOrder] = ()
 
 
 class Announcement(NamedTuple):
@@ -188,17 +235,11 @@ class ManagerLink(Protocol):
         """Write a copy of an artefact to a new file. Waits for the disk or the network: call it in a thread. Raises
         OSError."""
 
-    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
-        """Take up to `free` jobs. The same `call` returns the same jobs again."""
+    async def turn(self, asked: NodeTurn) -> NodeOrders:
+        """Take jobs and listings, and learn which attempts are to stop. Make one such call at a time."""
 
     async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
         """Write the input of a job into a new file. Raises OSError, or ManagerUnavailable to be called again."""
-
-    async def take_listing(self) -> Listing | None:
-        """Take a version whose spiders are to be listed. None: there is none."""
-
-    async def stops(self) -> Sequence[StopOrder]:
-        """Return the orders to stop attempts of this node."""
 
     async def started(self, attempt: AttemptId, pid: int) -> None:
         """Report that the process of an attempt runs."""

@@ -15,6 +15,18 @@ GOOD_FINISH_REASONS: Final = frozenset(
 itself set was reached. May be changed; reasons of the project's own count as failures unless they are listed."""
 
 
+MAX_REASON: Final = 1000
+"""Characters of a finish_reason. May be changed."""
+MAX_FAULT: Final = 4000
+"""Characters of other reasons. May be changed."""
+_MAX_COUNTERS: Final = 300
+"""Counters of an attempt that are kept. May be changed; Scrapy itself has about fifty."""
+_MAX_COUNTER_CHARACTERS: Final = 200
+"""Characters of the name of a counter, and of one that is text. May be changed."""
+_JUDGED: Final = ("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL", "response_received_count")
+"""Counters that are kept however many there are, because others depend on them. May be extended."""
+
+
 class AttemptEnd(NamedTuple):
     """Traces that an attempt left."""
 
@@ -33,6 +45,11 @@ class AttemptEnd(NamedTuple):
     """True: a stop of this attempt was asked for before it ended."""
     stats: Mapping[str, Any] = {}
     """Scrapy's counters. Empty: none were reported."""
+
+    def bounded(self) -> "AttemptEnd":
+        """Return it as it is kept: a job may report anything, of any length."""
+        reason = None if self.finish_reason is None else self.finish_reason[:MAX_REASON]
+        return self._replace(finish_reason=reason, fault=self.fault[:MAX_FAULT], stats=bounded_counters(self.stats))
 
 
 class Expectation(NamedTuple):
@@ -60,15 +77,33 @@ def failure_of(end: AttemptEnd, expected: Expectation = _USUAL) -> str:
         return "no_reason"
     if end.finish_reason not in expected.good_reasons:
         return f"finish_reason: {end.finish_reason}"
-    errors = _count(end.stats, "log_count/ERROR") + _count(end.stats, "log_count/CRITICAL")
+    errors = counter(end.stats, "log_count/ERROR") + counter(end.stats, "log_count/CRITICAL")
     if expected.max_errors and errors >= expected.max_errors:
         return f"errors: {errors}"
-    items = _count(end.stats, "item_scraped_count")
+    items = counter(end.stats, "item_scraped_count")
     if items < expected.min_items:
         return f"few_items: {items}"
     return ""
 
 
-def _count(stats: Mapping[str, Any], name: str) -> int:
+def bounded_counters(found: Any) -> dict[str, Any]:
+    """Return a bounded number of plain, short values of what a job has reported as its counters."""
+    if not isinstance(found, Mapping):
+        return {}
+    kept = {}
+    for name in dict.fromkeys((*_JUDGED, *found)):
+        value = found.get(name)
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            continue
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            continue
+        kept[name[:_MAX_COUNTER_CHARACTERS]] = value[:_MAX_COUNTER_CHARACTERS] if isinstance(value, str) else value
+        if len(kept) == _MAX_COUNTERS:
+            break
+    return kept
+
+
+def counter(stats: Mapping[str, Any], name: str) -> int:
+    """Return one of Scrapy's counters. 0: there is none, or a project has put something else in its place."""
     value = stats.get(name, 0)
     return value if isinstance(value, int) else 0

@@ -19,8 +19,6 @@ from gossamer.platform.link import (
     AttemptProgress,
     BeatOrder,
     EnvironmentReport,
-    JobAssignment,
-    Listing,
     ListingResult,
     StopOrder,
 )
@@ -42,6 +40,12 @@ LONGEST_WAIT_SECONDS: Final = 25.0
 
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
 """Longest part of a log or of items that a node may send at a time. May be raised; managers first, then nodes."""
+
+
+MAX_CALL_BYTES: Final = 16 * 1024 * 1024
+"""Longest body of another call: a list of spiders may have 4 MiB. As above."""
+_MAX_NUMBER: Final = 2**53
+"""Bound of numbers in messages: larger ones are not exact everywhere. May be lowered."""
 
 
 class Registration(NamedTuple):
@@ -96,31 +100,6 @@ class BeatAnswer(NamedTuple):
 
     orders: Sequence[AttemptOrder]
     limit_seconds: float
-
-
-class Take(NamedTuple):
-    """Call `take`."""
-
-    call: str
-    free: int
-
-
-class Taken(NamedTuple):
-    """Answer to `take`."""
-
-    jobs: Sequence[JobAssignment]
-
-
-class TakenListing(NamedTuple):
-    """Answer to `take-listing`."""
-
-    listing: Listing | None
-
-
-class Stops(NamedTuple):
-    """Answer to `stops`."""
-
-    orders: Sequence[StopOrder]
 
 
 class Started(NamedTuple):
@@ -245,7 +224,12 @@ def _decode_simple(kind: Any, value: Any, place: str) -> Any:
     if kind is Any:
         return value
     if kind is float:
-        return float(_checked(value, int | float, place))
+        number = _checked(value, int | float, place)
+        if not abs(number) < _MAX_NUMBER:  # also NaN
+            raise BadInput(f"{place} is no number from -2**53 to 2**53")
+        return float(number)
+    if kind is int and not abs(_checked(value, int, place)) < _MAX_NUMBER:
+        raise BadInput(f"{place} is no number from -2**53 to 2**53")
     if isinstance(kind, type) and issubclass(kind, Enum | Path):
         try:
             return kind(_checked(value, str, place))

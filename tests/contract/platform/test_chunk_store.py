@@ -25,6 +25,7 @@ from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.state import chunks, jobs, projects
 from gossamer.platform.state.chunks import FileKey
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.tables import chunks as chunk_table
 from gossamer.platform.state.tables import job_files
@@ -64,7 +65,7 @@ async def job(database: StateDatabase) -> int:
         projects.take_listing(connection, "node")
         assert projects.record_listing(connection, number, incarnation="node", spiders=["a"], fault="")
         added = jobs.add_job(connection, NewJob("shop", "a", "job", policy=projects.JobPolicy(retries=1)))
-        assert jobs.take_jobs(connection, node="n", call="c", free=1)
+        assert take_jobs(connection, JobTaker("n", "c", 100), free=1)
         return added
 
     return await database.write(add)
@@ -171,7 +172,7 @@ async def test_only_the_node_of_an_attempt_may_send_its_files(
         jobs.record_start(connection, job, 1, pid=1)
         jobs.record_end(connection, job, 1, AttemptEnd(exit_code=1))
         connection.execute(update(job_table).values(not_before=None))
-        assert jobs.take_jobs(connection, node="m", call="d", free=1)
+        assert take_jobs(connection, JobTaker("m", "d", 100), free=1)
 
     await database.write(fail_and_take_again)
     # The rest of the first attempt, whose end was reported already, and the second one on another node.

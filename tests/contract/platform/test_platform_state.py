@@ -15,6 +15,7 @@ from gossamer.platform.lifecycle import JobState
 from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.state import jobs, projects, tokens, variables
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tables import METADATA
@@ -66,7 +67,7 @@ async def test_a_job_is_given_once(database: StateDatabase) -> None:
     for number in range(40):
         await database.write(lambda c, number=number: _add(c, "shop", str(number)))  # type: ignore[misc]
     calls = [
-        database.write(lambda c, call=str(number): jobs.take_jobs(c, node="n", call=call, free=3))  # type: ignore[misc]
+        database.write(lambda c, call=str(number): take_jobs(c, JobTaker("n", call, 100), free=3))  # type: ignore[misc]
         for number in range(20)
     ]
     taken = [row.id for rows in await asyncio.gather(*calls) for row in rows]
@@ -77,17 +78,17 @@ async def test_a_repeated_call_gets_the_same_jobs(database: StateDatabase) -> No
     await database.write(lambda c: _add_project(c, "shop"))
     for name in "abc":
         await database.write(lambda c, name=name: _add(c, "shop", name))  # type: ignore[misc]
-    first = await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=2))
-    again = await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=2))
+    first = await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=2))
+    again = await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=2))
     assert [(row.id, row.attempt) for row in first] == [(row.id, row.attempt) for row in again]
 
 
 async def test_a_report_of_an_earlier_attempt_changes_nothing(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     job = await database.write(lambda c: _add(c, "shop", "x"))
-    await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1))
+    await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=1))
     assert await database.write(lambda c: jobs.record_return(c, job, 1)) is JobState.PENDING
-    await database.write(lambda c: jobs.take_jobs(c, node="n", call="2", free=1))
+    await database.write(lambda c: take_jobs(c, JobTaker("n", "2", 100), free=1))
     assert await database.write(lambda c: jobs.record_start(c, job, 1, pid=5)) is None
     assert await database.write(lambda c: jobs.record_end(c, job, 1, _GOOD)) is None
     assert await _state(database, job) == ("starting", 2)
@@ -96,7 +97,7 @@ async def test_a_report_of_an_earlier_attempt_changes_nothing(database: StateDat
 async def test_the_first_end_counts(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     job = await database.write(lambda c: _add(c, "shop", "x"))
-    await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1))
+    await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=1))
     assert await database.write(lambda c: jobs.record_end(c, job, 1, _GOOD)) is JobState.FINISHED
     assert await database.write(lambda c: jobs.record_end(c, job, 1, AttemptEnd(fault="shim_lost"))) is None
     assert await database.write(lambda c: jobs.record_start(c, job, 1, pid=5)) is None  # a late report of the start
@@ -108,7 +109,7 @@ async def test_a_stopped_job_is_cancelled_however_it_ended(database: StateDataba
     await database.write(lambda c: _add_project(c, "shop"))
     for end in (_GOOD, AttemptEnd(signal=9), AttemptEnd(fault="shim_lost")):
         job = await database.write(lambda c: _add(c, "shop", "x"))
-        await database.write(lambda c, job=job: jobs.take_jobs(c, node="n", call=str(job), free=1))  # type: ignore[misc]
+        await database.write(lambda c, job=job: take_jobs(c, JobTaker("n", str(job), 100), free=1))  # type: ignore[misc]
         await database.write(lambda c: jobs.request_stop(c, "shop", "x", signal=2))
         state = await database.write(lambda c, job=job, end=end: jobs.record_end(c, job, 1, end))  # type: ignore[misc]
         assert state is JobState.CANCELLED
@@ -126,7 +127,7 @@ async def test_each_waiting_project_gets_a_job_within_as_many_slots_as_projects_
             )
     order = []
     for slot in range(len(names) * 5):
-        [row] = await database.write(lambda c, slot=slot: jobs.take_jobs(c, node="n", call=str(slot), free=1))  # type: ignore[misc]
+        [row] = await database.write(lambda c, slot=slot: take_jobs(c, JobTaker("n", str(slot), 100), free=1))  # type: ignore[misc]
         order.append(row.project)
     for begin in range(len(order) - len(names) + 1):
         assert set(order[begin : begin + len(names)]) == set(names)
@@ -137,7 +138,7 @@ async def test_within_a_project_priority_counts_then_age(database: StateDatabase
     for name, priority in (("old", 0.0), ("new", 0.0), ("urgent", 1.5), ("late", -1.0)):
         await database.write(lambda c, n=name, p=priority: _add(c, "shop", n, p))  # type: ignore[misc]
     rows = [
-        (await database.write(lambda c, call=call: jobs.take_jobs(c, node="n", call=call, free=1)))[0].name  # type: ignore[misc]
+        (await database.write(lambda c, call=call: take_jobs(c, JobTaker("n", call, 100), free=1)))[0].name  # type: ignore[misc]
         for call in "1234"
     ]
     assert rows == ["urgent", "old", "new", "late"]
@@ -149,7 +150,7 @@ async def test_a_pending_job_whose_version_is_gone_has_failed(database: StateDat
     found = await database.read(lambda c: projects.find_version(c, "shop", "1"))
     assert found is not None
     await database.write(lambda c: projects.remove_version(c, found.id))
-    assert await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1)) == []
+    assert await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=1)) == []
     [row] = await database.read(lambda c: jobs.ended_jobs(c, limit=5))
     assert (row.state, row.reason) == ("failed", "no_version: 1")
 
@@ -168,7 +169,7 @@ async def test_a_database_with_ten_thousand_jobs_answers_by_its_indexes(database
                 seen.extend(f"{row[3]} <- {statement[:100]}" for row in rows)
 
         event.listen(connection, "before_cursor_execute", explain)
-        jobs.take_jobs(connection, node="n", call="1", free=1)
+        take_jobs(connection, JobTaker("n", "1", 100), free=1)
         jobs.count_jobs(connection)
         jobs.ended_jobs(connection, limit=100)
         jobs.active_jobs(connection, "n")
@@ -211,7 +212,7 @@ async def test_managers_that_dispatch_at_once_give_each_job_once(url: str) -> No
     for number in range(60):
         await managers[0].write(lambda c, number=number: _add(c, "shop", str(number)))  # type: ignore[misc]
     calls = [
-        manager.write(lambda c, call=f"{place}-{number}": jobs.take_jobs(c, node="n", call=call, free=2))  # type: ignore[misc]
+        manager.write(lambda c, call=f"{place}-{number}": take_jobs(c, JobTaker("n", call, 100), free=2))  # type: ignore[misc]
         for place, manager in enumerate(managers)
         for number in range(12)
     ]
@@ -227,7 +228,7 @@ async def test_a_stop_and_an_end_at_the_same_time_leave_an_end(database: StateDa
     for number in range(30):
         name = str(number)
         job = await database.write(lambda c, name=name: _add(c, "shop", name))  # type: ignore[misc]
-        await database.write(lambda c, name=name: jobs.take_jobs(c, node="n", call=name, free=1))  # type: ignore[misc]
+        await database.write(lambda c, name=name: take_jobs(c, JobTaker("n", name, 100), free=1))  # type: ignore[misc]
         await asyncio.gather(
             database.write(lambda c, name=name: jobs.request_stop(c, "shop", name, signal=2)),  # type: ignore[misc]
             database.write(lambda c, job=job: jobs.record_end(c, job, 1, AttemptEnd(exit_code=1))),  # type: ignore[misc]
@@ -264,7 +265,7 @@ async def test_rows_that_nothing_needs_are_deleted(database: StateDatabase) -> N
             _add_project(connection, name)
         for number in range(5):
             _add(connection, "used", str(number))
-        jobs.take_jobs(connection, node="n", call="1", free=1)
+        take_jobs(connection, JobTaker("n", "1", 100), free=1)
         jobs.cancel_pending(connection, "used", reason="")
         for version in connection.scalars(select(version_table.c.id).where(version_table.c.state == "ready")).all():
             projects.remove_version(connection, version)
@@ -297,17 +298,21 @@ async def test_a_job_that_failed_is_tried_again_until_no_retry_is_left(database:
         ("2", AttemptEnd(fault="shim_lost")),
         ("3", AttemptEnd(signal=9)),
     ):
-        [row] = await database.write(lambda c, call=call: jobs.take_jobs(c, node="n", call=call, free=1))  # type: ignore[misc]
+        [row] = await database.write(
+            lambda c, call=call: take_jobs(c, JobTaker("n", f"process {call}", 100), free=1)  # type: ignore[misc]
+        )
         await database.write(lambda c, row=row: jobs.record_start(c, row.id, row.attempt, pid=1))  # type: ignore[misc]
         states.append(
             await database.write(lambda c, row=row, end=end: jobs.record_end(c, row.id, row.attempt, end))  # type: ignore[misc]
         )
     assert states == ["pending", "pending", "failed"]
     row = await database.read(lambda c: c.execute(select(job_table).where(job_table.c.id == job)).one())
-    assert [(each["attempt"], each["reason"]) for each in row.earlier_attempts] == [
-        (1, "exit_code: 1"),
-        (2, "shim_lost"),
+    columns = ("attempt", "reason", "node", "incarnation", "version")
+    assert [tuple(each[name] for name in columns) for each in row.earlier_attempts] == [
+        (1, "exit_code: 1", "n", "process 1", "1"),
+        (2, "shim_lost", "n", "process 2", "1"),
     ]
+    assert (row.node, row.incarnation, row.version_name, row.ran_version) == ("n", "process 3", None, "1")
     assert (row.attempt, row.reason, row.retries_left) == (3, "signal: 9", 0)
 
 
@@ -315,11 +320,11 @@ async def test_a_retry_waits_for_its_pause(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     await database.write(lambda c: projects.change_project(c, "shop", JobPolicy(retries=1, retry_seconds=600)))
     job = await database.write(lambda c: _add(c, "shop", "x"))
-    await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=1))
+    await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=1))
     assert await database.write(lambda c: jobs.record_end(c, job, 1, AttemptEnd(exit_code=1))) is JobState.PENDING
-    assert await database.write(lambda c: jobs.take_jobs(c, node="n", call="2", free=1)) == []
+    assert await database.write(lambda c: take_jobs(c, JobTaker("n", "2", 100), free=1)) == []
     await database.write(lambda c: c.execute(update(job_table).values(not_before=1.0)))
-    assert len(await database.write(lambda c: jobs.take_jobs(c, node="n", call="3", free=1))) == 1
+    assert len(await database.write(lambda c: take_jobs(c, JobTaker("n", "3", 100), free=1))) == 1
 
 
 async def test_a_project_runs_no_more_jobs_than_it_may(database: StateDatabase) -> None:
@@ -329,12 +334,12 @@ async def test_a_project_runs_no_more_jobs_than_it_may(database: StateDatabase) 
         for number in range(6):
             await database.write(lambda c, name=name, number=number: _add(c, name, str(number)))  # type: ignore[misc]
     await database.write(lambda c: projects.change_project(c, "limited", JobPolicy(), max_running=2))
-    rows = await database.write(lambda c: jobs.take_jobs(c, node="n", call="1", free=8))
+    rows = await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=8))
     assert [row.project for row in rows].count("limited") == 2
     assert len(rows) == 8
     ended = next(row for row in rows if row.project == "limited")
     await database.write(lambda c: jobs.record_end(c, ended.id, ended.attempt, _GOOD))
-    [row] = await database.write(lambda c: jobs.take_jobs(c, node="n", call="2", free=8))
+    [row] = await database.write(lambda c: take_jobs(c, JobTaker("n", "2", 100), free=8))
     assert row.project == "limited"
 
 
@@ -372,3 +377,14 @@ async def test_a_token_permits_nothing_once_its_time_is_over(database: StateData
     valid, over = [await database.write(partial(add, seconds=seconds)) for seconds in (60.0, 0.0)]
     assert await database.read(lambda c: tokens.find_principal(c, valid)) is not None
     assert await database.read(lambda c: tokens.find_principal(c, over)) is None
+
+
+async def test_of_nodes_that_use_a_token_at_once_one_gets_it(database: StateDatabase) -> None:
+    number, secret = await database.write(lambda c: tokens.add_token(c, "crawler", tokens.TokenScope.NODE))
+    names = [f"n{each}" for each in range(8)]
+    owners = await asyncio.gather(*(database.write(partial(tokens.bind_token, token_id=number, node=n)) for n in names))
+    assert len(set(owners)) == 1
+    found = await database.read(lambda c: tokens.find_principal(c, secret))
+    assert found is not None
+    assert (found.token, found.node) == (number, owners[0])
+    assert await database.write(lambda c: tokens.bind_token(c, 999, "n")) == ""

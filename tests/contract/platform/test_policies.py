@@ -9,11 +9,12 @@ from gossamer.platform.outcome import AttemptEnd
 from gossamer.platform.schedules.firing import fire_due, start_schedule
 from gossamer.platform.state import jobs, policies, projects, schedules
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
+from gossamer.platform.state.schedule_tables import schedules as schedule_table
 from gossamer.platform.state.tables import DatabaseNow
 from gossamer.platform.state.tables import jobs as job_table
-from gossamer.platform.state.tables import schedules as schedule_table
 
 _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 
@@ -33,7 +34,7 @@ async def _add(database: StateDatabase, project: str, spider: str, **fields: Any
 
 
 async def _take(database: StateDatabase, call: str, free: int = 100) -> list[int]:
-    rows = await database.write(lambda c: jobs.take_jobs(c, node="n", call=call, free=free))
+    rows = await database.write(lambda c: take_jobs(c, JobTaker("n", call, 100), free=free))
     return [row.id for row in rows]
 
 

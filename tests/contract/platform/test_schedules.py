@@ -5,11 +5,11 @@ import asyncio
 from sqlalchemy import Connection, func, select, update
 
 from gossamer.platform.lifecycle import JobState
-from gossamer.platform.schedules.firing import fire_due, fire_schedules, start_schedule
+from gossamer.platform.schedules.firing import ClockWatch, fire_due, fire_schedules, start_schedule, step_back
 from gossamer.platform.state import jobs, projects, schedules
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.schedule_tables import schedules as schedule_table
 from gossamer.platform.state.tables import jobs as job_table
-from gossamer.platform.state.tables import schedules as schedule_table
 
 _COLUMNS = {
     "kind": "every",
@@ -43,6 +43,24 @@ def _be_due(connection: Connection, seconds: float) -> None:
 async def _jobs(database: StateDatabase) -> int:
     count = select(func.count()).select_from(job_table)
     return await database.read(lambda c: c.scalar(count)) or 0
+
+
+async def test_a_clock_that_was_ahead_and_is_right_again_stops_no_schedule(database: StateDatabase) -> None:
+    """The schedule has fired in a future that is still to come."""
+    number = await database.write(lambda c: _add(c, "s", rule="3600.0"))
+    right = await database.read(lambda c: schedules.find_schedule(c, number))
+    assert right is not None
+    ahead = right.next_at + 1000 * 3600.0
+    await database.write(lambda c: schedules.change_schedule(c, number, next_at=ahead, due_at=ahead))
+    await database.write(step_back)
+    found = await database.read(lambda c: schedules.find_schedule(c, number))
+    assert found is not None
+    assert (found.next_at, found.due_at) == (right.next_at, right.due_at)
+    await database.write(step_back)
+    assert await database.read(lambda c: schedules.find_schedule(c, number)) == found
+    watch = ClockWatch()
+    times = [(1000.0, 10.0), (1001.0, 11.0), (2001.0, 12.0), (1003.0, 13.0), (1004.0, 14.0)]
+    assert [watch.may_have_changed(*each) for each in times] == [True, False, False, True, False]
 
 
 async def test_managers_fire_each_instant_once(url: str) -> None:

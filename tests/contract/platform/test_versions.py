@@ -6,6 +6,7 @@ from gossamer.platform.lifecycle import EnvironmentKind, JobState
 from gossamer.platform.link import EnvironmentReport
 from gossamer.platform.state import defaults, environments, jobs, projects
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tables import versions as version_table
@@ -21,8 +22,9 @@ def _deploy(connection: Connection, name: str, file: str = "") -> int:
 def _job_version(connection: Connection) -> str:
     """The version that a new job without one gets."""
     number = jobs.add_job(connection, NewJob("shop", "a", "job"))
-    [row] = jobs.take_jobs(connection, node="node", call=f"call-{number}", free=1)
-    return str(projects.version_row(connection, row.version_id).name)
+    [row] = take_jobs(connection, JobTaker("node", f"call-{number}", 100), free=1)
+    assert row.ran_version == projects.version_row(connection, row.version_id).name
+    return str(row.ran_version)
 
 
 async def test_a_pin_outlives_deployments_and_roll_back_goes_one_back(database: StateDatabase) -> None:
@@ -59,7 +61,7 @@ async def test_what_uses_a_version(database: StateDatabase) -> None:
             _deploy(connection, name)
         for version in ("1.0", "1_0", "1.0", None):
             jobs.add_job(connection, NewJob("shop", "a", f"job-{version}", version))
-        assert len(jobs.take_jobs(connection, node="node", call="c", free=1)) == 1
+        assert len(take_jobs(connection, JobTaker("node", "c", 100), free=1)) == 1
         found = [projects.find_version(connection, "shop", name) for name in ("1.0", "2.0")]
         return [defaults.use_of(connection, "shop", version).reasons() for version in found if version]
 
@@ -124,11 +126,11 @@ async def test_a_job_that_a_node_cannot_start_waits(database: StateDatabase) -> 
     def work(connection: Connection) -> None:
         _deploy(connection, "1")
         number = jobs.add_job(connection, NewJob("shop", "a", "job"))
-        [row] = jobs.take_jobs(connection, node="node", call="one", free=1)
+        [row] = take_jobs(connection, JobTaker("node", "one", 100), free=1)
         assert jobs.record_return(connection, number, row.attempt, reason="environment: full") is JobState.PENDING
         found = jobs.find_job(connection, number)
         assert found is not None
         assert found.reason == "environment: full"
-        assert jobs.take_jobs(connection, node="node", call="two", free=1) == []
+        assert take_jobs(connection, JobTaker("node", "two", 100), free=1) == []
 
     await database.write(work)

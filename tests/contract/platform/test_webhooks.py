@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from sqlalchemy import Connection, select, update
 from gossamer.errors import BadInput
 from gossamer.platform.delivery.addresses import WebhookAddresses, check_url
 from gossamer.platform.delivery.sending import WebhookSender, new_secret, signature_of
+from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
+from gossamer.platform.manager.watching import report_slow_jobs
 from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import events, jobs, nodes, projects, webhooks
+from gossamer.platform.schedules.firing import fire_due
+from gossamer.platform.state import events, jobs, nodes, projects, schedules, webhooks
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.events import EventKind
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy
@@ -51,7 +56,7 @@ def _add_project(connection: Connection, name: str = "shop") -> int:
 def _run(connection: Connection, name: str, end: AttemptEnd, *, seconds: float = 1.0, **fields: Any) -> int:
     """A job that has ended so."""
     number = jobs.add_job(connection, NewJob("shop", "a", name, **fields))
-    [row] = jobs.take_jobs(connection, node="n", call=name, free=1)
+    [row] = take_jobs(connection, JobTaker("n", name, 100), free=1)
     jobs.record_start(connection, number, row.attempt, pid=1)
     began = update(job_table).where(job_table.c.id == number)
     connection.execute(began.values(started_at=job_table.c.started_at - seconds))
@@ -76,7 +81,7 @@ async def test_a_failed_job_is_reported_once_and_a_retry_is_not(database: StateD
         _hook(connection, events=["node.lost"])
         number = _run(connection, "x", AttemptEnd(exit_code=3), policy=JobPolicy(retries=1, retry_seconds=0))
         assert _events(connection) == []
-        jobs.take_jobs(connection, node="n", call="again", free=1)
+        take_jobs(connection, JobTaker("n", "again", 100), free=1)
         jobs.record_end(connection, number, 2, AttemptEnd(signal=9))
         first, second = _events(connection)
         assert first.event_id == second.event_id
@@ -118,6 +123,94 @@ async def test_few_items_and_slow_jobs_are_compared_with_earlier_good_ones(datab
     ]
 
 
+async def test_a_slow_job_is_reported_once_while_it_runs(database: StateDatabase) -> None:
+    def start(connection: Connection, name: str, seconds: float) -> int:
+        number = jobs.add_job(connection, NewJob("shop", "a", name))
+        take_jobs(connection, JobTaker("n", name, 100), free=1)
+        jobs.record_start(connection, number, 1, pid=1)
+        began = update(job_table).where(job_table.c.id == number)
+        connection.execute(began.values(started_at=job_table.c.started_at - seconds))
+        return number
+
+    def work(connection: Connection) -> tuple[int, int]:
+        _add_project(connection)
+        for number in range(3):
+            _run(connection, f"usual{number}", _good(100), seconds=100)
+        return start(connection, "fine", 150), start(connection, "slow", 250)
+
+    fine, slow = await database.write(work)
+    assert await database.read(events.find_slow_jobs) == []  # no webhook wants to know
+    await database.write(lambda c: (_hook(c), _hook(c, slow_factor=3.0), _hook(c, paused=True), _hook(c, project="x")))
+    assert await report_slow_jobs(database, set()) == {slow}
+    assert await report_slow_jobs(database, set()) == {slow}  # another manager
+    [row] = await database.read(_events)
+    assert (row.event, row.webhook_id) == ("job.slow", 1)
+    assert row.body["data"]["usual_seconds"] == pytest.approx(100, abs=20)
+    job = row.body["data"]["job"]
+    assert (job["id"], job["state"], job["ended_at"]) == (slow, "running", None)
+    assert 250 <= job["seconds"] < 1000
+    # At its end only the webhook hears of it that finds it slow by now.
+    longer = update(job_table).where(job_table.c.id == slow).values(started_at=job_table.c.started_at - 100)
+    await database.write(lambda c: (c.execute(longer), jobs.record_end(c, slow, 1, _good(100))))
+    assert [(each.event, each.webhook_id) for each in await database.read(_events)] == [
+        ("job.slow", 1),
+        ("job.slow", 2),
+    ]
+    await database.write(lambda c: events.report_slow_job(c, slow))  # it has ended meanwhile
+    assert await report_slow_jobs(database, set()) == set()
+    await database.write(lambda c: jobs.record_end(c, fine, 1, _good(100)))
+    assert len(await database.read(_events)) == 2
+
+
+async def test_a_missed_time_of_a_schedule_is_reported(database: StateDatabase) -> None:
+    columns = {"kind": "every", "rule": "86400.0", "time_zone": "UTC", "start_at": 1000.0, "jitter": 0.0}
+    columns |= {"missed": "skip", "if_running": "run", "spider": "a", "arguments": {}, "settings": {}}
+    columns |= {"priority": 0.0, "policy": {}}
+
+    def work(connection: Connection) -> float:
+        _add_project(connection)
+        _hook(connection)
+        late = schedules.database_time(connection) - 3600
+        for name, due in (("missed", late), ("kept", late + 3600)):
+            number = schedules.add_schedule(connection, "shop", name, columns)
+            assert number is not None
+            schedules.change_schedule(connection, number, next_at=due, due_at=due)
+        assert fire_due(connection) == 2
+        return late
+
+    late = await database.write(work)
+    [row] = await database.read(_events)
+    found = row.body["data"]["schedule"]
+    assert (row.event, found["name"], found["result"]) == ("schedule.missed", "missed", "missed")
+    assert datetime.fromisoformat(found["time"]).timestamp() == pytest.approx(late, abs=0.001)
+
+
+async def test_a_secret_outlives_the_change_of_the_operators_keys(database: StateDatabase, received: Receiver) -> None:
+    old, new = (Fernet.generate_key().decode() for _ in range(2))
+
+    def fill(connection: Connection, project: str) -> None:
+        secret = SecretVault([old]).encrypt(project, "webhook:x", _SECRET)
+        events.emit_test(connection, _hook(connection, received.url, project=project, secret=secret))
+
+    await database.write(lambda c: (_add_project(c), fill(c, "shop"), fill(c, "")))
+    await _send(database, vault=SecretVault([new]))
+    assert ["none of the manager's keys" in row.error for row in await database.read(_events)] == [True, True]
+    done = await ProjectVariables(database, SecretVault([new, old])).rotate()
+    assert done == (2, [])
+    assert await ProjectVariables(database, SecretVault([new, old])).rotate() == (2, [])  # repeated
+    await database.write(lambda c: c.execute(update(deliveries).values(next_at=0.0, error="")))
+    await _send(database, vault=SecretVault([new]))
+    for event in received.events:
+        timestamp = int(event.headers["webhook-timestamp"])
+        wanted = signature_of(_SECRET, event.headers["webhook-id"], timestamp, event.raw)
+        assert event.headers["webhook-signature"] == wanted
+    assert len(received.events) == 2
+    assert (await ProjectVariables(database, SecretVault([old])).rotate()).unreadable == [
+        "shop/webhook 1",
+        "all projects/webhook 2",
+    ]
+
+
 async def test_broken_versions_and_lost_nodes_are_reported(database: StateDatabase) -> None:
     def work(connection: Connection) -> Any:
         _add_project(connection)
@@ -130,7 +223,7 @@ async def test_broken_versions_and_lost_nodes_are_reported(database: StateDataba
         new = nodes.NewNode("n", "folder", "process", 4, [], "host", "")
         nodes.register_node(connection, new, limit_seconds=10)
         job = jobs.add_job(connection, NewJob("shop", "a", "x"))
-        jobs.take_jobs(connection, node="n", call="1", free=1)
+        take_jobs(connection, JobTaker("n", "1", 100), free=1)
         row = nodes.find_node(connection, "n")
         assert row is not None
         assert nodes.lose_node(connection, "n", beats=row.beats)
@@ -148,10 +241,12 @@ async def test_broken_versions_and_lost_nodes_are_reported(database: StateDataba
     ]
 
 
-async def _send(database: StateDatabase, *, guard: WebhookAddresses = _LOCAL, senders: int = 1) -> None:
+async def _send(
+    database: StateDatabase, *, guard: WebhookAddresses = _LOCAL, senders: int = 1, vault: SecretVault = _VAULT
+) -> None:
     """Run senders until nothing is due or being sent."""
     stopping = asyncio.Event()
-    tasks = [asyncio.create_task(WebhookSender(database, _VAULT, guard).run(stopping)) for _ in range(senders)]
+    tasks = [asyncio.create_task(WebhookSender(database, vault, guard).run(stopping)) for _ in range(senders)]
     under_way = select(deliveries.c.id).where(deliveries.c.state == "waiting", deliveries.c.error == "")
     async with asyncio.timeout(60):
         while await database.read(lambda c: c.execute(under_way).first()) is not None:  # noqa: ASYNC110 (in the database)
@@ -237,6 +332,27 @@ async def test_an_address_that_is_not_public_is_not_called(database: StateDataba
     assert received.events == []
 
 
+async def test_a_slow_receiver_keeps_no_other_waiting(database: StateDatabase) -> None:
+    """Few events of one webhook are under way at a time, however many it has; others get theirs first."""
+
+    def add(connection: Connection) -> tuple[int, int]:
+        _add_project(connection)
+        slow, other = _hook(connection), _hook(connection)
+        for _ in range(20):
+            events.emit_test(connection, slow)
+        events.emit_test(connection, other)
+        return slow.id, other.id
+
+    slow, other = await database.write(add)
+    leased = await database.write(lambda connection: webhooks.lease_deliveries(connection, 2))
+    assert sorted(row.webhook_id for row in leased) == [slow, other]
+    more = await database.write(lambda connection: webhooks.lease_deliveries(connection, 16))
+    assert [row.webhook_id for row in more] == 3 * [slow]
+    assert await database.write(lambda connection: webhooks.lease_deliveries(connection, 16)) == []
+    await database.write(lambda connection: webhooks.record_sent(connection, more[0], 200))
+    assert len(await database.write(lambda connection: webhooks.lease_deliveries(connection, 16))) == 1
+
+
 async def test_no_more_events_are_kept_than_may_wait(database: StateDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 3)
 
@@ -268,6 +384,11 @@ async def test_no_more_events_are_kept_than_may_wait(database: StateDatabase, mo
         "::ffff:127.0.0.1",
         "2002:7f00:1::",
         "::",
+        "::127.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::a00:1",
+        "fec0::1",
+        "192.0.0.192",
     ],
 )
 def test_private_addresses_are_refused(address: str) -> None:
@@ -276,6 +397,7 @@ def test_private_addresses_are_refused(address: str) -> None:
 
 def test_public_addresses_and_permitted_networks_are_called() -> None:
     assert WebhookAddresses().permits(ipaddress.ip_address("93.184.216.34"))
+    assert WebhookAddresses().permits(ipaddress.ip_address("2606:2800:220:1::1"))
     guard = WebhookAddresses.of({"GOSSAMER_WEBHOOK_NETWORKS": "10.0.0.0/8, ::1/128"})
     assert guard.permits(ipaddress.ip_address("10.1.2.3"))
     assert not guard.permits(ipaddress.ip_address("127.0.0.1"))

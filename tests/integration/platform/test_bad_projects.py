@@ -104,10 +104,16 @@ def test_names_that_are_no_file_names_are_refused(server: Scrapyd, name: str) ->
     for names in ({"project": name, "version": "1"}, {"project": "names", "version": name}):
         if names["version"] in ("../up", "a/b", "..", "a\0b"):  # Scrapyd replaces what is unsafe in versions
             continue
-        assert server.deploy(egg(spider("good")), **names)["message"].startswith("DirectoryTraversalError"), names
+        said = "project is invalid: it has a NUL" if "\0" in name else "DirectoryTraversalError"
+        assert server.deploy(egg(spider("good")), **names)["message"].startswith(said), names
         refused = server.client.post("/v1/versions", params=names, content=egg(spider("good")))
         assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (400, "invalid-request"), names
     assert sorted(os.listdir(server.folder / "eggs")) == sorted(server.get("listprojects")["projects"])
+
+
+def test_a_page_whose_name_is_too_long_does_not_exist(server: Scrapyd) -> None:
+    for path in ("x" * 300, f"shop/{'x' * 300}.log", "x/" * 5000):
+        assert server.client.get(f"/logs/{path}").status_code == 404
 
 
 def test_an_upload_that_is_refused_leaves_nothing(server: Scrapyd, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ because it is not installed beside Gossamer."""
 
 import json
 import os
+import re
 import subprocess
 import textwrap
 import zipfile
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import program
 from tests.servers.scrapyd import Scrapyd, scrapyd, spider, until
 
@@ -24,7 +26,17 @@ _SPIDERS = (
     )
     + spider("sleepy", "await asyncio.sleep(600)")
     + spider("failing", "raise ValueError('broken')")
+    + spider(
+        "kinds",
+        "yield Quote(text='a')\nyield {'b': 1}\nyield Quote(text='c')\nyield {'_type': 'own'}\n"
+        "self.logger.info('four items')\nwhile getattr(self, 'until', '') and not os.path.exists(self.until):\n"
+        "    await asyncio.sleep(0.05)\nself.logger.info('the last line')",
+    )
+    + "class Quote(scrapy.Item):\n    text = scrapy.Field()\n"
 )
+_COLOURED = "import scrapy\nimport coloured\n" + spider("tells", "yield {'colour': coloured.COLOUR}")
+_IMPATIENT = "import time; sleep = time.sleep; time.sleep = lambda seconds: sleep(min(seconds, 0.2))"
+"""shub looks for further lines every 15 seconds, and at the state of the job every 60."""
 _PREAMBLE = """
 import json, os, sys
 from scrapinghub import ScrapinghubClient
@@ -38,7 +50,9 @@ project = client().get_project(12345)
 class CloudServer:
     """A server with a password, and a folder with a Scrapy project that has been deployed to it by shub."""
 
-    def __init__(self, server: Scrapyd, folder: Path) -> None:
+    def __init__(
+        self, server: Scrapyd, folder: Path, *, project: int = 12345, source: str = "", requirements: str = ""
+    ) -> None:
         self.server = server
         self.folder = folder
         address = f"http://127.0.0.1:{server.port}/cloud/"
@@ -54,12 +68,15 @@ class CloudServer:
         }
         (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
         (folder / "scrapinghub.yml").write_text(
-            f"project: 12345\nendpoints:\n  default: {address}api/\napikeys:\n  default: crawler:pass\n"
+            f"project: {project}\nendpoints:\n  default: {address}api/\napikeys:\n  default: crawler:pass\n"
+            + ("requirements:\n  file: requirements.txt\n" if requirements else "")
         )
+        if requirements:
+            (folder / "requirements.txt").write_text(requirements)
         (folder / "shop").mkdir()
         (folder / "shop/__init__.py").touch()
         (folder / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
-        (folder / "shop/spiders.py").write_text(f"import asyncio\nimport scrapy\n{_SPIDERS}")
+        (folder / "shop/spiders.py").write_text(source or f"import asyncio, os\nimport scrapy\n{_SPIDERS}")
 
     def shub(self, *arguments: str, code: int = 0, **environment: str) -> str:
         """What shub prints."""
@@ -93,9 +110,15 @@ class CloudServer:
         """Run a spider to its end, and return the key of the job."""
         given = [part for name, value in arguments.items() for part in ("-a", f"{name}={value}")]
         said = self.shub("schedule", spider, *given)
-        [key] = {word.strip(",.") for word in said.split() if word.startswith("12345/")}
+        [key] = {word.strip(",.") for word in said.split() if re.match(r"[0-9]+/[0-9]+/[0-9]", word)}
         until(lambda: self.metadata(key)["state"] == "finished", what=self.server.said)
         return key
+
+    def items(self, key: str) -> list[Any]:
+        """The items of a job as shub shows them, without their keys."""
+        rows = [json.loads(line) for line in self.shub("items", key).splitlines()]
+        assert [row.pop("_key") for row in rows] == [f"{key}/{number}" for number in range(len(rows))]
+        return rows
 
     def metadata(self, key: str) -> Any:
         """The metadata of a job."""
@@ -105,10 +128,12 @@ class CloudServer:
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
     program("cloud", "shub")  # before the server starts
-    with scrapyd(tmp_path_factory.mktemp("scrapyd"), conf="username = crawler\npassword = pass\n") as server:
+    packages = with_uv(package_index(tmp_path_factory.mktemp("index")))
+    conf = "username = crawler\npassword = pass\n"
+    with scrapyd(tmp_path_factory.mktemp("scrapyd"), conf=conf, environment=packages) as server:
         server.client.auth = ("crawler", "pass")
         cloud = CloudServer(server, tmp_path_factory.mktemp("project"))
-        assert '"spiders": 3' in cloud.shub("deploy", "--version", "1.0")
+        assert '"spiders": 4' in cloud.shub("deploy", "--version", "1.0")
         yield cloud
 
 
@@ -128,6 +153,79 @@ def test_shub_items_and_log(cloud: CloudServer, good: str) -> None:
     assert "Spider closed (finished)" in cloud.shub("log", "-n", "2", good)
     assert "Spider opened" not in cloud.shub("log", "-n", "2", good)
     cloud.shub("requests", good)
+
+
+def test_items_have_their_types(cloud: CloudServer, good: str) -> None:
+    key = cloud.run("kinds")
+    shown = cloud.items(key)
+    assert shown == [
+        {"text": "a", "_type": "Quote"},
+        {"b": 1, "_type": "dict"},
+        {"text": "c", "_type": "Quote"},
+        {"_type": "own"},
+    ]
+    found = cloud.python(f"""
+        items = client().get_job("{key}").items
+        print(json.dumps([[item["_type"] for item in items.iter()], items.get(2), items.get(1),
+                          len(items.list(filter=[("_type", "=", ["Quote"])]))]))
+    """)
+    assert found == [["Quote", "dict", "Quote", "own"], shown[2], shown[1], 2]
+    # The platform's own items are what the spider made.
+    number = cloud.server.client.get("/v1/jobs", params={"spider": "kinds"}).json()["jobs"][0]["id"]
+    own = cloud.server.client.get(f"/v1/jobs/{number}/items").json()["items"]
+    assert own == [{"text": "a"}, {"b": 1}, {"text": "c"}, {"_type": "own"}]
+    # An item of the first class is a line as Scrapy's feed has it.
+    page = cloud.server.client.get("/v1/jobs", params={"spider": "good"}).json()["jobs"][-1]
+    text = cloud.server.client.get(f"/v1/jobs/{page['id']}/items.jsonl").text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_shub_follows_a_log_to_the_end_of_the_job(cloud: CloudServer, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    said = cloud.shub("schedule", "kinds", "-a", f"until={go}")
+    [key] = {word.strip(",.") for word in said.split() if word.startswith("12345/")}
+    until(lambda: cloud.metadata(key)["state"] == "running", what=cloud.server.said)
+    code = f"{_IMPATIENT}\nimport shub.utils as utils\nfrom shub.tool import cli\nlive = utils.job_live\n"
+    code += "utils.job_live = lambda job: live(job, refresh_meta_after=0)\ncli()"
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        following = subprocess.Popen(
+            [program("cloud", "python"), "-u", "-c", code, "log", "-f", key],
+            env=cloud.environment, cwd=cloud.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+        )  # fmt: skip
+    try:
+        until(lambda: "four items" in output.read_text(), what=lambda: output.read_text() + cloud.server.said())
+        assert following.poll() is None
+        typed = [{"text": "a", "_type": "Quote"}, {"b": 1, "_type": "dict"}]
+        until(lambda: cloud.items(key)[:2] == typed, what=cloud.server.said)  # while it runs
+        go.touch()
+        assert following.wait(60) == 0
+    finally:
+        following.kill()
+        following.wait()
+    lines = [line for line in output.read_text().splitlines() if "four items" in line]
+    assert len(lines) == 1  # nothing comes twice
+
+
+def test_shub_deploys_requirements_into_an_environment(cloud: CloudServer, tmp_path: Path) -> None:
+    other = CloudServer(cloud.server, tmp_path, project=777, source=_COLOURED, requirements="coloured==1.0\n")
+    assert '"spiders": 1' in other.shub("deploy", "--version", "1.0")
+    assert other.items(other.run("tells")) == [{"colour": "red", "_type": "dict"}]
+    (tmp_path / "requirements.txt").unlink()
+    other.shub("migrate-eggs", "777")
+    assert (tmp_path / "requirements.txt").read_text() == "coloured==1.0\n"
+    (tmp_path / "requirements.txt").write_text("coloured==9.9\n")
+    said = other.shub("deploy", "--version", "2.0", code=76)
+    assert "coloured==9.9" in said
+
+
+def test_shub_copies_a_version_to_another_project(cloud: CloudServer, tmp_path: Path) -> None:
+    cloud.shub("copy-eggs", "--source_project", "12345", "--new_project", "888")  # there are no dependencies
+    cloud.shub("copy-eggs", "--source_project", "12345", "--new_project", "888", "--copy-main")
+    [version] = cloud.server.client.get("/v1/versions", params={"project": "888"}).json()
+    assert (version["name"], version["state"], len(version["spiders"])) == ("1.0", "ready", 4)
+    said = cloud.shub("deploy-egg", code=76)
+    assert "name the packages in requirements.txt" in said
 
 
 def test_shub_cancels_a_running_job(cloud: CloudServer) -> None:
@@ -152,7 +250,7 @@ def test_shub_fetches_the_version_and_its_requirements_and_logs_in(cloud: CloudS
     assert (cloud.folder / "requirements.txt").read_text() == ""
     cloud.shub("fetch-eggs", "12345")
     with zipfile.ZipFile(cloud.folder / "eggs-12345.zip") as bundle:
-        assert bundle.namelist() == ["__main__.egg"]
+        assert bundle.namelist() == ["./__main__.egg"]
     known = httpx.get(f"http://127.0.0.1:{cloud.server.port}/cloud/api/v2/users/me", params={"apikey": "crawler:pass"})
     assert known.status_code == 200
     unknown = httpx.get(f"http://127.0.0.1:{cloud.server.port}/cloud/api/v2/users/me", params={"apikey": "x"})
@@ -163,7 +261,12 @@ def test_a_broken_version_changes_nothing(cloud: CloudServer, tmp_path: Path) ->
     broken = tmp_path / "broken.egg"
     broken.write_bytes(b"no zip")
     assert "Deploy failed" in cloud.shub("deploy", "--version", "2.0", "--egg", str(broken), code=76)
-    assert cloud.python("print(json.dumps([s['id'] for s in project.spiders.list()]))") == ["failing", "good", "sleepy"]
+    assert cloud.python("print(json.dumps([s['id'] for s in project.spiders.list()]))") == [
+        "failing",
+        "good",
+        "kinds",
+        "sleepy",
+    ]
 
 
 def test_a_job_of_the_library(cloud: CloudServer) -> None:
@@ -276,7 +379,7 @@ def test_lists_counts_and_summaries(cloud: CloudServer, good: str) -> None:
     assert found["summary"] == {"pending": 0, "running": 0, "finished": 1}
     assert found["finished"] == 1
     assert failed in found["last"]
-    assert found["projects"] == [12345]
+    assert 12345 in found["projects"]
     assert found["all"][0]["project"] == 12345
     assert found["activity"][0] == "job:completed"
     assert found["settings"] == {}

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sysconfig
 import tarfile
 import tempfile
 import threading
@@ -21,13 +20,13 @@ from typing import Any
 
 import pytest
 
-import gossamer
 from gossamer.platform.packages import remove_folder
 from tests.servers import crawling
 from tests.servers.open_python import open_python
+from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import program
 from tests.servers.platform import RunningManager, RunningNode, running
-from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
+from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until
 from tests.servers.small_disk import a_disk
 from tests.servers.valkey import free_ports
 
@@ -69,29 +68,14 @@ def _source_package(index: Path, *, backend: str) -> None:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of wheels. The one of Scrapy is a bridge to the Scrapy of the tests, so nothing is downloaded."""
-    folder = tmp_path_factory.mktemp("index")
-    scrapy = version("scrapy")
-    # The tests' own Gossamer, which has a command for Scrapy, is not in that folder: it is installed to be edited.
-    paths = f"{sysconfig.get_path('purelib')}\n{Path(gossamer.__file__).parents[1]}\n"
-    bridge = wheel("scrapy", {"bridge.pth": paths}, version=scrapy)
-    (folder / f"scrapy-{scrapy}-py3-none-any.whl").write_bytes(bridge)
-    for number, colour in (("1.0", "red"), ("2.0", "blue")):
-        content = wheel("coloured", {"coloured.py": f"COLOUR = {colour!r}\n"}, version=number)
-        (folder / f"coloured-{number}-py3-none-any.whl").write_bytes(content)
-    return folder
+    return package_index(tmp_path_factory.mktemp("index"))
 
 
 @contextlib.contextmanager
 def _server(folder: Path, index: Path, conf: str = "", **variables: str) -> Iterator[Scrapyd]:
     """A server that finds packages in the folder only, and builds with uv unless variables say otherwise."""
-    with scrapyd(folder, environment={**_with_uv(index), **variables}, conf=conf) as running:
+    with scrapyd(folder, environment={**with_uv(index), **variables}, conf=conf) as running:
         yield running
-
-
-def _with_uv(index: Path) -> dict[str, str]:
-    path = f"{program('uv', 'uv').parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +370,7 @@ def test_a_build_survives_nothing_and_disturbs_nothing(tmp_path: Path, index: Pa
 
 def test_each_node_builds_its_own_copy(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is listed on one node; a job on another one waits for the environment there."""
-    for name, value in _with_uv(index).items():
+    for name, value in with_uv(index).items():
         monkeypatch.setenv(name, value)
     manager = RunningManager(tmp_path / "manager", limit_seconds=5.0)
     one, two = (RunningNode(tmp_path / name, [manager.url], name=name) for name in ("one", "two"))

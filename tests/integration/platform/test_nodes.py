@@ -60,6 +60,16 @@ def test_a_job_that_is_scheduled_at_the_manager_runs_on_a_node(manager: RunningM
         assert (job["state"], job["finish_reason"], job["node"]) == ("finished", "finished", "one")
 
 
+def test_a_job_that_reports_too_much_ends_all_the_same(manager: RunningManager, judge: Path) -> None:
+    with running(manager, _node(manager, "one")):
+        manager.when_node("one", "online")
+        manager.deploy(egg(spider("quick")))
+        arguments = {"judge": str(judge), "title": "big", "seconds": "0", "end": "big"}
+        job = manager.ended(manager.create("quick", arguments=arguments))
+        assert (job["state"], job["stats"]["item_scraped_count"]) == ("finished", 5)
+        assert len(job["stats"]) < 600
+
+
 def test_jobs_of_lost_nodes_run_elsewhere_and_never_twice_at_a_time(tmp_path: Path, judge: Path) -> None:
     """One machine is gone, of one only the agent stands still, one stands still as a whole and wakes up."""
     manager = RunningManager(tmp_path / "manager", limit_seconds=_SHORT_SECONDS)
@@ -211,16 +221,18 @@ def test_every_call_of_a_node_may_be_repeated(manager: RunningManager, judge: Pa
         job = _job(manager, judge, "job", 0)
         raw = _RawNode(manager, "first")
         assert raw.register() == raw.register()
-        taken = [raw.call("take", call="1", free=2).json()["jobs"] for _ in range(2)]
+        taken = [raw.call("turn", free=2).json()["jobs"] for _ in range(2)]
         assert taken[0] == taken[1]
         attempt = taken[0][0]["id"]
         assert attempt == {"job": job, "number": 1}
-        assert raw.call("take", call="2", free=2).json()["jobs"] == []
+        assert raw.call("turn", free=1, attempts=[attempt]).json() == {"jobs": [], "listings": [], "stops": []}
         again = _RawNode(manager, "second")  # the node has started again, and has not got its answer
         assert again.register()["attempts"] == [{"id": attempt, "was_started": False}]
         beat = {"attempts": [{"id": attempt, "state": "running"}]}
         assert raw.call("beat", **beat).status_code == 409
-        assert raw.call("take", call="3", free=2).json()["jobs"] == []
+        assert raw.call("turn", free=2).json()["jobs"] == []
+        # Nor does the new process get it again: it may have found the attempt in its folder.
+        assert again.call("turn", free=2).json()["jobs"] == []
         assert again.call("beat", **beat).json()["orders"][0]["order"] == "keep"
         for _ in range(2):
             again.call("started", attempt=attempt, pid=7)
@@ -238,9 +250,9 @@ def test_every_call_of_a_node_may_be_repeated(manager: RunningManager, judge: Pa
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [
-        ("take", {"call": "1"}, "Take has no free"),
-        ("take", {"call": "1", "free": "many"}, "Take.free: 'many' has the wrong type"),
-        ("take", {"call": "1", "free": -1}, "free has a wrong value"),
+        ("turn", {}, "NodeTurn has no free"),
+        ("turn", {"free": "many"}, "NodeTurn.free: 'many' has the wrong type"),
+        ("turn", {"free": -1}, "free is not from 0"),
         ("ended", {"attempt": {"job": 1, "number": 1}, "end": 7}, "Ended.end: '7' has the wrong type"),
         ("fly", {}, "there is no call fly"),
     ],
@@ -282,6 +294,31 @@ def test_a_token_of_a_node_permits_nothing_else(shared: RunningManager, tmp_path
     with running(stranger):
         assert stranger.wait() == 2
         assert "the token is unknown" in stranger.said()
+
+
+def test_a_token_belongs_to_the_node_that_uses_it_first(shared: RunningManager, tmp_path: Path) -> None:
+    made = shared.client.post("/v1/tokens", json={"name": "crawler", "scope": "node"}).json()
+    authorization = {"Authorization": f"Bearer {made['token']}"}
+
+    def register(name: str) -> int:
+        names = {"Gossamer-Node": name, "Gossamer-Incarnation": name}
+        body = {"folder": name, "slots": 1}
+        return shared.client.post("/nodes/v1/register", json=body, headers={**authorization, **names}).status_code
+
+    def owner() -> str:
+        [token] = [each for each in shared.client.get("/v1/tokens").json() if each["id"] == made["id"]]
+        return str(token["node"])
+
+    assert owner() == ""
+    assert [register("left"), register("right"), register("left"), owner()] == [200, 403, 200, "left"]
+    right = RunningNode(tmp_path, [shared.url], "--token", made["token"], name="right")
+    with running(right):
+        assert right.wait() == 2
+        assert "belongs to the node left" in right.said()
+        assert f"gossamer tokens release {made['id']}" in right.said()
+    assert shared.client.post(f"/v1/tokens/{made['id']}/release").json()["node"] == ""
+    assert [register("right"), register("left"), owner()] == [200, 403, "right"]
+    assert shared.client.post("/v1/tokens/999/release").status_code == 404
 
 
 @pytest.fixture

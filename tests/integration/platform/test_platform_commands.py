@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,7 +116,12 @@ def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) ->
 
 def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
     done = project.run("schedule", "words", "-a", "fail=1", "--wait", code=1)
-    assert "is failed: finish_reason: start_error" in done.stdout
+    assert re.search(r"Job \d+ has failed after .*: finish_reason: start_error", done.stdout)
+    assert "Scrapy closed the spider with the reason start_error." in done.stderr
+    [job] = project.json("jobs", "--state", "failed", "-n", "1")
+    shown = project.run("job", str(job["id"])).stdout
+    assert re.search(r"^items +3 *$", shown, re.MULTILINE)
+    assert re.search(r"^ended +[0-9:]+ \w+ *$", shown, re.MULTILINE)
 
 
 def test_a_job_is_cancelled(project: Project) -> None:
@@ -130,14 +136,17 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         done = project.run("deploy", "--version", "2.0", code=1)
     finally:
         project.write_settings()
-    assert "RuntimeError: broken on purpose" in done.stderr
+    assert done.stderr.endswith("other versions are as they were. RuntimeError: broken on purpose\n")
     assert server.get("listversions", project="shop")["versions"] == ["1.0"]
 
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        (("schedule", "nothing"), 2, "spider 'nothing' not found"),
+        (("schedule", "nothing"), 2, "spider 'nothing' not found. The project has words."),
+        (("schedule", "words", "-p", "nowhere"), 2, "project 'nowhere' not found. Deploy it first: gossamer deploy"),
+        (("jobs", "-p", "nowhere"), 0, "project nowhere has no jobs yet."),
+        (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
         (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
         (("jobs", "--target", "http://127.0.0.1:1"), 4, "cannot be reached: connection refused"),
         (("jobs", "--target", "elsewhere"), 2, "there is no target 'elsewhere'"),
@@ -214,13 +223,49 @@ def test_schedules_are_added_paused_run_and_removed(project: Project) -> None:
     assert "exactly one of --cron" in project.run("schedules", "add", "none", "words", code=2).stderr
     assert "cannot read '15x'" in project.run("schedules", "add", "x", "words", "--every", "15x", code=2).stderr
     assert "minute '61'" in project.run("schedules", "add", "x", "words", "--cron", "61 * * * *", code=2).stderr
+    shown = project.run("schedules", "list", TZ="Europe/Berlin").stdout
+    assert "next (CE" in shown
+    assert "30 2 * * * UTC" in shown
     project.run("schedules", "pause", "nightly")
     [found] = project.json("schedules", "list")
     assert (found["name"], found["paused"]) == ("nightly", True)
     project.run("schedules", "resume", "nightly")
     assert "Job " in project.run("schedules", "run", "nightly").stdout
+    shown = project.run("schedules", "show", "nightly").stdout
+    assert "30 2 * * * UTC" in shown
+    assert "words" in shown
+    [job] = project.json("schedules", "show", "nightly")["latest"]
+    assert job["schedule_id"] == found["id"]
     project.run("schedules", "remove", "nightly")
     assert "has no schedule 'nightly'" in project.run("schedules", "remove", "nightly", code=2).stderr
+
+
+def test_schedules_of_crawl_requests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The crawl service is away: what is added is shown, and why nothing is submitted."""
+    folder = tmp_path_factory.mktemp("crawls")
+    manager = RunningManager(folder / "manager", "--crawl-service", "http://127.0.0.1:1", limit_seconds=60)
+    with running(manager):
+        project = Project(folder / "project", manager.url)
+        for faulty, reason in (
+            (("--crawl", "nothing"), "'nothing' is neither a URL nor"),
+            (("words", "--crawl", "https://example.com"), "either a spider"),
+            (("words", "--depth", "1"), "belong to --crawl"),
+            (("--crawl", '{"url": "https://a.example", "colour": 1}'), "crawl.colour: "),
+            (("--crawl", '{"url": "https://a.example"}', "--depth", "1"), "has maxdepth"),
+            (("--crawl", "https://example.com", "-a", "x=1"), "arguments: for schedules of jobs only"),
+            (("--crawl", "https://example.com", "--if-running", "skip"), "a crawl that runs is joined"),
+        ):
+            assert reason in project.run("schedules", "add", "bad", *faulty, "--every", "1d", code=2).stderr
+        (project.folder / "requests.jsonl").write_text('{"url": "https://a.example"}\n\n{"url": "https://b.example"}\n')
+        said = project.run("schedules", "add", "many", "--crawl", "requests.jsonl", "--every", "1d").stdout
+        assert "Schedule many submits crawl shop/many." in said
+        project.run("schedules", "add", "one", "--crawl", "https://a.example", "--depth", "2", "--cron", "@daily")
+        assert "schedules show one" in project.run("schedules", "run", "one").stdout
+        until(lambda: project.json("schedules", "show", "one")["latest"][0]["result"])
+        shown = project.run("schedules", "show", "one", COLUMNS="200").stdout
+        assert "https://a.example to the crawl shop/one (fresh=true, maxdepth=2)" in shown
+        assert "http://127.0.0.1:1 cannot be reached" in shown
+        assert "http://127.0.0.1:1/v1/crawls/shop/one" in shown
 
 
 def test_versions_are_pinned_and_deleted_and_a_node_is_drained(project: Project) -> None:

@@ -1,12 +1,16 @@
 """A server whose state is in a real PostgreSQL database, which is killed and restarted while jobs run."""
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gossamer.platform.serving.hosting import wait_for_database
+from gossamer.platform.state.database import StateDatabase
 from tests.servers import crawling
+from tests.servers.platform import RunningManager, running
 from tests.servers.postgresql import PostgreSql, postgresql
 from tests.servers.scrapyd import egg, scrapyd, spider, until
 
@@ -58,10 +62,31 @@ def test_a_second_server_on_the_same_database_is_refused(tmp_path: Path, databas
         assert server.get("daemonstatus")["status"] == "ok"
 
 
+def test_a_manager_that_starts_before_its_database_waits_for_it(tmp_path: Path, database: PostgreSql) -> None:
+    manager = RunningManager(tmp_path, "--database", database.new_database(), limit_seconds=60)
+    database.stop()
+    manager.launch()
+    until(lambda: "waiting for the database" in manager.said(), what=manager.said)
+    database.start()
+    with running(manager):
+        assert manager.client.get("/v1/jobs").json()["jobs"] == []
+    assert "Traceback" not in manager.said()
+
+
+async def test_a_server_stops_to_wait_when_it_is_stopped(database: PostgreSql) -> None:
+    state = StateDatabase(database.new_database())
+    database.stop()
+    stopping = asyncio.Event()
+    waiting = asyncio.create_task(wait_for_database(state, stopping, seconds=3600))
+    stopping.set()
+    assert await waiting is False
+    await state.close()
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("postgresql+psycopg://x@127.0.0.1:1/x", "the database cannot be reached: connection"),
+        ("postgresql+psycopg://x@127.0.0.1:1/x", "(tried for 15 seconds)"),
         ("mysql://x/y", "mysql is not supported as a database"),
     ],
 )

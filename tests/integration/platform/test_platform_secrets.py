@@ -93,7 +93,7 @@ def test_a_secret_is_in_no_answer_no_log_of_the_server_and_no_file(server: Scrap
         ("A-B", "x", "A-B is no name of an environment variable"),
         ("1A", "x", "1A is no name"),
         ("SCRAPY_PROJECT", "x", "set by the platform itself"),
-        ("A", "x\0y", "contains the character NUL"),
+        ("A", "x\0y", "value has a NUL character"),
         ("A", "\u00e4" * 9000, "longer than 16384 bytes"),
         ("A", "x" * 17000, "value: String should have at most"),
     ],

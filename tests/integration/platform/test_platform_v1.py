@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import resource
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ _SPIDERS = "".join(
         spider("hungry", "eaten = bytearray(os.urandom(1024)) * 200_000\nawait asyncio.sleep(600)"),
         spider("flaky", _FLAKY),
         spider("broken", "os._exit(5)"),
+        spider("limits", "import resource\nyield {'files': resource.getrlimit(resource.RLIMIT_NOFILE)}"),
         spider("talks", "while True:\n    print('x' * 10_000)\n    await asyncio.sleep(0.01)"),
         spider("scrapes", "while True:\n    yield {'text': 'x' * 10_000}\n    await asyncio.sleep(0.01)"),
     ]
@@ -46,6 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
             "flaky",
             "good",
             "hungry",
+            "limits",
             "numbers",
             "scrapes",
             "sleepy",
@@ -81,6 +84,8 @@ def test_a_job_from_its_creation_to_its_items(server: Scrapyd) -> None:
     job = _ended(server, created["id"])
     assert (job["state"], job["reason"], job["attempt"], job["exit_code"]) == ("finished", "", 1, 0)
     assert (job["arguments"], job["settings"], job["priority"]) == ({"x": "1"}, {"LOG_LEVEL": "INFO"}, 2.5)
+    assert (created["requested_version"], created["version"], created["incarnation"]) == (None, None, "")
+    assert (job["requested_version"], job["version"], len(job["incarnation"])) == (None, "1", 32)
     assert job["created_at"] <= job["started_at"] <= job["ended_at"]
     address = f"/v1/jobs/{job['id']}"
     assert server.client.get(f"{address}/items").json() == {
@@ -185,6 +190,31 @@ def test_a_job_that_takes_too_much_memory_has_failed(server: Scrapyd) -> None:
     job = _ended(server, _create(server, "hungry", memory_limit=limit)["id"])
     assert (job["state"], job["reason"]) == ("failed", "out_of_memory")
     assert _ended(server, _create(server, "good", memory_limit=limit)["id"])["state"] == "finished"
+
+
+def test_a_job_may_have_so_many_files_open_as_it_says_or_its_spider_or_its_project(server: Scrapyd) -> None:
+    def given(**fields: Any) -> Any:
+        job = _ended(server, _create(server, "limits", version="1", **fields)["id"])
+        assert (job["state"], job["requested_version"], job["version"]) == ("finished", "1", "1")
+        [item] = server.client.get(f"/v1/jobs/{job['id']}/items").json()["items"]
+        return job["open_files_limit"], item["files"]
+
+    own = list(resource.getrlimit(resource.RLIMIT_NOFILE))
+    assert given() == (0, own)
+    policy = "/v1/projects/shop/policies/limits"
+    assert server.client.put(policy, json={"open_files_limit": 200}).json()["open_files_limit"] == 200
+    try:
+        assert given() == (200, [200, 200])
+        assert given(open_files_limit=190) == (190, [190, 190])
+    finally:
+        server.client.delete(policy)
+    shown = server.client.patch("/v1/projects/shop", json={"open_files_limit": 210}).json()
+    try:
+        assert shown["open_files_limit"] == 210
+        assert given() == (210, [210, 210])
+        assert given(open_files_limit=2**31 - 1)[1][1] >= own[1]  # as many as the machine permits
+    finally:
+        server.client.patch("/v1/projects/shop", json={"open_files_limit": 0})
 
 
 @pytest.mark.parametrize(("name", "what"), [("talks", "log"), ("scrapes", "items")])

@@ -204,6 +204,12 @@ def test_the_pages_as_scrapydweb_reads_them(server: Scrapyd) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", ended["Finish"])
     assert re.search(r'href="(.*?)"', ended["Log"])[1] == "/logs/pages/good/page-ended.log"  # type: ignore[index]
     assert re.search(r'href="(.*?)"', ended["Items"])[1] == "/items/pages/good/page-ended.jl"  # type: ignore[index]
+    # The last column has the number that `gossamer job` takes; `/` says so.
+    page = server.client.get("/jobs").text
+    [numbers] = [re.findall(r'class="number">(\d+)<', row) for row in page.split("</tr>") if ">page-ended<" in row]
+    job = server.client.get(f"/v1/jobs/{numbers[0]}").json()
+    assert (job["name"], len(numbers)) == ("page-ended", 1)
+    assert f"gossamer deploy --target http://127.0.0.1:{server.port}" in server.client.get("/").text
     server.post("cancel", project="pages", job="page-running", signal="KILL")
 
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.servers import crawling
+from tests.servers.platform import waits_for_job
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _WAITS = spider("waits", "while not os.path.exists('go'):\n    await asyncio.sleep(0.05)\nyield {'done': 1}")
@@ -43,6 +44,41 @@ def _shim_of(job_pid: int) -> psutil.Process:
     assert parent is not None
     assert "shim.py" in " ".join(parent.cmdline())
     return parent
+
+
+def _spare_of(server: Scrapyd) -> psutil.Process:
+    """The shim that waits for the next job."""
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        assert server.process is not None
+        children = psutil.Process(server.process.pid).children()
+        found[:] = [child for child in children if waits_for_job(Path(f"/proc/{child.pid}"))]
+        return len(found) == 1
+
+    until(is_there, what=server.said)
+    return found[0]
+
+
+def test_a_shim_waits_for_the_next_job_and_ends_with_its_server(tmp_path: Path) -> None:
+    with scrapyd(tmp_path, conf="max_proc = 2") as server:
+        server.deploy(egg(_WAITS))
+        first = _spare_of(server)
+        server.post("schedule", project="shop", spider="waits", jobid="one")
+        assert _shim_of(server.running("one")["pid"]).pid == first.pid
+        _spare_of(server).kill()
+        server.post("schedule", project="shop", spider="waits", jobid="two")
+        server.running("two")
+        last = _spare_of(server)
+        server.kill()
+        until(lambda: _is_gone(last.pid))
+        assert not _is_gone(first.pid)
+        (tmp_path / "go").touch()
+        server.start()
+        assert [server.ended(name)["state"] for name in ("one", "two")] == ["finished", "finished"]
+        last = _spare_of(server)
+        assert server.stop() == 0
+        until(lambda: _is_gone(last.pid))
 
 
 def test_a_killed_server_continues_with_its_jobs(tmp_path: Path) -> None:

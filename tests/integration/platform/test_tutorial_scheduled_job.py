@@ -64,6 +64,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path, site: str) -> No
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "GOSSAMER_PLATFORM_URL": f"http://localhost:{server.port}",
             "COLUMNS": "80",
+            "TZ": "UTC",
         }
         folder = tmp_path
         for block in (text for kind, text in blocks if kind == "console"):

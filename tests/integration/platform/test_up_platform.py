@@ -18,6 +18,32 @@ def _nodes(port: int) -> Any:
     return []
 
 
+def _schedules_submit_to_the_service(api: int, port: int, up: PlatformProcess) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", timeout=60) as client:
+        rule = {"project": "shop", "name": "nightly", "cron": "@yearly"}
+        added = client.post("/schedules", json={**rule, "crawl": {"url": "https://nowhere.invalid/", "maxdepth": 1}})
+        assert added.status_code == 201, added.text
+        [request] = added.json()["crawl"]
+        assert (request["appid"], request["crawlid"], request["fresh"]) == ("shop", "nightly", True)
+        refused = client.post("/schedules", json={**rule, "name": "private", "crawl": {"url": "http://10.0.0.1/"}})
+        for number in (added.json()["id"], refused.json()["id"]):
+            for _ in range(2):  # repeated
+                ran = client.post(f"/schedules/{number}/run", headers={"Idempotency-Key": "once"})
+                assert (ran.status_code, ran.json()["schedule_id"]) == (202, number)
+
+        def firing(schedule: int) -> Any:
+            [found] = client.get(f"/schedules/{schedule}/firings").json()["firings"]
+            return found
+
+        until(lambda: firing(1)["state"] != "waiting" != firing(2)["state"], what=up.said)
+        good, bad = firing(1), firing(2)
+        assert (good["state"], good["result"]) == ("submitted", "crawl shop/nightly: 1 request added")
+        assert (bad["state"], "not on the public internet" in bad["result"]) == ("failed", True)
+        [crawl] = good["crawls"]
+        assert crawl["url"] == f"http://127.0.0.1:{api}/v1/crawls/shop/nightly"
+        assert httpx.get(crawl["url"]).json()["run"] == 1
+
+
 def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_path: Path) -> None:
     api, port = free_ports(2)
     up = PlatformProcess(tmp_path, ["up", "--port", str(api), "--platform", "--platform-port", str(port)])
@@ -26,6 +52,7 @@ def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_p
         until(lambda: [node["state"] for node in _nodes(port)] == ["online"], what=up.said)
         until(lambda: f"platform http://127.0.0.1:{port}" in up.said(), what=up.said)
         assert httpx.get(f"http://127.0.0.1:{api}/v1/stats/queue").status_code < 500
+        _schedules_submit_to_the_service(api, port, up)
         assert up.process is not None
         commands = {"manager", "node"}
         children = [child for child in psutil.Process(up.process.pid).children() if commands & set(child.cmdline())]

@@ -38,6 +38,17 @@ def test_a_failed_job_reaches_the_receiver_signed(tmp_path: Path) -> None:
             return [each["event"] for each in page["deliveries"]]
 
         until(lambda: len(sent()) == 2, what=server.said)
+        renewed = server.client.post("/v1/webhooks/1/secret")
+        assert renewed.status_code == 201
+        assert renewed.json()["secret"] not in ("", secret)
+        assert server.client.post("/v1/webhooks/1/test").status_code == 202
+        until(lambda: len(received.events) == 3, what=server.said)
+        headers, raw = received.events[2].headers, received.events[2].raw
+        signed = [
+            signature_of(each, headers["webhook-id"], int(headers["webhook-timestamp"]), raw)
+            for each in (secret, renewed.json()["secret"])
+        ]
+        assert [each == headers["webhook-signature"] for each in signed] == [False, True]
         changed = server.client.patch("/v1/webhooks/1", json={"paused": True})
         assert (changed.status_code, changed.json()["paused"]) == (200, True)
         other = server.client.post("/v1/tokens", json={"name": "a", "scope": "admin", "project": "other"}).json()

@@ -12,7 +12,7 @@ errors, by which clients tell them apart; and that a body is read only for a sen
 import logging
 from typing import Final
 
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.cloud import dash, jobq, records
-from gossamer.platform.cloud.calls import CloudCall, CloudRoute, NotOffered, TooLong, check_scope
+from gossamer.platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
 from gossamer.platform.manager.files import JobFiles
 from gossamer.platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound
 from gossamer.platform.names import UnsafeName
@@ -30,7 +30,8 @@ from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.endpoints import BadParameter
 from gossamer.platform.state.tokens import Principal
 from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
+from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
+from gossamer.platform.v1.spooling import UploadTooLong
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.cloud")
@@ -41,7 +42,7 @@ _STATUS: Final[tuple[tuple[type[GossamerError], int], ...]] = (
     (Unauthorized, 401),
     (NotPermitted, 403),
     (NotFound, 404),
-    (TooLong, 413),
+    (UploadTooLong, 413),
     (NotOffered, 400),
     (BadInput, 400),
     (BadParameter, 400),
@@ -87,8 +88,12 @@ class CloudApp:
             return await route.answer(CloudCall(request, self._manager, self._files, principal))
         except ClientDisconnect:
             return Response(status_code=499)
+        except UnicodeDecodeError as error:
+            return _error(request, 400, f"the request cannot be read: {error}")
         except GossamerError as error:
             return _refused(request, error)
+        except (DataError, OverflowError):  # by PostgreSQL, and by SQLite
+            return _error(request, 400, "a number in the address is too large")
         except SQLAlchemyError as error:
             if isinstance(error, OperationalError | InterfaceError | PoolTimeout):  # the server is away, and comes back
                 first_line = str(error).partition("\n")[0]
@@ -101,6 +106,7 @@ class CloudApp:
             return _error(request, 500, "Internal Server Error")
 
     async def _principal(self, request: Request) -> Principal:
+        refuse_foreign_page(request.method, request.headers)
         key = request.query_params.get("apikey", "")
         return await self._inner.access.principal_of_key(request.headers, key, over_unix_socket=request.client is None)
 

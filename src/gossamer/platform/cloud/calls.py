@@ -6,9 +6,11 @@ rules, because clients keep keys; and that a client of one project gets the same
 for one that does not exist.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row
@@ -22,21 +24,19 @@ from gossamer.platform.scrapyd.endpoints import Form
 from gossamer.platform.scrapyd.forms import parse_body, parse_query
 from gossamer.platform.state import projects, spiders
 from gossamer.platform.state.tokens import Principal, TokenScope
+from gossamer.platform.v1.spooling import spooled
+from gossamer.platform.values import unstorable_place
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request without a file. May be changed."""
+_PARSED: Final = asyncio.Semaphore(2)
+"""Forms that are parsed in memory at a time; others wait as files. May be changed."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _KEY: Final = re.compile(r"([1-9][0-9]{0,9})/([1-9][0-9]{0,9})/([1-9][0-9]{0,9})")
 
 
 class NotOffered(GossamerError):
     """The platform does not do this."""
-
-    only_detail = True
-
-
-class TooLong(GossamerError):
-    """The request is too long."""
 
     only_detail = True
 
@@ -92,34 +92,26 @@ class CloudCall:
             raise BadInput(f"{name}: {text!r} is no whole number")
         return int(text)
 
-    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
-        """Return the body. Raises TooLong."""
-        parts, length = [], 0
-        async for part in self.request.stream():
-            length += len(part)
-            if length > limit:
-                raise TooLong(f"the request is longer than {limit} bytes")
-            parts.append(part)
-        return b"".join(parts)
-
     async def form(self, limit: int = MAX_BODY_BYTES) -> Form:
-        """Return the parameters of the query and of the body. Raises BadInput."""
-        query = parse_query(self.request.scope["query_string"])
-        body = await self.body(limit)
+        """Return the parameters of the query and of the body. Raises BadInput or UploadTooLong."""
+        query, kind = parse_query(self.request.scope["query_string"]), self.request.headers.get("content-type", "")
+        new_file = self.manager.artefacts.temporary_file if limit > MAX_BODY_BYTES else BytesIO
         try:
-            return Form(query | parse_body(self.request.headers.get("content-type", ""), body))
+            async with spooled(self.request.stream(), new_file, limit=limit) as file, _PARSED:
+                return Form(query | await asyncio.to_thread(lambda: parse_body(kind, file.read())))
         except ValueError as error:
             raise BadInput(f"the form cannot be read: {error}") from None
 
     async def values(self) -> list[Any]:
         """Return the values of a body of JSON, or of JSON lines; those of a list are returned one by one. Raises
-        BadInput."""
-        body = (await self.body()).strip()
+        BadInput or UploadTooLong."""
+        async with spooled(self.request.stream(), BytesIO, limit=MAX_BODY_BYTES) as file:
+            body = file.read().strip()
         try:
-            found = [json.loads(body)] if body else []
+            found = [_json(body)] if body else []
         except ValueError:
             try:
-                found = [json.loads(line) for line in body.splitlines() if line.strip()]
+                found = [_json(line) for line in body.splitlines() if line.strip()]
             except ValueError as error:
                 raise BadInput(f"the body is no JSON: {error}") from None
         return [each for value in found for each in (value if isinstance(value, list) else [value])]
@@ -203,10 +195,22 @@ def check_scope(principal: Principal, needed: TokenScope) -> str:
     return f"this needs a token with the scope {needed}; {principal.name} has {principal.scope}"
 
 
+def _json(text: str | bytes) -> Any:
+    """Return a value that databases can store. Raises ValueError."""
+    try:
+        found = json.loads(text)
+        json.dumps(found, allow_nan=False)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if unstorable_place(found) is not None:
+        raise ValueError("it has a NUL character or half of a character")
+    return found
+
+
 def object_of(name: str, value: object) -> Mapping[str, Any]:
     """Return a parameter's JSON object. Raises BadInput."""
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        found = _json(value) if isinstance(value, str) else value
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -5,13 +5,14 @@ and fields. What the platform has no counterpart for is refused with a message, 
 """
 
 import asyncio
-import io
 import json
 import re
+import shutil
 import signal
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -37,16 +38,17 @@ from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.v1.reading import pieces
 
 _MAX_DEPLOYMENT_BYTES: Final = 256 * 1024 * 1024
-"""Longest upload of a version. May be changed; shub itself refuses more than 50 MiB. One is in memory."""
+"""Longest upload of a version. May be changed; shub itself refuses more than 50 MiB."""
 _PROGRESS_SECONDS: Final = 10.0
 """Pause between lines that tell the client that a version is still being built. May be changed; shub gives up after
 300 seconds without any."""
 _DEPLOY_SECONDS: Final = 1800.0
 """Time after which the answer is that the version is still being built. May be changed."""
-_UPLOADS = asyncio.Semaphore(2)
-"""Uploads that are in memory at a time."""
 _PIECE_BYTES: Final = 256 * 1024
 """Bytes of an archive that are sent at a time. Tuning only."""
+_MAIN: Final = "__main__"
+"""Name of the artefact of a project among its eggs. Scrapy Cloud's: fixed."""
+_NO_EGGS: Final = "eggs of dependencies are not offered; name the packages in requirements.txt"
 _MAX_TAGS: Final = 100
 """Tags that one call adds. May be changed."""
 _MAX_CHANGED: Final = 1000
@@ -81,13 +83,17 @@ async def _spiders(call: CloudCall) -> Response:
 
 
 async def _deploy(call: CloudCall) -> Response:
-    async with _UPLOADS:
-        form = await call.form(_MAX_DEPLOYMENT_BYTES)
-    number = form.text("project")
-    version, content = form.text("version"), form.content("egg")
+    form = await call.form(_MAX_DEPLOYMENT_BYTES)
     if form.all("eggs"):
-        raise NotOffered("eggs of dependencies are not offered; name the packages in requirements.txt")
+        raise NotOffered(_NO_EGGS)
     requirements, stack = form.optional("requirements") or "", form.optional("stack") or ""
+    return await _deployed(call, form, requirements, stack)
+
+
+async def _deployed(call: CloudCall, form: Form, requirements: str = "", stack: str = "") -> Response:
+    """Deploy the version in a form. The answer is sent while it is built."""
+    number = form.text("project")
+    version, content = form.text("version"), BytesIO(form.content("egg"))
     name = await _project_to_deploy(call, number)
     return StreamingResponse(
         _deployment(call, number, NewVersion(name, version, content, requirements, stack)), media_type="text/plain"
@@ -97,7 +103,7 @@ async def _deploy(call: CloudCall) -> Response:
 class NewVersion:
     """A version that a client sends."""
 
-    def __init__(self, project: str, name: str, content: bytes, requirements: str, stack: str) -> None:
+    def __init__(self, project: str, name: str, content: IO[bytes], requirements: str, stack: str) -> None:
         self.project = project
         self.name = name
         self.content = content
@@ -159,8 +165,10 @@ async def _deployment(call: CloudCall, number: str, version: NewVersion) -> Asyn
 
 
 async def _eggs(call: CloudCall) -> Response:
-    await call.find_project(call.text("project"))
-    return ok(eggs=[])
+    """List the artefact of the default version under Scrapy Cloud's name for it. There are no others."""
+    project = await call.find_project(call.text("project"))
+    found = await call.manager.read(lambda connection: projects.find_version(connection, project.name, None))
+    return ok(eggs=[{"name": _MAIN, "version": found.name}] if found is not None and found.digest else [])
 
 
 async def _requirements(call: CloudCall) -> Response:
@@ -170,7 +178,7 @@ async def _requirements(call: CloudCall) -> Response:
     if found is None:
         raise NotFound(f"project {project.number} has no version")
     row = await call.manager.read(lambda connection: projects.version_row(connection, found.id))
-    content = io.BytesIO()
+    content = BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("requirements.txt", row.requirements)
     return Response(content.getvalue(), media_type="application/zip")
@@ -191,7 +199,10 @@ def _archive(path: Path) -> IO[bytes]:
     """Return a new temporary file, a zip in which the artefact has the name that Scrapy Cloud gives it."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by the one who reads it)
     with zipfile.ZipFile(file, "w") as archive:
-        archive.write(path, f"__main__{path.suffix}")
+        # shub copy-eggs unpacks it with pip, which takes the only name in an archive for that of a folder.
+        entry = zipfile.ZipInfo(f"./{_MAIN}{path.suffix}")
+        with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
+            shutil.copyfileobj(source, target)
     file.seek(0)
     return file
 
@@ -202,8 +213,12 @@ def _read(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-async def _refuse_eggs(call: CloudCall) -> Response:
-    raise NotOffered("eggs of dependencies are not offered; name the packages in requirements.txt")
+async def _add_egg(call: CloudCall) -> Response:
+    """Deploy the artefact that `shub copy-eggs -m` has fetched from a project. Other eggs are refused."""
+    form = await call.form(_MAX_DEPLOYMENT_BYTES)
+    if form.text("name") != _MAIN:
+        raise NotOffered(_NO_EGGS)
+    return await _deployed(call, form)
 
 
 async def _refuse_images(call: CloudCall) -> Response:
@@ -316,7 +331,7 @@ ROUTES: Final = (
     CloudRoute("GET", "/api/eggs/list.json", _READ, _eggs),
     CloudRoute("GET", "/api/migrate-eggs.zip", _READ, _requirements),
     CloudRoute("GET", "/api/eggs/bundle.zip", _READ, _bundle),
-    CloudRoute("POST", "/api/eggs/add.json", _DEPLOY, _refuse_eggs),
+    CloudRoute("POST", "/api/eggs/add.json", _DEPLOY, _add_egg),
     CloudRoute("GET", "/api/settings/get.json", _READ, _refuse_images),
     CloudRoute("POST", "/api/releases/deploy.json", _DEPLOY, _refuse_images),
 )

@@ -33,6 +33,8 @@ _PIECE_ROWS: Final = 2000
 """Bytes and rows after which a piece of an answer is sent. Tuning only."""
 _WRITING_SECONDS: Final = 1.0
 """Time since the last change of a growing log in which further lines of its last entry may follow. May be changed."""
+_TYPES_KEY: Final = "gossamer/item_types"
+"""Counter of a job with the names of the classes of its items. The runner's: fixed."""
 _END: Final = 2**62
 """Number of a line that no file has."""
 
@@ -60,6 +62,9 @@ class JobRecords:
         self._reader = reader
         self._job = job
         self._kind = kind
+        types = (job.stats or {}).get(_TYPES_KEY)
+        self._types = types.split(",") if isinstance(types, str) else []
+        """Names of the classes of items; the spaces behind an item count up to its own."""
 
     def rows(self, start: int) -> Iterator[NumberedRow]:
         """Yield the rows from a number on."""
@@ -75,7 +80,10 @@ class JobRecords:
         if number < start:
             return
         for found in self._reader.items(position, number):
-            yield found.number, found.item if isinstance(found.item, dict) else {"value": found.item}
+            item = found.item if isinstance(found.item, dict) else {"value": found.item}
+            if found.spaces < len(self._types):
+                item.setdefault("_type", self._types[found.spaces])
+            yield found.number, item
 
     def _entries(self, start: int) -> Iterator[Any]:
         first = max(0, start - MAX_LINES)

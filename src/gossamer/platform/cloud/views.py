@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Row
 
 from gossamer.platform.cloud.calls import CloudProject, JobKey
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobState
+from gossamer.platform.outcome import counter
 from gossamer.platform.state import spiders, tags
 from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.tables import versions
 
 STATES: Final[Mapping[str, frozenset[JobState]]] = {
     "pending": frozenset({JobState.PENDING}),
@@ -31,18 +31,15 @@ NORMAL_PRIORITY: Final = 2
 class JobViews:
     """Makes views of jobs of one project. The rows may be read in any transaction of the database."""
 
-    def __init__(self, project: CloudProject, numbers: Mapping[str, int], versions_by_id: Mapping[int, str]) -> None:
+    def __init__(self, project: CloudProject, numbers: Mapping[str, int]) -> None:
         self._project = project
         self._numbers = numbers
-        self._versions = versions_by_id
         self._tags: dict[int, list[str]] = {}
 
     @classmethod
     def read(cls, connection: Connection, project: CloudProject, rows: Sequence[Row[Any]]) -> "JobViews":
         """Read what views of these jobs need."""
-        wanted = {row.version_id for row in rows if row.version_id is not None}
-        names = connection.execute(versions.select().where(versions.c.id.in_(wanted))) if wanted else ()
-        views = cls(project, spiders.spider_numbers(connection, project.id), {row.id: row.name for row in names})
+        views = cls(project, spiders.spider_numbers(connection, project.id))
         views._tags = tags.tags_of(connection, [row.id for row in rows])
         return views
 
@@ -60,16 +57,16 @@ class JobViews:
             "ts": _milliseconds(row.ended_at or row.started_at or row.created_at),
             "spider": row.spider,
             "state": state,
-            "version": self._versions.get(row.version_id) or row.version_name,
+            "version": row.ran_version or row.version_name,
             "tags": self._tags.get(row.id) or None,
             "pending_time": _milliseconds(row.created_at),
             "running_time": _milliseconds(row.started_at),
             "finished_time": _milliseconds(row.ended_at),
             "close_reason": close_reason(row),
-            "items": counters.get("item_scraped_count", 0),
-            "pages": counters.get("response_received_count", 0),
-            "logs": sum(counters.get(f"log_count/{level}", 0) for level in _LEVELS),
-            "errors": counters.get("log_count/ERROR", 0) + counters.get("log_count/CRITICAL", 0),
+            "items": counter(counters, "item_scraped_count"),
+            "pages": counter(counters, "response_received_count"),
+            "logs": sum(counter(counters, f"log_count/{level}") for level in _LEVELS),
+            "errors": sum(counter(counters, f"log_count/{level}") for level in ("ERROR", "CRITICAL")),
         }
         if row.ended_at is not None:
             view["elapsed"] = max(0, round(1000 * (row.ended_at - begun)))

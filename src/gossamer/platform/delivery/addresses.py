@@ -11,6 +11,8 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +22,12 @@ NETWORKS_VARIABLE: Final = "GOSSAMER_WEBHOOK_NETWORKS"
 """Environment variable with networks that webhooks may call beside public ones, separated by commas. Fixed."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_UNICAST: Final[Sequence[Network]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("2000::/3"))
+"""Networks of addresses that machines have. Other addresses of IPv6 may lead to a private one of IPv4 (NAT64, say)."""
+_SPECIAL: Final[Sequence[Network]] = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+"""Networks for special purposes that Python takes for public. In the first, clouds have metadata of machines."""
+_LOOK_UPS: Final = ThreadPoolExecutor(16, thread_name_prefix="webhook-name")
+"""Threads for names, apart from others: a look-up may hang for longer than its request. May be changed."""
 
 
 class WebhookAddresses:
@@ -45,13 +53,17 @@ class WebhookAddresses:
             return True
         if isinstance(address, ipaddress.IPv6Address) and (address.sixtofour or address.teredo):
             return False  # they may lead to a private IPv4 address
-        return address.is_global and not address.is_multicast
+        if not any(address in network for network in _UNICAST if network.version == address.version):
+            return False
+        is_special = any(address in network for network in _SPECIAL if network.version == address.version)
+        return address.is_global and not address.is_multicast and not is_special
 
     async def resolve(self, url: str) -> Address:
         """Return a permitted address of the host of a URL. Raises BadInput, and OSError if the name is not found."""
         parts = urlsplit(check_url(url))
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, look_up)
         addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
         for address in addresses:
             if self.permits(address):

@@ -7,7 +7,6 @@ numbers. Fixed: the headers and what is signed (https://www.standardwebhooks.com
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
@@ -19,10 +18,10 @@ from urllib.parse import urlsplit
 
 import httpx
 from sqlalchemy import Row
-from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.platform.delivery.addresses import WebhookAddresses
+from gossamer.platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer.platform.manager.vault import SecretUnreadable, SecretVault
 from gossamer.platform.state import webhooks
 from gossamer.platform.state.database import StateDatabase
@@ -31,12 +30,6 @@ log = logging.getLogger("gossamer.platform.delivery")
 
 _REQUEST_SECONDS: Final = 15.0
 """Time limit of a request, look-up of the name included. Must be less than the lease of a delivery."""
-_AT_ONCE: Final = 16
-"""Requests of a manager at a time. May be changed."""
-_LOOK_SECONDS: Final = 1.0
-"""Pause between two looks for events. May be changed."""
-_RETRY_SECONDS: Final = 5.0
-"""Pause after the database could not answer. May be changed."""
 _PREFIX: Final = "whsec_"
 """Beginning of a secret. Standard Webhooks': fixed."""
 
@@ -65,31 +58,10 @@ class WebhookSender:
         """Send until `stopping` is set. What is being sent then is left to the next manager."""
         # No proxies of the environment: the guard's address would be looked up by another machine.
         async with httpx.AsyncClient(timeout=_REQUEST_SECONDS, trust_env=False, follow_redirects=False) as client:
-            running: set[asyncio.Task[None]] = set()
-            try:
-                while not stopping.is_set():
-                    pause = await self._start(client, running)
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(pause):
-                            await stopping.wait()
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-
-    async def _start(self, client: httpx.AsyncClient, running: set[asyncio.Task[None]]) -> float:
-        """Start to send what is due. Return the pause until the next look."""
-        free = _AT_ONCE - len(running)
-        try:
-            if free > 0 and await self._database.read(webhooks.has_due):
-                for delivery in await self._database.write(lambda c: webhooks.lease_deliveries(c, free)):
-                    task = asyncio.create_task(self._send(client, delivery))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
-        except SQLAlchemyError as error:
-            log.warning("events cannot be sent at present: %s", str(error).partition("\n")[0])
-            return _RETRY_SECONDS
-        return _LOOK_SECONDS
+            rows = LeasedRows(
+                "events", webhooks.has_due, webhooks.lease_deliveries, lambda delivery: self._send(client, delivery)
+            )
+            await work_on_leases(self._database, rows, stopping)
 
     async def _send(self, client: httpx.AsyncClient, delivery: Row[Any]) -> None:
         status: int | None = None
@@ -104,14 +76,11 @@ class WebhookSender:
         except Exception as fault:  # otherwise it would be sent again as soon as its lease is over
             log.exception("event %s cannot be sent", delivery.event_id)
             error = type(fault).__name__
-        try:
-            if error:
-                log.warning("event %s of webhook %d: %s", delivery.event_id, delivery.webhook_id, error)
-                await self._database.write(lambda c: webhooks.record_failure(c, delivery, error, status))
-            else:
-                await self._database.write(lambda c: webhooks.record_sent(c, delivery, status or 0))
-        except SQLAlchemyError as fault:
-            log.warning("the result of a delivery cannot be recorded: %s", str(fault).partition("\n")[0])
+        if error:
+            log.warning("event %s of webhook %d: %s", delivery.event_id, delivery.webhook_id, error)
+            await self._database.write(lambda c: webhooks.record_failure(c, delivery, error, status))
+        else:
+            await self._database.write(lambda c: webhooks.record_sent(c, delivery, status or 0))
 
     async def _post(self, client: httpx.AsyncClient, delivery: Row[Any]) -> int:
         """Send a delivery, and return the status of the answer, whose body is not read."""

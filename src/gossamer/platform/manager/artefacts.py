@@ -10,12 +10,12 @@ a broken deployment replaces nothing.
 import hashlib
 import os
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from gossamer.platform.names import check_file_name, sanitized
 from gossamer.platform.packages import check_package
@@ -35,11 +35,11 @@ class FoundArtefact(NamedTuple):
     modified_at: float
 
 
-def check_artefact(project: str, version: str, content: bytes) -> str:
+def check_artefact(project: str, version: str, content: IO[bytes]) -> str:
     """Return the name of a version's file below the folder of eggs. Raises UnsafeName or NotAnArtefact."""
     check_file_name(project, project)
     check_file_name(version and sanitized(version), f"{project}/{version}")
-    is_wheel = check_package(BytesIO(content))
+    is_wheel = check_package(content)
     return f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
 
 
@@ -50,11 +50,17 @@ class ArtefactStore:
         self._eggs = eggs
         self._uploads = uploads
 
-    def upload(self, project: str, version: str, content: bytes) -> tuple[str, str]:
+    def temporary_file(self) -> IO[bytes]:
+        """Return a new file without a name, on the disk of the uploads."""
+        self._uploads.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=self._uploads)
+
+    def upload(self, project: str, version: str, content: IO[bytes]) -> tuple[str, str]:
         """Keep an artefact that is to be built. Return its digest, and the name of the version's file below the folder
         of eggs. Raises UnsafeName or NotAnArtefact."""
         file = check_artefact(project, version, content)
-        digest = hashlib.sha256(content).hexdigest()
+        content.seek(0)
+        digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
         return digest, file
@@ -132,10 +138,11 @@ class ArtefactStore:
                     path.unlink(missing_ok=True)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: IO[bytes]) -> None:
     new = path.with_name(f".{uuid.uuid4().hex}")
+    content.seek(0)
     with new.open("wb") as file:
-        file.write(content)
+        shutil.copyfileobj(content, file, 1024 * 1024)
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)

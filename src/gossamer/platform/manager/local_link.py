@@ -24,10 +24,10 @@ from gossamer.platform.link import (
     AttemptProgress,
     EnvironmentReport,
     JobAssignment,
-    Listing,
     ListingResult,
     ManagerUnavailable,
-    StopOrder,
+    NodeOrders,
+    NodeTurn,
 )
 from gossamer.platform.manager.files import FileKind, JobFiles
 from gossamer.platform.manager.groups import write_input
@@ -63,8 +63,6 @@ class LocalLink:
         self._files = files
         self._retention = retention
         self._key = NodeKey(LOCAL_NODE, "")
-        self._unanswered = ""
-        """Number of the last call that has not returned its jobs."""
 
     async def register(self, node: Announcement) -> Mapping[AttemptId, bool]:
         self._key = NodeKey(LOCAL_NODE, node.incarnation)
@@ -73,18 +71,13 @@ class LocalLink:
         await self._call(self._manager.database.write(projects.repeat_listings))
         return known_attempts(await self._call(self._nodes.register(new)))
 
-    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
-        # Asked first without the lock of a writer: most calls find nothing. Not for a call that is repeated.
-        if call != self._unanswered and not await self._call(self._nodes.has_pending()):
-            return []
-        self._unanswered = call
-        assignments = await self._call(self._nodes.take(self._key, call, free, places=self._files.places))
-        self._unanswered = ""
-        spiders = {(each.artefact.project, each.spider) for each in assignments}
+    async def turn(self, asked: NodeTurn) -> NodeOrders:
+        orders = await self._call(self._nodes.turn(self._key, asked, places=self._files.places))
+        spiders = {(each.artefact.project, each.spider) for each in orders.jobs}
         for project, spider in spiders if self._retention.files else ():
             with contextlib.suppress(ManagerUnavailable):  # the next job of this spider tries again
                 await self._delete_outdated(project, spider)
-        return assignments
+        return orders
 
     async def _delete_outdated(self, project: str, spider: str) -> None:
         keep = self._retention.files
@@ -115,12 +108,6 @@ class LocalLink:
 
     async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
         await self._call(write_input(self._manager, assignment.id.job, target))
-
-    async def take_listing(self) -> Listing | None:
-        return await self._call(self._nodes.take_listing(self._key))
-
-    async def stops(self) -> Sequence[StopOrder]:
-        return await self._call(self._nodes.stops(LOCAL_NODE))
 
     async def started(self, attempt: AttemptId, pid: int) -> None:
         await self._call(self._nodes.started(attempt, pid))

@@ -27,13 +27,15 @@ from gossamer.platform.link import (
     LinkRefused,
     Listing,
     ListingResult,
+    NodeOrders,
+    NodeTurn,
     StopOrder,
 )
 from gossamer.platform.manager.files import JobPlaces
 from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.vault import SecretUnreadable
-from gossamer.platform.outcome import AttemptEnd, failure_of
-from gossamer.platform.state import environments, jobs, nodes, projects
+from gossamer.platform.outcome import MAX_FAULT, AttemptEnd, bounded_counters, failure_of
+from gossamer.platform.state import dispatch, environments, jobs, nodes, projects
 from gossamer.platform.state.nodes import NewNode, lost_after
 from gossamer.platform.wire import AttemptOrder, Beat, BeatAnswer
 
@@ -50,6 +52,12 @@ class NodeKey(NamedTuple):
 
     name: str
     incarnation: str
+
+
+class _Given(NamedTuple):
+    jobs: Sequence[tuple[Row[Any], Row[Any]]]
+    """Jobs with their versions."""
+    listings: Sequence[Row[Any]]
 
 
 class NodeOperations:
@@ -93,22 +101,43 @@ class NodeOperations:
         orders = [_order(attempt.id, active.get(attempt.id)) for attempt in beat.attempts]
         return BeatAnswer(orders, self.limit_seconds)
 
-    async def take(
-        self, node: NodeKey, call: str, free: int, *, places: Callable[[Row[Any]], JobPlaces]
-    ) -> list[JobAssignment]:
-        """Give a node up to `free` jobs; the same `call` returns the same jobs. `places` makes the places of a job's
-        files; where it fails, the job's attempt has ended."""
+    async def turn(self, node: NodeKey, asked: NodeTurn, *, places: Callable[[Row[Any]], JobPlaces]) -> NodeOrders:
+        """Give a node jobs and listings: those that it has not received, and new ones. Return them with the attempts
+        that it is to stop. `places` makes the places of a job's files; where it fails, the job's attempt has ended."""
+        has, lists = set(asked.attempts), list(asked.listings)
 
-        def take(connection: Connection) -> list[tuple[Row[Any], Row[Any]]]:
+        def look(connection: Connection) -> tuple[list[Row[Any]], bool]:
+            active = jobs.active_jobs(connection, node.name)
+            return active, (
+                bool(dispatch.unreceived_jobs(active, node.incarnation, has))
+                or (asked.free > 0 and dispatch.has_pending(connection))
+                or projects.has_wanted_listing(connection)
+                or bool(projects.unreceived_listings(connection, node.incarnation, lists))
+            )
+
+        def give(connection: Connection) -> _Given:
             taking = nodes.taking_node(connection, *node)
             if taking is None:
-                return []
-            rows = jobs.take_jobs(connection, node=node.name, call=call, free=free, offered=taking.labels)
-            return [(row, projects.version_row(connection, row.version_id)) for row in rows]
+                return _Given([], [])
+            taker = dispatch.JobTaker(*node, taking.slots, taking.labels, taking.is_draining)
+            rows = dispatch.take_jobs(connection, taker, free=asked.free, has=has)
+            listings = projects.unreceived_listings(connection, node.incarnation, lists)
+            if not taking.is_draining:
+                listings += iter(lambda: projects.take_listing(connection, node.incarnation), None)
+            return _Given([(row, projects.version_row(connection, row.version_id)) for row in rows], listings)
 
-        taken = await self.manager.database.write(take)
+        # Looked at first without the lock of a writer: most calls find nothing.
+        active, has_work = await self.manager.database.read(look)
+        given = await self.manager.database.write(give) if has_work else _Given([], [])
+        assignments = await self._assignments(given.jobs, places)
+        stops = [_stop(row) for row in active if row.state == JobState.STOPPING]
+        return NodeOrders(assignments, await self._listings(node, given.listings), stops)
+
+    async def _assignments(
+        self, given: Sequence[tuple[Row[Any], Row[Any]]], places: Callable[[Row[Any]], JobPlaces]
+    ) -> list[JobAssignment]:
         assignments = []
-        for job, version in taken:
+        for job, version in given:
             try:
                 assignment = await asyncio.to_thread(self._assignment, job, version, places)
                 variables = await self.manager.variables.values(job.project)
@@ -118,6 +147,16 @@ class NodeOperations:
             except SecretUnreadable as error:
                 await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
         return assignments
+
+    async def _listings(self, node: NodeKey, rows: Sequence[Row[Any]]) -> list[Listing]:
+        found = []
+        for row in rows:
+            try:
+                values = await self.manager.variables.values(row.project)
+                found.append(Listing(row.id, self._artefact(row.project, row), values))
+            except SecretUnreadable as error:
+                await self.listed(node, row.id, ListingResult(fault=f"secret {error}"))
+        return found
 
     def _assignment(self, job: Row[Any], version: Row[Any], places: Callable[[Row[Any]], JobPlaces]) -> JobAssignment:
         place = places(job)
@@ -132,6 +171,7 @@ class NodeOperations:
             time_limit=job.time_limit,
             memory_limit=job.memory_limit,
             file_limit=job.file_limit,
+            open_files_limit=job.open_files_limit,
             input=JobInput(job.input_digest, job.input_name, job.input_use),
             shares_frontier=job.shares_frontier,
             enters=place.enters,
@@ -151,46 +191,20 @@ class NodeOperations:
             version.requirements,
         )
 
-    async def has_pending(self) -> bool:
-        """Return whether any job is pending. Cheaper than `take`, which waits for the lock of a writer."""
-        return bool((await self.manager.database.read(jobs.count_jobs)).get(JobState.PENDING))
-
-    async def take_listing(self, node: NodeKey) -> Listing | None:
-        """Give a node a version whose spiders are to be listed. None: there is none."""
-        if not await self.manager.database.read(projects.has_wanted_listing):
-            return None
-
-        def take(connection: Connection) -> Row[Any] | None:
-            if nodes.taking_node(connection, *node) is None:
-                return None
-            return projects.take_listing(connection, node.incarnation)
-
-        row = await self.manager.database.write(take)
-        if row is None:
-            return None
-        try:
-            values = await self.manager.variables.values(row.project)
-        except SecretUnreadable as error:
-            await self.listed(node, row.id, ListingResult(fault=f"secret {error}"))
-            return None
-        return Listing(row.id, self._artefact(row.project, row), values)
-
-    async def stops(self, name: str) -> Sequence[StopOrder]:
-        """Return the orders to stop attempts of a node."""
-        rows = await self.manager.database.read(lambda connection: jobs.active_jobs(connection, name))
-        return [_stop(row) for row in rows if row.state == JobState.STOPPING]
-
     async def started(self, attempt: AttemptId, pid: int) -> None:
         """Record that the process of an attempt runs."""
         await self.manager.database.write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
 
     async def returned(self, attempt: AttemptId, reason: str) -> None:
         """Put a job back whose process was never started. `reason`: see ManagerLink."""
-        await self.manager.database.write(lambda connection: jobs.record_return(connection, *attempt, reason=reason))
+        await self.manager.database.write(
+            lambda connection: jobs.record_return(connection, *attempt, reason=reason[:MAX_FAULT])
+        )
         self.manager.wake_nodes()
 
     async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
         """Record the end of an attempt. Nothing happens if it is not the job's last, or its end is known."""
+        end = end.bounded()
 
         def record(connection: Connection) -> tuple[JobState | None, str]:
             state = jobs.record_end(connection, *attempt, end)
@@ -206,13 +220,13 @@ class NodeOperations:
 
         def record(connection: Connection) -> None:
             for report in reports:
-                jobs.record_stats(connection, *report.id, report.stats)
+                jobs.record_stats(connection, *report.id, bounded_counters(report.stats))
 
         await self.manager.database.write(record)
 
     async def listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
         """Record the spiders of a version, or why they could not be listed."""
-        mine = node.incarnation
+        mine, result = node.incarnation, result.bounded()
 
         def postpone(connection: Connection) -> float | None:
             return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
@@ -240,6 +254,7 @@ class NodeOperations:
 
     async def prepared(self, node: NodeKey, report: EnvironmentReport) -> None:
         """Record the state of a version's isolated environment on a node."""
+        report = report.bounded()
         await self.manager.database.write(
             lambda connection: environments.record_environment(connection, node.name, report)
         )

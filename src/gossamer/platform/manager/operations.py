@@ -12,7 +12,7 @@ import signal
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,7 +23,18 @@ from gossamer.platform.link import AttemptId
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.state import defaults, groups, jobs, nodes, projects, schedules, tokens, variables, webhooks
+from gossamer.platform.state import (
+    crawl_firings,
+    defaults,
+    groups,
+    jobs,
+    nodes,
+    projects,
+    schedules,
+    tokens,
+    variables,
+    webhooks,
+)
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import ReadyVersion
@@ -88,6 +99,7 @@ class Manager:
         """Sends a signal that does not stop the job. Set as above."""
         self.has_remote_nodes = False
         """True: the nodes are elsewhere, and there may be none. Set as above."""
+        self._is_stopping = False
         self._listing_ended = asyncio.Event()
         """Set and replaced whenever the listing of a version has come to an end."""
 
@@ -129,6 +141,7 @@ class Manager:
             jobs.forget_jobs(connection, keep=ended_jobs)
             groups.forget_groups(connection)
             projects.forget_versions(connection)
+            crawl_firings.forget_firings(connection)
             schedules.forget_schedules(connection)
             webhooks.forget_deliveries(connection)
             tokens.forget_audit(connection)
@@ -147,7 +160,7 @@ class Manager:
         self,
         project: str,
         version: str,
-        content: bytes,
+        content: IO[bytes],
         *,
         environment: EnvironmentKind | None = None,
         requirements: str = "",
@@ -155,14 +168,16 @@ class Manager:
     ) -> Row[Any]:
         """Add a version, wait until a node has listed its spiders, and return the version's row.
 
+        `content`: the artefact, which is closed as soon as it is kept, because a build may take long.
         `environment`: None: that of the project. `requirements`: text of a requirements file, for an isolated
         environment, beside those of the artefact. `wait_seconds`: longest time to wait; a row of a version that is
-        still being built has the state `building`. None: until it is ready or broken.
+        still being built has the state `building`. None: until it is ready or broken, or this server stops.
         Raises NotAnArtefact, UnsafeName, NoNode, or BrokenVersion with the reason; then the project is as it was
         before.
         """
         await self._require_node()
-        digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
+        with content:
+            digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
         columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
         number = await self.database.write(
             lambda connection: projects.add_version(connection, project, version, digest=digest, file=file, **columns)
@@ -172,6 +187,8 @@ class Manager:
                 row = await self._listed(number)
         except TimeoutError:
             return await self.database.read(lambda connection: projects.version_row(connection, number))
+        if row.listing:
+            return row
         if row.state != VersionState.READY:
             raise BrokenVersion(row.reason or "the version was removed while it was built")
         return row
@@ -184,16 +201,21 @@ class Manager:
             )
 
     async def _listed(self, version_id: int) -> Row[Any]:
-        """Wait until a version's listing has come to an end. Return the version's row."""
+        """Wait until a version's listing has come to an end, or this server stops. Return the version's row."""
         self.wake_nodes()
         while True:
             ended = self._listing_ended  # before the look: what ends after the look sets it
             row = await self.database.read(lambda connection: projects.version_row(connection, version_id))
-            if not row.listing:
+            if not row.listing or self._is_stopping:
                 return row
             with contextlib.suppress(TimeoutError):  # the notice of another manager may be lost
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await ended.wait()
+
+    def stop_waiting(self) -> None:
+        """Answer the clients that wait for a listing, because this server stops. The listings go on at the nodes."""
+        self._is_stopping = True
+        self.notice_listing()
 
     def notice_listing(self) -> None:
         """Wake the clients that wait for a listing."""
@@ -224,6 +246,8 @@ class Manager:
         await self._require_node()
         await self.database.write(lambda connection: projects.want_listing(connection, found.id))
         row = await self._listed(found.id)
+        if row.spiders is None and row.listing:
+            raise NoNode("the spiders are not listed yet, and this server stops; repeat this")
         if row.spiders is None:
             raise BrokenVersion(row.reason)
         return list(row.spiders)
@@ -244,6 +268,8 @@ class Manager:
             defaults.unpin(connection, project, found.name)
             if not projects.ready_versions(connection, project):
                 jobs.cancel_pending(connection, project, reason="project_deleted")
+                reason = "the last version of the project was deleted"
+                schedules.pause_schedules(connection, project, reason=reason, only_of_jobs=True)
             return found.file
 
         file = await self.database.write(remove)
@@ -266,25 +292,30 @@ class Manager:
             raise NotFound(f"{project} has no ready version before its default; deploy one, or pin another")
         return name
 
-    async def delete_project(self, project: str) -> None:
-        """Remove all versions and variables of a project, and cancel its pending jobs. Jobs that run go on. Raises
-        NotFound."""
+    async def delete_project(self, project: str) -> list[str]:
+        """Remove all versions, variables and webhooks of a project, cancel its pending jobs, and pause its schedules.
+        Return the names of these schedules. Jobs that run go on. Raises NotFound."""
 
-        def remove(connection: Connection) -> list[str]:
+        def remove(connection: Connection) -> tuple[list[str], list[str]]:
+            projects.lock_project(connection, project)  # nothing is added meanwhile
             found = [version for version in projects.ready_versions(connection, project) if version.digest]
             removed = [version.file for version in found if projects.remove_version(connection, version.id)]
+            paused = []
             if removed:
                 jobs.cancel_pending(connection, project, reason="project_deleted")
+                paused = schedules.pause_schedules(connection, project, reason="the project was deleted")
                 # Another project of this name must not get its secrets.
                 variables.delete_variables(connection, project)
                 webhooks.delete_webhooks(connection, project)
-            return removed
+            return removed, paused
 
-        files = await self.database.write(remove)
+        files, paused = await self.database.write(remove)
         if not files:
             raise NotFound(f"project '{project}' not found")  # Scrapyd's message
         for file in files:
             await asyncio.to_thread(self.artefacts.delete, file)
+        log.info("project %s was deleted; paused schedules: %s", project, ", ".join(paused) or "none")
+        return paused
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from gossamer.platform.manager.artefacts import ArtefactStore, FoundArtefact, check_artefact
 from gossamer.platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
@@ -40,16 +40,21 @@ class StoredArtefacts(ArtefactStore):
         self._unwanted: dict[str, float] = {}
         """Time, of the monotonic clock, since which no version has needed an object."""
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        """One artefact at a time is in memory."""
 
-    def upload(self, project: str, version: str, content: bytes) -> tuple[str, str]:
+    def upload(self, project: str, version: str, content: IO[bytes]) -> tuple[str, str]:
         """Keep an artefact. Return its digest, and the name that its version has among the project's.
 
         Raises UnsafeName, NotAnArtefact, or StorageUnavailable.
         """
         file = check_artefact(project, version, content)
-        digest = hashlib.sha256(content).hexdigest()
+        content.seek(0)
+        digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
         self._unwanted.pop(f"{_FOLDER}/{digest}", None)
-        self._storage.put(f"{_FOLDER}/{digest}", content)
+        with self._sending:
+            content.seek(0)
+            self._storage.put(f"{_FOLDER}/{digest}", content.read())
         return digest, file
 
     def path(self, digest: str, file: str) -> Path:

@@ -112,6 +112,11 @@ class ProjectVariables:
                 self._vault.decrypt(row.project, row.name, row.value)
             except SecretUnreadable as error:
                 log.warning("jobs of project %s will fail: secret %s", row.project, error)
+        for hook in await self._database.read(lambda connection: webhooks.list_webhooks(connection, "")):
+            try:
+                self._vault.decrypt(hook.project or "", hook.secret_name, hook.secret)
+            except SecretUnreadable as error:
+                log.warning("webhook %d will get no events: secret %s", hook.id, error)
 
 
 def check_variable(name: str, value: str) -> None:

@@ -32,6 +32,7 @@ from gossamer.platform.link import (
     ListingResult,
     ManagerLink,
     ManagerUnavailable,
+    NodeTurn,
     StopOrder,
 )
 from gossamer.platform.node.attempt import AttemptState, Command, JobAttempt, readable
@@ -59,6 +60,8 @@ _CLAIM_SECONDS: Final = 5.0
 """Time for a shim of an earlier agent to write its start. May be changed."""
 _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start. May be changed."""
+_PROGRESS_AT_ONCE: Final = 50
+"""Attempts whose counters one call reports. May be changed."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer. May be changed."""
 
@@ -126,8 +129,8 @@ class NodeAgent:
         self._work = asyncio.Event()
         """Set: there may be something to do."""
         self._listing_slots = asyncio.Semaphore(_LISTINGS)
-        self._call = ""
-        """Number of a call for jobs that was not answered."""
+        self._listing: set[int] = set()
+        """Versions whose spiders are being listed."""
         self._progress: dict[AttemptId, Mapping[str, Any]] = {}
         """Counters of attempts that were reported last."""
         self._progress_at = 0.0
@@ -142,14 +145,13 @@ class NodeAgent:
         CHILDREN.inherit()
         await self._adopt_all()
         await self._environments.clean_up()
+        await self._keep_spare()
         stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
                 self._work.clear()
                 try:
-                    await self._obey_stops()
-                    await self._take_jobs()
-                    await self._take_listings()
+                    await self._take_turn()
                     await self._report_progress()
                 except (ManagerUnavailable, LinkRefused) as error:
                     log.warning("%s", error)
@@ -163,21 +165,23 @@ class NodeAgent:
             for watch in self._watches:
                 watch.cancel()
             await asyncio.gather(*self._watches, return_exceptions=True)
+            await asyncio.to_thread(CHILDREN.dismiss_spare)
 
     # --- taking -------------------------------------------------------------------------------------------------------
 
-    async def _take_jobs(self) -> None:
-        free = self._slots - len(self._running)
-        if free <= 0:
-            return
-        # After a call that failed the same one is repeated: the manager may have given jobs that did not arrive.
-        self._call = self._call or f"{self.incarnation}-{uuid.uuid4().hex}"
-        assignments = await self._link.take(self._call, free)
-        self._call = ""
-        for assignment in assignments:
+    async def _take_turn(self) -> None:
+        free = max(0, self._slots - len(self._running))
+        orders = await self._link.turn(NodeTurn(free, list(self._running), sorted(self._listing)))
+        for assignment in orders.jobs:
             if assignment.id not in self._running:
                 attempt = self._running[assignment.id] = self._attempt(assignment.id)
                 self._watch(self._run_job(assignment, attempt))
+        for listing in orders.listings:
+            if listing.version_id not in self._listing:
+                self._listing.add(listing.version_id)
+                self._watch(self._list(listing))
+        for order in orders.stops:
+            self.stop(order)
 
     async def _run_job(self, assignment: JobAssignment, attempt: JobAttempt) -> None:
         preparing = asyncio.create_task(self._prepare(assignment, attempt))
@@ -231,6 +235,7 @@ class NodeAgent:
                 assignment.time_limit,
                 assignment.memory_limit,
                 assignment.file_limit,
+                assignment.open_files_limit,
                 python=environment.python,
                 input=own,
                 user=user,
@@ -267,10 +272,6 @@ class NodeAgent:
         await asyncio.to_thread(attempt.remove)
         self.wake()
 
-    async def _take_listings(self) -> None:
-        while (listing := await self._link.take_listing()) is not None:
-            self._watch(self._list(listing))
-
     def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._watches.add(task)
@@ -292,7 +293,8 @@ class NodeAgent:
             AttemptProgress(number, stats) for number, stats in found.items() if stats != self._progress.get(number)
         ]
         if changed := [each for each in changed if each.stats]:
-            await self._link.progress(changed)
+            for begin in range(0, len(changed), _PROGRESS_AT_ONCE):  # each may have 100 KB
+                await self._link.progress(changed[begin : begin + _PROGRESS_AT_ONCE])
         self._progress = dict(found)
 
     # --- following ----------------------------------------------------------------------------------------------------
@@ -302,6 +304,7 @@ class NodeAgent:
         if started is not None:
             await readable(started)
             os.close(started)
+            await self._keep_spare()  # now, because its start would have delayed that of the job
         uploads = self._remote.uploads if self._remote is not None else None
         if uploads is not None:
             files = attempt.read("attempt.json")
@@ -319,6 +322,13 @@ class NodeAgent:
         if uploads is not None:
             await uploads.complete(number)
         await self._report_end(number, attempt, end)
+
+    async def _keep_spare(self) -> None:
+        """Have a shim wait for the next attempt, which starts sooner then."""
+        try:
+            await asyncio.to_thread(CHILDREN.keep_spare, self._folder)
+        except OSError as error:  # no memory, too many processes or files
+            log.warning("no shim can be started in advance: %s", error)
 
     async def _report_end(self, number: AttemptId, attempt: JobAttempt, end: AttemptEnd) -> None:
         await _insist(self._link.ended, number, end)
@@ -338,6 +348,8 @@ class NodeAgent:
             log.exception("the spiders of version %d cannot be listed", listing.version_id)
             result = ListingResult(fault=f"the node cannot list the spiders: {type(error).__name__}: {error}")
         await _insist(self._link.listed, listing.version_id, result)
+        self._listing.discard(listing.version_id)
+        await self._keep_spare()
         await asyncio.to_thread(attempt.remove)
 
     async def _list_in(self, attempt: JobAttempt, listing: Listing) -> ListingResult:
@@ -352,10 +364,6 @@ class NodeAgent:
                 return await list_spiders(attempt, listing, command._replace(python=environment.python, user=user))
 
     # --- stopping -----------------------------------------------------------------------------------------------------
-
-    async def _obey_stops(self) -> None:
-        for order in await self._link.stops():
-            self.stop(order)
 
     def stop(self, order: StopOrder) -> None:
         """Stop an attempt, unless that was done. Call this in the agent's event loop."""

@@ -7,7 +7,6 @@ revokes the attempt only one can create `shim.json`.
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from gossamer.platform.node import runner, shim
 from gossamer.platform.node.processes import CHILDREN, is_alive, kill_strays
 from gossamer.platform.node.users import ProjectUser
-from gossamer.platform.outcome import AttemptEnd
+from gossamer.platform.outcome import AttemptEnd, bounded_counters
 
 MARK: Final = "GOSSAMER_ATTEMPT"
 """Environment variable that marks the processes of an attempt. Fixed: strays of an earlier release are found by it."""
@@ -32,8 +31,6 @@ OWN: Final = "own"
 it."""
 _MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 """Longest file that is read of those that the process leaves. May be changed."""
-_MAX_COUNTERS: Final = 300
-"""Most counters of Scrapy that are reported. May be changed; they are stored with the job."""
 _MAX_REASON: Final = 1000
 """Longest finish_reason and fault that are taken from the process. May be changed."""
 _OUTPUT_TAIL: Final = 16 * 1024
@@ -58,6 +55,8 @@ class Command(NamedTuple):
     """Bytes; 0: none."""
     file_limit: int = 0
     """Bytes of the output, and of the items; 0: none."""
+    open_files_limit: int = 0
+    """Files that each process may have open; 0: as many as this process."""
     program: tuple[str, ...] = ()
     """Command line to run instead of the runner."""
     python: str = ""
@@ -130,6 +129,7 @@ class JobAttempt:
             "time_limit": command.time_limit,
             "memory_limit": command.memory_limit,
             "file_limit": command.file_limit,
+            "open_files_limit": command.open_files_limit,
             "items": command.job.get("items", ""),
             "valid_until": command.valid_until,
         }
@@ -148,13 +148,8 @@ class JobAttempt:
 
     def start(self) -> int:
         """Start the shim. Return a file descriptor that ends when the job's process runs, or the shim has ended."""
-        read, write = os.pipe()
-        try:
-            command = [sys.executable, "-I", "-S", shim.__file__, str(self.folder)]
-            self.process = CHILDREN.start(command, stdout=write)
-        finally:
-            os.close(write)
-        return read
+        self.process, started = CHILDREN.start_shim(str(self.folder))
+        return started
 
     def revoke(self) -> bool:
         """Keep the shim from ever starting the job. Return False if it has started."""
@@ -256,12 +251,12 @@ class JobAttempt:
             fault=found["fault"] or (fault[:_MAX_REASON] if isinstance(fault, str) else ""),
             ago_seconds=max(0.0, ago),
             stopped=found.get("stops", 0) > 0,
-            stats=_counters(report.get("stats")) or self.stats(),
+            stats=bounded_counters(report.get("stats")) or self.stats(),
         )
 
     def stats(self) -> dict[str, Any]:
         """Return Scrapy's counters as the process has last reported them. Empty: it has not."""
-        return _counters(self.read_result("progress.json"))
+        return bounded_counters(self.read_result("progress.json"))
 
     def _remove_empty_items(self, report: Mapping[str, Any]) -> None:
         """Delete the items file that was made for the process's user, if the process has not opened it."""
@@ -327,12 +322,3 @@ async def readable(descriptor: int) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(descriptor)
-
-
-def _counters(found: Any) -> dict[str, Any]:
-    """Return counters of a process that may have written anything: a bounded number of plain values."""
-    if not isinstance(found, dict):
-        return {}
-    plain = ((name[:_MAX_REASON], value) for name, value in found.items() if isinstance(value, str | int | float))
-    short = ((name, value[:_MAX_REASON] if isinstance(value, str) else value) for name, value in plain)
-    return dict(itertools.islice(short, _MAX_COUNTERS))

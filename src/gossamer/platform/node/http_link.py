@@ -27,10 +27,10 @@ from gossamer.platform.link import (
     EnvironmentReport,
     JobAssignment,
     LinkRefused,
-    Listing,
     ListingResult,
     ManagerUnavailable,
-    StopOrder,
+    NodeOrders,
+    NodeTurn,
     UnknownAttempt,
 )
 from gossamer.platform.node.agent import NodeAgent
@@ -85,7 +85,7 @@ class HttpLink:
         self._headers = {wire.NODE_HEADER: address.name}
         if address.token:
             self._headers["Authorization"] = f"Bearer {address.token}"
-        self._turn = 0
+        self._manager = 0
         """Index of the manager that answered last."""
         self._calls = httpx.AsyncClient(timeout=_CALL_SECONDS)
         self._direct = httpx.Client(timeout=_CALL_SECONDS)
@@ -127,9 +127,9 @@ class HttpLink:
         self._registered(answer.limit_seconds)
         return {each.id: each.was_started for each in answer.attempts}
 
-    async def take(self, call: str, free: int) -> Sequence[JobAssignment]:
-        answer = await self._call("take", wire.Take(call, free), wire.Taken)
-        return [self._placed(assignment) for assignment in answer.jobs]
+    async def turn(self, asked: NodeTurn) -> NodeOrders:
+        orders = await self._call("turn", asked, NodeOrders)
+        return orders._replace(jobs=[self._placed(assignment) for assignment in orders.jobs])
 
     def _placed(self, assignment: JobAssignment) -> JobAssignment:
         """Give an assignment files of its own on this machine."""
@@ -155,9 +155,9 @@ class HttpLink:
 
     def _receive(self, path: str, wanted: str, target: Path) -> None:
         """Write what the manager has at a path, and whose SHA-256 is `wanted`, into a new file. Raises OSError."""
-        digest, turn = hashlib.sha256(), self._turn
+        digest, manager = hashlib.sha256(), self._manager
         try:
-            url = self._url(path, turn)
+            url = self._url(path, manager)
             with self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response:
                 response.raise_for_status()
                 with target.open("wb") as file:
@@ -165,7 +165,7 @@ class HttpLink:
                         digest.update(part)
                         file.write(part)
         except httpx.HTTPError as error:
-            self._try_next(turn)
+            self._try_next(manager)
             target.unlink(missing_ok=True)
             raise OSError(f"{path} cannot be received: {error}") from None
         if digest.hexdigest() != wanted:
@@ -174,25 +174,19 @@ class HttpLink:
 
     async def send_part(self, attempt: AttemptId, kind: str, offset: int, content: bytes, lost: bool) -> int:
         """Send bytes of a log or of items; see `uploads.SendPart`."""
-        turn = self._turn
-        url = self._url(f"attempts/{attempt.job}/{attempt.number}/{kind}", turn)
+        manager = self._manager
+        url = self._url(f"attempts/{attempt.job}/{attempt.number}/{kind}", manager)
         parameters = {"offset": str(offset), "lost": str(lost).lower()}
         try:
             response = await self._calls.put(
                 url, params=parameters, content=content, headers=self._headers, timeout=_TRANSFER_SECONDS
             )
         except httpx.TransportError as error:
-            self._try_next(turn)
+            self._try_next(manager)
             raise _unavailable(url, error) from None
         if response.status_code == 404:
             raise UnknownAttempt(f"{response.url}: {response.text[:200]}")
         return _answer(response, wire.ReceivedEnd).end
-
-    async def take_listing(self) -> Listing | None:
-        return (await self._call("take-listing", wire.Done(), wire.TakenListing)).listing
-
-    async def stops(self) -> Sequence[StopOrder]:
-        return (await self._call("stops", wire.Done(), wire.Stops)).orders
 
     async def started(self, attempt: AttemptId, pid: int) -> None:
         await self._call("started", wire.Started(attempt, pid), wire.Done)
@@ -250,16 +244,16 @@ class HttpLink:
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def _beat(self, beat: wire.Beat, seconds: float) -> wire.BeatAnswer:
-        turn, content = self._turn, json.dumps(wire.encode(beat))
-        url = self._url("beat", turn)
+        manager, content = self._manager, json.dumps(wire.encode(beat))
+        url = self._url("beat", manager)
         try:
             response = self._direct.post(url, content=content, headers=self._headers, timeout=seconds)
             return _answer(response, wire.BeatAnswer)
         except httpx.TransportError as error:
-            self._try_next(turn)
+            self._try_next(manager)
             raise _unavailable(url, error) from None
         except ManagerUnavailable:
-            self._try_next(turn)
+            self._try_next(manager)
             raise
 
     def _obey(self, answer: wire.BeatAnswer) -> None:
@@ -279,26 +273,26 @@ class HttpLink:
     async def _call(
         self, name: str, message: Any, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
     ) -> T:
-        turn, content = self._turn, json.dumps(wire.encode(message))
-        url = self._url(name, turn)
+        manager, content = self._manager, json.dumps(wire.encode(message))
+        url = self._url(name, manager)
         try:
             response = await self._calls.post(url, content=content, headers=self._headers, timeout=seconds)
             return _answer(response, kind, is_first=is_first)
         except httpx.TransportError as error:
-            self._try_next(turn)
+            self._try_next(manager)
             raise _unavailable(url, error) from None
         except ManagerUnavailable:
-            self._try_next(turn)
+            self._try_next(manager)
             raise
 
-    def _url(self, name: str, turn: int) -> str:
+    def _url(self, name: str, manager: int) -> str:
         managers = self._address.managers
-        return f"{managers[turn % len(managers)].rstrip('/')}{wire.PREFIX}/{name}"
+        return f"{managers[manager % len(managers)].rstrip('/')}{wire.PREFIX}/{name}"
 
-    def _try_next(self, turn: int) -> None:
+    def _try_next(self, manager: int) -> None:
         """Use the next manager, unless another call that failed has changed to it already."""
-        if self._turn == turn:
-            self._turn += 1
+        if self._manager == manager:
+            self._manager += 1
 
 
 def _unavailable(url: str, error: Exception) -> ManagerUnavailable:

@@ -10,12 +10,14 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from gossamer.platform.node import shim
 from gossamer.platform.node.shim import PR_SET_CHILD_SUBREAPER, boot_id, start_time
 
 _ROUND_SECONDS: Final = 0.05
@@ -71,29 +73,78 @@ class Children:
         """Held while a child may exist that is not in the set yet."""
         self._shims: set[int] = set()
         self._inherits = False
+        self._spare: tuple[subprocess.Popen[bytes], int] | None = None
+        """Shim that waits for an attempt, with the descriptor that `start_shim` returns."""
 
     def inherit(self) -> None:
         """Become the parent of orphans from now on. The process must have no other children than shims."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._inherits = True
 
-    def start(self, command: list[str], *, stdout: int) -> "subprocess.Popen[bytes]":
-        """Start a shim."""
+    def start_shim(self, folder: str) -> "tuple[subprocess.Popen[bytes], int]":
+        """Start the shim of the attempt in a folder, or use the one that waits. Return its process, and a file
+        descriptor that ends when the job's process runs, or the shim has ended."""
         with self._lock:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C and the end of a terminal do not reach it
-                env={"PATH": os.environ.get("PATH", os.defpath)},
-            )
-            self._shims.add(process.pid)
-            return process
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            process, started = spare
+            assert process.stdin is not None
+            try:
+                with process.stdin as way:
+                    way.write(f"{folder}\n".encode())
+                return spare
+            except OSError:  # it was killed while it waited
+                os.close(started)
+                self.reap(process)
+        return self._start([folder], stdin=subprocess.DEVNULL)
+
+    def keep_spare(self, attempts: Path) -> None:
+        """Have a shim wait for the next attempt, whose folder will be below `attempts`. Nothing happens if one does."""
+        if self._spare is None:
+            spare = self._start(["--wait", f"{attempts}/"], stdin=subprocess.PIPE)
+            with self._lock:
+                self._spare, spare = spare, self._spare
+            self._dismiss(spare)
+
+    def dismiss_spare(self) -> None:
+        """End the shim that waits, if one does."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        self._dismiss(spare)
+
+    def _dismiss(self, spare: "tuple[subprocess.Popen[bytes], int] | None") -> None:
+        if spare is not None:
+            process, started = spare
+            process.kill()
+            os.close(started)
+            self.reap(process)
+
+    def _start(self, arguments: list[str], *, stdin: int) -> "tuple[subprocess.Popen[bytes], int]":
+        read, write = os.pipe()
+        try:
+            with self._lock:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", shim.__file__, *arguments],
+                    stdin=stdin,
+                    stdout=write,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C and the end of a terminal do not reach it
+                    env={"PATH": os.environ.get("PATH", os.defpath)},
+                    bufsize=0,
+                )
+                self._shims.add(process.pid)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        return process, read
 
     def reap(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait for the end of a shim."""
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         self._shims.discard(process.pid)
 
     def kill_orphans(self) -> int:

@@ -15,11 +15,14 @@ into the folder `own` in it, if that exists because FOLDER belongs to another us
   never started.
 - `progress.json`: counters, every few seconds.
 - the items file of the job, if it has one: one JSON object a line, flushed for each item, so that a reader sees what is
-  there and a killed job loses none. The project's own feeds and extensions stay as they are.
+  there and a killed job loses none. The number of spaces at the end of a line is the place of the item's class in the
+  counter `gossamer/item_types`, from 0. The project's own feeds and extensions stay as they are.
 
 Fixed: the names of files and of their fields, which `attempt.py` reads.
 """
 
+import contextlib
+import io
 import json
 import os
 import resource
@@ -32,6 +35,13 @@ _LOOK_SECONDS = 0.05
 """Pause between looks whether Scrapy's engine runs, while a spider is opened. May be changed."""
 _LISTING_BYTES = 64 * 1024 * 1024
 """Largest file that a program may write while spiders are listed: its output. May be changed."""
+
+_TYPES_KEY = "gossamer/item_types"
+"""Counter with the names of the classes of items, separated by commas. `cloud/records.py` reads it: fixed."""
+_MAX_TYPES = 50
+_TYPES_LENGTH = 900
+"""Classes of items that are told apart, and characters of their names together, of which a node reports a thousand. An
+item of any other class ends with _MAX_TYPES spaces. May be changed."""
 
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
@@ -112,6 +122,10 @@ class Reporter:
         self._items_path = items_path
         self._exporter: Any = None
         self._file: Any = None
+        self._line = io.BytesIO()
+        """The line of the present item, which the exporter writes."""
+        self._types: dict[str, int] = {}
+        """Place of each class of items, by its name."""
         self._ticker: Any = None
         self._is_closed = False
         self._fault = ""
@@ -156,11 +170,25 @@ class Reporter:
             return
         try:
             self._open_items()
+            self._line.seek(0)
+            self._line.truncate()
             self._exporter.export_item(item)
+            self._file.write(self._line.getvalue().rstrip(b"\n") + b" " * self._place(item) + b"\n")
             self._file.flush()
         except Exception as error:  # the disk is full, say, or the item is no JSON
             self._fault = self._fault or f"item_lost: {type(error).__name__}: {error}"
             raise  # Scrapy logs it
+
+    def _place(self, item: Any) -> int:
+        """Return the place of an item's class."""
+        name = type(item).__name__
+        if name not in self._types:
+            if len(self._types) == _MAX_TYPES or sum(map(len, (*self._types, name))) > _TYPES_LENGTH - _MAX_TYPES:
+                return _MAX_TYPES
+            self._types[name] = len(self._types)
+            with contextlib.suppress(OSError):
+                self._progress()  # readers learn of it at once
+        return self._types[name]
 
     def _open_items(self) -> None:
         """Create the items file. As with Scrapy's feeds, it is not there before the first item or the end."""
@@ -171,7 +199,7 @@ class Reporter:
         settings = self._crawler.settings
         self._file = open(self._items_path, "ab")  # noqa: SIM115 (closed at the end of the crawl)
         self._exporter = JsonLinesItemExporter(
-            self._file,
+            self._line,
             encoding=settings["FEED_EXPORT_ENCODING"],
             fields_to_export=settings["FEED_EXPORT_FIELDS"] or None,
         )
@@ -181,7 +209,9 @@ class Reporter:
         write_json(result_path(self._folder, "progress.json"), self._stats())
 
     def _stats(self) -> dict[str, Any]:
-        return dict(self._crawler.stats.get_stats())
+        found = dict(self._crawler.stats.get_stats())
+        # First, because a node keeps only some hundreds.
+        return {_TYPES_KEY: ",".join(self._types), **found} if self._types else found
 
     def _closed(self, spider: Any, reason: str) -> None:
         self._is_closed = True

@@ -1,6 +1,11 @@
 """Supervises one attempt of a job: starts its process, stops it when asked, and records how the whole tree ended.
 
     python -I -S shim.py FOLDER
+    python -I -S shim.py --wait ATTEMPTS
+
+The second form is started before there is an attempt, because Python needs longer to start than all the rest. It waits
+on standard input for a line with the folder of an attempt below ATTEMPTS, and ends if the node ends before. From then
+on both are the same.
 
 The shim outlives the node that started it, and is found again by the files in FOLDER (see `attempt.py`, which writes
 and reads the same files). It uses the standard library only, because the node starts one for each attempt.
@@ -10,7 +15,7 @@ and reads the same files). It uses the standard library only, because the node s
 - `attempt.json` (from the node): `command`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
   `user` (number of the user and group that the process gets, or 0 for the shim's own), `memory_limit` (bytes of the
   whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
-  0 for none), `valid_until` (a file, or "").
+  0 for none), `open_files_limit` (of each process, or 0 for the shim's own), `valid_until` (a file, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
   exactly one succeeds. Nothing runs before the shim owns it.
 - `started.json`: the process runs.
@@ -150,6 +155,7 @@ class Shim:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
+                _limit_open_files(self._attempt["open_files_limit"])
                 user = self._attempt["user"]
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
                 output = os.open(self._attempt["output"], flags | (os.O_NOFOLLOW if user else 0), 0o644)
@@ -300,6 +306,17 @@ class Shim:
                 time.sleep(_POLL_SECONDS)
 
 
+def _limit_open_files(limit: int) -> None:
+    """Let this process, and those that it starts, have so many files open. Nothing happens if the limit is 0. The
+    machine's own limit counts where it is lower and this process may not raise it."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if limit:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        except (ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _become(libc: ctypes.CDLL, user: int, file_limit: int) -> None:
     """Let this process be a user's for ever, with no right to become another one's. Raises OSError."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a memory dump would contain secrets
@@ -353,5 +370,13 @@ def _announce() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def _wait_for_folder() -> str:
+    """Return the folder that the node writes to standard input. Empty: the node has ended."""
+    line = sys.stdin.readline()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    return line[:-1] if line.endswith("\n") else ""
+
+
 if __name__ == "__main__":
-    Shim(sys.argv[1]).run()
+    if attempt := _wait_for_folder() if sys.argv[1] == "--wait" else sys.argv[1]:
+        Shim(attempt).run()

@@ -15,7 +15,7 @@ from gossamer.platform.node.users import ProjectUser, ProjectUsers
 
 _HIDDEN: Final = frozenset(
     {
-        *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL"),
+        *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL", "SCRAPYD_CRAWL_SERVICE_TOKEN"),
         *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", "GOSSAMER_NODE_TOKEN", MARK),
     }
 )

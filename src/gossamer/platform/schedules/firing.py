@@ -1,4 +1,5 @@
-"""Fires schedules: makes the job of each instant that has come, and steps to the next instant.
+"""Fires schedules: makes the job of each instant that has come, and steps to the next instant. `delivery/crawls.py`
+submits the crawl requests of those that have some in place of a job.
 
 Any number of managers may do this at the same time on one database. Safe to change: the pauses. Fixed: that the time is
 the database's, because the clocks of managers differ.
@@ -7,6 +8,7 @@ the database's, because the clocks of managers differ.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
-from gossamer.platform.state import schedules
+from gossamer.platform.state import crawl_firings, schedules
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.events import report_missed_schedule
 from gossamer.platform.state.tables import DatabaseNow
@@ -28,6 +30,8 @@ _MAX_QUEUE: Final = 100
 """Jobs of a schedule that wait until the one before has ended. May be changed; docs/howto/schedules.md names it."""
 _POLL_SECONDS: Final = 1.0
 """Longest pause between looks: another manager may have added a schedule. May be changed."""
+_SET_BACK_SECONDS: Final = 10.0
+"""Step of the database's clock that counts; smaller ones only delay. May be changed."""
 _RETRY_SECONDS: Final = 5.0
 """Pause after the database could not answer. May be changed."""
 
@@ -65,14 +69,17 @@ def _fire(connection: Connection, row: Row[Any]) -> None:
     was_missed = row.now - row.due_at > _LATE_SECONDS
     if was_missed and row.missed == "skip":
         result = "missed"
+    elif row.crawl is not None:
+        crawl_firings.add_firing(connection, row, instant=row.next_at)
+        result = crawl_firings.SUBMITTING
     elif row.if_running == "run":
         result = f"job {schedules.fire(connection, row)}"
     else:
         result = _fire_in_turn(connection, row)
     if was_missed:
         report_missed_schedule(connection, row, result)
-    schedules.change_schedule(connection, row.id, last_at=row.next_at, last_result=result)
-    _step(connection, row, row.now if was_missed else row.next_at)
+    instant = row.now if was_missed else row.next_at
+    _step(connection, row, instant, last_at=row.next_at, last_result=result)
 
 
 def _fire_in_turn(connection: Connection, row: Row[Any]) -> str:
@@ -85,21 +92,51 @@ def _fire_in_turn(connection: Connection, row: Row[Any]) -> str:
     return f"job {schedules.fire(connection, row, after_job=live[-1] if live else None)}"
 
 
-def _step(connection: Connection, row: Row[Any], instant: float) -> None:
-    """Set the schedule's next instant, the first one after the given one."""
+def _step(connection: Connection, row: Row[Any], instant: float, **columns: Any) -> None:
+    """Set the schedule's next instant, the first one after the given one, and `columns` with it."""
     following = rule_of(row).next_after(instant)
     if following is None:
-        schedules.change_schedule(connection, row.id, next_at=None, due_at=None, ended_at=DatabaseNow())
+        columns |= {"next_at": None, "due_at": None, "ended_at": DatabaseNow()}
     else:
         due = following + jitter_of(row.id, following, row.jitter)
-        schedules.change_schedule(connection, row.id, next_at=following, due_at=due, ended_at=None)
+        columns |= {"next_at": following, "due_at": due, "ended_at": None}
+    schedules.change_schedule(connection, row.id, **columns)
+
+
+def step_back(connection: Connection) -> None:
+    """Give the schedules whose next instant is too far ahead the next one from now on. This happens when the database's
+    clock was ahead, fired what was not due, and was set right. An instant whose job exists makes no second one."""
+    now = schedules.database_time(connection)
+    for row in schedules.waiting_schedules(connection, now):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed; `fire_due` pauses it
+            following = rule_of(row).next_after(now)
+            if following is not None and following < row.next_at:
+                log.warning("schedule %d: the clock was set back; it goes on", row.id)
+                _step(connection, row, now)
+
+
+class ClockWatch:
+    """Notices when the database's clock is set back, by the monotonic clock of this process."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def may_have_changed(self, database_time: float, monotonic: float) -> bool:
+        """Return whether the clock was set back since the last call. True at the first call: nothing is known yet."""
+        ahead, before = database_time - monotonic, self._ahead
+        self._ahead = ahead
+        return before is None or ahead < before - _SET_BACK_SECONDS
 
 
 async def fire_schedules(database: StateDatabase, wake_nodes: Callable[[], None], stopping: asyncio.Event) -> None:
     """Fire schedules until `stopping` is set. `wake_nodes` is called after jobs were made."""
+    watch = ClockWatch()
     while not stopping.is_set():
         try:
-            left = await database.read(schedules.seconds_to_next)
+            now, left = await database.read(lambda c: (schedules.database_time(c), schedules.seconds_to_next(c)))
+            if watch.may_have_changed(now, time.monotonic()):
+                await database.write(step_back)
+                left = await database.read(schedules.seconds_to_next)
             fired = await database.write(fire_due) if left is not None and left <= 0 else 0
             if fired:
                 wake_nodes()

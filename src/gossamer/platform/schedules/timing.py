@@ -38,6 +38,10 @@ _FIELDS: Final = (
 )
 _MAX_CRON_LENGTH: Final = 200
 """Characters of a cron line. May be raised."""
+_LATEST: Final = 32_503_680_000.0
+"""Time from which on there are no instants: the year 3000. May be raised up to 9000; Python's last year is 9999."""
+_OWN_ZONES: Final = frozenset({"localtime", "posixrules"})
+"""Names of files among the time zones that mean another one on each machine. Two managers would fire twice."""
 _MAX_STEPS: Final = 100
 """Steps to an instant that is later than the given one. cronsim may begin before it, in an hour that is repeated."""
 
@@ -92,12 +96,12 @@ class ScheduleRule(NamedTuple):
 
 def checked_rule(rule: ScheduleRule) -> ScheduleRule:
     """Return the rule. Raises BadInput with every fault of it."""
+    _check_zone(rule.zone)
+    for name, at in (("start" if rule.kind is not RuleKind.ONCE else "at", rule.start), ("end", rule.end)):
+        if at is not None and not 0 <= at < _LATEST:
+            raise BadInput(f"{name}: it is not from the year 1970 to 2999")
     if rule.kind is RuleKind.CRON:
         _check_cron(rule.text)
-        try:
-            ZoneInfo(rule.zone)
-        except (OSError, ValueError, KeyError):  # KeyError: ZoneInfoNotFoundError is one
-            raise BadInput(f"time_zone: {rule.zone!r} is unknown; write a name such as Europe/Berlin or UTC") from None
     elif rule.kind is RuleKind.EVERY and not 1 <= float(rule.text) <= 366 * 86400:
         raise BadInput(f"every: {rule.text} is not from 1 second to 366 days")
     if rule.end is not None and rule.end < rule.start:
@@ -109,6 +113,15 @@ def jitter_of(schedule: int, instant: float, most: float) -> float:
     """Return by how many seconds an instant is postponed: always the same for one, from 0 up to `most`."""
     digest = hashlib.sha256(f"{schedule}:{instant!r}".encode()).digest()
     return most * int.from_bytes(digest[:8]) / 2**64
+
+
+def _check_zone(name: str) -> None:
+    try:
+        if name in _OWN_ZONES:
+            raise ValueError(name)
+        ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # KeyError: ZoneInfoNotFoundError is one
+        raise BadInput(f"time_zone: {name!r} is unknown; write a name such as Europe/Berlin or UTC") from None
 
 
 def _line(text: str) -> str:

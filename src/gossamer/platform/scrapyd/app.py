@@ -21,12 +21,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gossamer.errors import GossamerError
+from gossamer.platform.delivery.crawls import CrawlService
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.manager.operations import BrokenVersion, Manager
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.scrapyd import pages
 from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.endpoints import BadParameter, Endpoints, Form, ScrapydEndpoint
+from gossamer.platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
 from gossamer.platform.scrapyd.files import ServedFiles
 from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
 from gossamer.platform.scrapyd.frame import PageFrame
@@ -34,10 +35,11 @@ from gossamer.platform.scrapyd.listing import PageRequest
 from gossamer.platform.state import jobs, projects, tokens
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized
+from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized, refuse_foreign_page
 from gossamer.platform.v1.app import create_app
 from gossamer.platform.v1.context import PlatformContext, RemoteNodes
 from gossamer.platform.v1.reading import in_reader
+from gossamer.platform.v1.spooling import spooled
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -47,7 +49,7 @@ _MAX_BODY_BYTES: Final = 512 * 1024 * 1024
 _LARGE_BODY_BYTES: Final = 64 * 1024
 """Length from which a body is parsed in a thread. Tuning only."""
 _LARGE_BODIES: Final = 2
-"""Large bodies that are in memory at a time; others wait. May be changed."""
+"""Large bodies that are parsed in memory at a time; others wait as files. May be changed."""
 _SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"jobid")
 """Parameters that the audit shows. May be extended; arguments of spiders may be secrets."""
 _NOT_FOUND: Final = """<html>
@@ -78,7 +80,8 @@ class ScrapydApp:
             Login(config.username, config.password),
             lambda secret: manager.database.read(lambda connection: tokens.find_principal(connection, secret)),
         )
-        self._v1 = create_app(PlatformContext(manager, files, self._principal, nodes))
+        service = CrawlService.of(config.crawl_service, config.crawl_service_token)
+        self._v1 = create_app(PlatformContext(manager, files, self._principal, service, nodes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -112,9 +115,7 @@ class ScrapydApp:
     # --- access -------------------------------------------------------------------------------------------------------
 
     async def _principal(self, request: Request) -> Principal:
-        # A browser that knows the password sends it with a form of any page. It names such a page in this header.
-        if request.method not in ("GET", "HEAD", "OPTIONS") and request.headers.get("sec-fetch-site") == "cross-site":
-            raise NotPermitted("the request comes from a page of another site; send it from here, or from a program")
+        refuse_foreign_page(request.method, request.headers)
         return await self.access.principal(request.headers, over_unix_socket=request.client is None)
 
     async def _admit(self, request: Request, endpoint: ScrapydEndpoint | None) -> Principal | Response:
@@ -146,7 +147,10 @@ class ScrapydApp:
             return self._json({})
         try:
             parameters = await self._parameters(request)
-            fields = await endpoint.answer(Form(parameters))
+            named = [parameters.get(name, [b""])[0] for name in _SUBJECT]
+            form = Form(parameters)
+            del parameters  # an egg is not to stay in memory while its version is built
+            fields = await endpoint.answer(form)
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -157,7 +161,6 @@ class ScrapydApp:
                 return PlainTextResponse(traceback.format_exc())
             return self._json({"status": "error", "message": message})
         if endpoint.scope is not TokenScope.READ:
-            named = (parameters.get(name, [b""])[0] for name in _SUBJECT)
             subject = " ".join(value.decode(errors="replace") for value in named if value)
             action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
             await self._manager.record(principal.name, action, subject)
@@ -169,10 +172,11 @@ class ScrapydApp:
             return found
         announced = int(request.headers.get("content-length") or _MAX_BODY_BYTES)
         if announced < _LARGE_BODY_BYTES:
-            return found | parse_body(request.headers.get("content-type", ""), await _read(request))
-        async with self._large_bodies:
-            body = await _read(request)
-            return found | await asyncio.to_thread(parse_body, request.headers.get("content-type", ""), body)
+            return found | parse_body(request.headers.get("content-type", ""), await request.body())
+        new_file = self._manager.artefacts.temporary_file
+        async with spooled(request.stream(), new_file, limit=_MAX_BODY_BYTES) as file, self._large_bodies:
+            kind = request.headers.get("content-type", "")
+            return found | await asyncio.to_thread(lambda: parse_body(kind, file.read()))
 
     def _json(self, fields: Mapping[str, Any], status: int = 200) -> Response:
         content = json.dumps({**fields, "node_name": self._config.node_name}).encode() + b"\n"
@@ -236,13 +240,3 @@ def _message(error: Exception) -> str:
     if isinstance(error, DBAPIError):  # its own text contains the statement
         return f"{type(error.orig).__name__}: {error.orig}"
     return str(error) if isinstance(error, GossamerError) else f"{type(error).__name__}: {error}"
-
-
-async def _read(request: Request) -> bytes:
-    parts, length = [], 0
-    async for part in request.stream():
-        length += len(part)
-        if length > _MAX_BODY_BYTES:
-            raise BadParameter(f"the request is longer than {_MAX_BODY_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)

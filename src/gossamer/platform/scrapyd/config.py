@@ -33,6 +33,8 @@ _CLASSES: Final = {
 """Options that name a class, with their defaults."""
 _JOB_STORAGES: Final = {"scrapyd.jobstorage.MemoryJobStorage", "scrapyd.jobstorage.SqliteJobStorage"}
 """Both are accepted: ended jobs are kept in any case."""
+_PRIVATE: Final = re.compile(r"(?m)^\s*(password|database_url|crawl_service_token)\s*[=:]")
+"""Line of a file that contains a password."""
 SERVICES: Final = {
     "schedule.json": "scrapyd.webservice.Schedule",
     "cancel.json": "scrapyd.webservice.Cancel",
@@ -89,6 +91,10 @@ class ScrapydConfig:
     secret_keys_file: str = ""
     """File with the keys for secrets, one a line. Empty: the environment names it, or there are none. Not in
     Scrapyd."""
+    crawl_service: str = ""
+    """Address of the crawl service to which schedules submit requests. Empty: there is none. Not in Scrapyd."""
+    crawl_service_token: str = ""
+    """Its token. Empty: it needs none. Not in Scrapyd."""
     project_users: range | None = None
     """Numbers of users of which each project gets one. None: jobs run as the server's user. Not in Scrapyd."""
     private_files: tuple[str, ...] = ()
@@ -140,7 +146,11 @@ def load(files: Sequence[str], environment: Mapping[str, str]) -> ScrapydConfig:
         config = _load(parser, environment)
     except configparser.Error as error:
         raise BadInput(f"the configuration of Scrapyd cannot be read: {' '.join(str(error).split())}") from None
-    private = [path for path in found if re.search(r"(?m)^\s*(password|database_url)\s*[=:]", Path(path).read_text())]
+    private = [
+        path
+        for path in found
+        if re.search(r"(?m)^\s*(password|database_url|crawl_service_token)\s*[=:]", Path(path).read_text())
+    ]
     return replace(config, private_files=(*private, *filter(None, [config.secret_keys_file])))
 
 
@@ -181,6 +191,8 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         build_timeout=get("build_timeout", _seconds, 1800.0),
         database_url=get("database_url", str, ""),
         secret_keys_file=get("secret_keys_file", str, ""),
+        crawl_service=get("crawl_service", str, ""),
+        crawl_service_token=get("crawl_service_token", str, ""),
         project_users=get("project_users", parse_project_users, None),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),
@@ -190,7 +202,10 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
     return config
 
 
-_IN_ENVIRONMENT: Final = {"bind_address", "http_port", "unix_socket_path", "username", "password", "database_url"}
+_IN_ENVIRONMENT: Final = frozenset({
+    "bind_address", "http_port", "unix_socket_path", "username", "password", "database_url", "crawl_service",
+    "crawl_service_token",
+})  # fmt: skip
 """Options that an environment variable overrides: SCRAPYD_USERNAME for `username`."""
 
 

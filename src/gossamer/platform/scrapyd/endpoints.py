@@ -7,6 +7,7 @@ checked, and the messages. `docs/howto/from-scrapyd.md` lists where the answers 
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row
@@ -21,6 +22,7 @@ from gossamer.platform.scrapyd.forms import Parameters
 from gossamer.platform.state import jobs
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.tokens import TokenScope
+from gossamer.platform.values import is_storable
 
 Fields = dict[str, Any]
 
@@ -82,14 +84,21 @@ class Form:
 
     def rest(self) -> dict[str, str]:
         """Return the first value of each parameter that was not read."""
-        return {name.decode(): values[0].decode() for name, values in self._left.items()}
+        found = {name.decode(): values[0].decode() for name, values in self._left.items()}
+        return {_checked("the name of a parameter", name): _checked(name, value) for name, value in found.items()}
 
 
 def _decoded(name: str, value: bytes) -> str:
     try:
-        return value.decode()
+        return _checked(name, value.decode())
     except UnicodeDecodeError as error:
         raise BadParameter(f"{name} is invalid: {error}") from None
+
+
+def _checked(name: str, text: str) -> str:
+    if not is_storable(text):
+        raise BadParameter(f"{name} is invalid: it has a NUL character")
+    return text
 
 
 class ScrapydEndpoint(NamedTuple):
@@ -134,7 +143,7 @@ class Endpoints:
         return dict(await self._manager.read(count))
 
     async def _add_version(self, form: Form) -> Fields:
-        project, version, egg = form.text("project"), form.text("version"), form.content("egg")
+        project, version, egg = form.text("project"), form.text("version"), BytesIO(form.content("egg"))
         row = await self._manager.deploy(project, version, egg, wait_seconds=self._config.deploy_wait)
         if row.state == VersionState.BUILDING:
             why = f": {row.reason}" if row.reason else ""
@@ -232,8 +241,8 @@ class Endpoints:
     async def _delete_project(self, form: Form) -> Fields:
         project = form.text("project")
         check_file_name(project, project)
-        await self._manager.delete_project(project)
-        return {}
+        paused = await self._manager.delete_project(project)
+        return {"paused_schedules": paused} if paused else {}  # not in Scrapyd, which has none
 
 
 def _settings(given: list[str]) -> list[tuple[str, str]]:

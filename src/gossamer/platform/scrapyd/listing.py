@@ -5,6 +5,7 @@ again each time. Files are sent as plain text, because a job may write whatever 
 heading and the rows of a listing, which ScrapydWeb reads with regular expressions.
 """
 
+import errno
 import mimetypes
 import os
 import re
@@ -61,7 +62,13 @@ def serve(root: Path, path: str, request: PageRequest) -> Response | None:
     if any(part in (".", "..") or "\0" in part for part in parts):
         return None
     target = root.joinpath(*parts)
-    if target.is_dir():
+    try:
+        is_folder = target.is_dir()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return None
+    if is_folder:
         return folder_response(_entries(target), request)
     if not target.is_file() or path.endswith("/"):
         return None

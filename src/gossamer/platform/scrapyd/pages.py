@@ -78,7 +78,7 @@ def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: P
         '<div class="scroll"><table>\n<thead>\n<tr><th>Project</th><th>Latest version</th><th>Versions</th></tr>\n'
         f"</thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
         if projects
-        else '<p class="soft">No Scrapy projects yet. Deploy one from its folder with <code>scrapyd-deploy</code>.</p>'
+        else '<p class="soft">No Scrapy projects yet. Deploy one as below, or with <code>scrapyd-deploy</code>.</p>'
     )
     server = f"http://{escape(host)}{frame.address('')}"
     body = f"""<h1>Scrapyd</h1>
@@ -86,9 +86,16 @@ def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: P
 {_counts(counts)}
 <h2>Projects</h2>
 {known}
-<h2>Run a spider</h2>
+<h2>Deploy and run</h2>
+<p class="soft">In the folder of a Scrapy project:</p>
+<pre>gossamer deploy --target {server}
+gossamer schedule SPIDER --target {server} --follow
+gossamer jobs --target {server}
+gossamer job NUMBER --target {server} --log</pre>
+<p class="soft">Without <code>--target</code>, commands use the section <code>[deploy]</code> of scrapy.cfg. NUMBER is
+in the last column of <a href="{frame.address("/jobs")}">/jobs</a>. Clients of Scrapyd work, too:</p>
 <pre>curl {server}/schedule.json -d project=PROJECT -d spider=SPIDER</pre>
-<p class="soft">Use any client of Scrapyd, or the platform's own API, which is described in
+<p class="soft">The platform's own API is described in
 <a href="{frame.address("/v1/openapi.json")}">/v1/openapi.json</a>.</p>"""
     return frame.page("Gossamer", body)
 
@@ -110,7 +117,7 @@ class JobsPage:
         self._columns += ["Items"] if config.has_local_items else []
         self._read_by_clients = len(self._columns)
         self._columns += ["Cancel"] if self._with_cancel else []
-        self._columns += ["Result"]
+        self._columns += ["Result", "Number"]
 
     def render(self, live: Sequence[Row[Any]], ended: Sequence[Row[Any]], now: float) -> str:
         """Return the page. `live`: jobs that have not ended."""
@@ -122,7 +129,7 @@ class JobsPage:
         body = f"""<h1>Jobs</h1>
 {_counts(count_states(live, ended))}
 <div class="tools" hidden>
-<input type="search" id="search" placeholder="Project, spider, job, result" aria-label="Filter">
+<input type="search" id="search" placeholder="Project, spider, job, result, number" aria-label="Filter">
 <label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>
 </div>
 <div class="scroll">
@@ -154,7 +161,8 @@ class JobsPage:
         cancel = f'            <td class="cancel">{cells["Cancel"]}</td>\n' if self._with_cancel else ""
         state = _shown_state(job)
         result = f'            <td class="{state}">{cells["Result"]}</td>\n'
-        return f"        <tr>\n{read}{cancel}{result}        </tr>\n"
+        number = f'            <td class="number">{job.id}</td>\n'  # gossamer job takes it
+        return f"        <tr>\n{read}{cancel}{result}{number}        </tr>\n"
 
     def _cells(self, job: Row[Any], now: float) -> dict[str, str]:
         cells = {"Project": escape(job.project), "Spider": escape(job.spider), "Job": escape(job.name), "Cancel": ""}

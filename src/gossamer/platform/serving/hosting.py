@@ -18,12 +18,17 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gossamer.errors import BadInput
+from gossamer.platform.serving.time_limits import PAUSE_SECONDS, RequestTimeLimit, TimedConnection
 from gossamer.platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.serving")
 
 _LOCK_SECONDS: Final = 5.0
 """Time for which a process waits for the lock of one that has just been killed. May be changed."""
+_DATABASE_SECONDS: Final = 15.0
+"""Time for which a server waits at its start for a database that starts at the same time. May be changed."""
+_TRY_SECONDS, _SAY_SECONDS = 0.5, 3.0
+"""Pauses between two tries to reach it, and between two lines that say so. May be changed."""
 _OWNER_SECONDS: Final = 2.0
 """Pause between two looks whether the database is still this process's own. May be changed."""
 _BACKLOG: Final = 128
@@ -48,12 +53,14 @@ async def stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
     return stopping.is_set()
 
 
-async def serve_app(app: ASGIApp, sockets: list[socket.socket], stopping: asyncio.Event) -> None:
-    """Serve until `stopping` is set."""
+async def serve_app(
+    app: ASGIApp, sockets: list[socket.socket], stopping: asyncio.Event, *, pause_seconds: float = PAUSE_SECONDS
+) -> None:
+    """Serve until `stopping` is set. `pause_seconds`: longest pause of a request's body."""
     server = _QuietServer(
         uvicorn.Config(
-            app,
-            http="h11",
+            RequestTimeLimit(app, pause_seconds=pause_seconds),
+            http=TimedConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -96,6 +103,30 @@ async def lock_folder(closing: contextlib.AsyncExitStack, file: Path, *, command
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             return
+
+
+async def wait_for_database(
+    database: StateDatabase, stopping: asyncio.Event, *, seconds: float = _DATABASE_SECONDS
+) -> bool:
+    """Wait until the database can be reached, and log a line every few seconds. Return False if `stopping` came first.
+
+    Raises BadInput with the reason if it cannot be reached within `seconds`. Every reason may pass: a server that has
+    just been started refuses connections first, and may have neither the user nor the database yet.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline, say_at = clock() + seconds, clock()
+    while True:
+        try:
+            await database.check()
+            return True
+        except BadInput as error:
+            if clock() > deadline:
+                raise BadInput(f"{error} (tried for {seconds:g} seconds)") from None
+            if clock() >= say_at:
+                say_at = clock() + _SAY_SECONDS
+                log.warning("waiting for the database, for up to %.0f seconds: %s", deadline - clock(), error)
+        if await stopped_within(_TRY_SECONDS, stopping):
+            return False
 
 
 async def own_database(database: StateDatabase, *, command: str, shared: bool) -> None:

@@ -26,17 +26,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.platform.cloud.app import CloudApp
 from gossamer.platform.delivery.addresses import WebhookAddresses
+from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer.platform.delivery.sending import WebhookSender
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.pending import watch_pending
 from gossamer.platform.manager.retention import delete_outdated
 from gossamer.platform.manager.storage import open_platform_storage
 from gossamer.platform.manager.stored_artefacts import StoredArtefacts
 from gossamer.platform.manager.vault import load_vault
 from gossamer.platform.manager.wakeups import WakeUps
+from gossamer.platform.manager.watching import watch_jobs
 from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
@@ -49,6 +50,7 @@ from gossamer.platform.serving.hosting import (
     serve_app,
     stay_owner,
     stopped_within,
+    wait_for_database,
 )
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.nodes import limit_local_nodes
@@ -100,6 +102,8 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             )
         sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port))]
         vault = load_vault(os.environ, config.secret_keys_file)
+        if not await wait_for_database(database, stopping):
+            return
         await database.migrate()
         # Before all else: with the folder of another platform, all versions would seem to be deleted.
         storage = await open_platform_storage(database, options.store)
@@ -115,19 +119,22 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         scrapyd = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
         app = CloudApp(scrapyd, manager, files)
         sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
+        submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
-            group.create_task(watch_pending(database, stopping))
+            group.create_task(watch_jobs(database, stopping))
             group.create_task(sender.run(stopping))
+            group.create_task(submitter.run(stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, files, options, stopping))
             group.create_task(_maintain(chunk_store, stopping))
             ready(address_of(config.bind_address, sockets))
             await stopping.wait()
             wake_ups.close()
+            manager.stop_waiting()
 
 
 async def _open(manager: Manager, options: ManagerOptions) -> None:

@@ -25,14 +25,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.platform.cloud.app import CloudApp
 from gossamer.platform.delivery.addresses import WebhookAddresses
+from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer.platform.delivery.sending import WebhookSender
 from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.local_link import LocalLink, Retention
 from gossamer.platform.manager.nodes import NodeOperations
 from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.pending import watch_pending
 from gossamer.platform.manager.retention import delete_outdated
 from gossamer.platform.manager.vault import load_vault
+from gossamer.platform.manager.watching import watch_jobs
 from gossamer.platform.node.agent import NodeAgent, NodeTimes
 from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
@@ -49,6 +50,7 @@ from gossamer.platform.serving.hosting import (
     serve_app,
     stay_owner,
     stopped_within,
+    wait_for_database,
 )
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.retention import RetentionPolicy
@@ -78,6 +80,8 @@ async def run_scrapyd(
             await lock_folder(
                 closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
             )
+        if not await wait_for_database(database, stopping):
+            return
         await own_database(database, command=_COMMAND, shared=False)
         vault = load_vault(os.environ, config.secret_keys_file)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
@@ -99,16 +103,20 @@ async def run_scrapyd(
         )
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
         sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
+        submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             app = CloudApp(ScrapydApp(manager, config, files), manager, files)
             group.create_task(serve_app(app, sockets, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
-            group.create_task(watch_pending(database, stopping))
+            group.create_task(watch_jobs(database, stopping))
             group.create_task(sender.run(stopping))
+            group.create_task(submitter.run(stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
             group.create_task(_clean(manager, agent, files, config.finished_to_keep, stopping))
             ready(address_of(config.bind_address, sockets))
+            await stopping.wait()
+            manager.stop_waiting()
 
 
 async def _clean(

@@ -28,6 +28,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gossamer.errors import BadInput
 from gossamer.platform.state.tables import METADATA
+from gossamer.platform.values import storable_json
 
 T = TypeVar("T")
 
@@ -142,6 +143,17 @@ class StateDatabase:
         except psycopg.Error as error:
             raise BadInput(f"the database cannot be reached: {str(error).strip()}") from None
 
+    async def check(self) -> None:
+        """Connect once. Raises BadInput if the database cannot be reached. Nothing happens in SQLite."""
+        if not self._is_sqlite:
+            await asyncio.to_thread(self._check)
+
+    def _check(self) -> None:
+        try:
+            self._writing.connect().close()
+        except DBAPIError as error:
+            raise _unreachable(error) from None
+
     async def own(self, *, shared: bool = False) -> bool:
         """Keep other servers that call this off the database, until this one is closed or loses its connection. Return
         False if another one has it. May be repeated, and must be now and then, to notice a lost connection.
@@ -161,7 +173,7 @@ class StateDatabase:
         try:
             connection = self._writing.connect().execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
-            raise BadInput(f"the database cannot be reached: {str(error.orig).strip()}") from None
+            raise _unreachable(error) from None
         lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
         if not connection.scalar(text(f"SELECT {lock}(:number)"), {"number": _OWNER_LOCK}):
             connection.close()
@@ -217,6 +229,10 @@ def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
     raise AssertionError("the last repetition returns or raises")
 
 
+def _unreachable(error: DBAPIError) -> BadInput:
+    return BadInput(f"the database cannot be reached: {' '.join(str(error.orig).split())}")
+
+
 def _backend(url: str) -> str:
     try:
         parsed = make_url(url)
@@ -234,6 +250,7 @@ def _postgresql_engine(url: str) -> Engine:
             pool_size=_WRITERS + _READERS + 1,  # one for the owner's lock
             max_overflow=0,
             hide_parameters=True,  # a message about a fault is logged; a parameter may be a secret
+            json_serializer=storable_json,
             pool_pre_ping=True,  # the server may have been restarted
             connect_args={
                 "prepare_threshold": None,  # a pooler in front of the server knows no prepared statements
@@ -250,6 +267,7 @@ def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:
         pool_size=connections,
         max_overflow=0,
         hide_parameters=True,  # as above
+        json_serializer=storable_json,
         connect_args={"check_same_thread": False, "timeout": _SQLITE_SECONDS},
     )
 

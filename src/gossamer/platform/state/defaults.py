@@ -11,7 +11,8 @@ from sqlalchemy import Connection, func, or_, select, update
 from gossamer.platform.lifecycle import ACTIVE, JobState
 from gossamer.platform.names import same_version
 from gossamer.platform.state.projects import ReadyVersion, find_version, project_id, ready_versions
-from gossamer.platform.state.tables import jobs, projects, schedules
+from gossamer.platform.state.schedule_tables import schedules
+from gossamer.platform.state.tables import jobs, projects
 
 
 class DefaultVersion(NamedTuple):

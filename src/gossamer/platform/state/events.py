@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from gossamer.platform.lifecycle import JobState
+from gossamer.platform.outcome import counter
 from gossamer.platform.state.tables import DatabaseNow, deliveries, jobs, projects, versions, webhooks
 
 MAX_WAITING: Final = 10_000
@@ -38,10 +39,12 @@ class EventKind(StrEnum):
     JOB_FEW_ITEMS = "job.few_items"
     """The job ended well, but without items, or with far fewer than the spider's earlier jobs."""
     JOB_SLOW = "job.slow"
-    """The job ended well, but took far longer than the spider's earlier jobs."""
+    """The job takes, or took, far longer than the spider's earlier jobs. Reported once, as a rule while it runs."""
     VERSION_BROKEN = "version.broken"
     NODE_LOST = "node.lost"
     SCHEDULE_MISSED = "schedule.missed"
+    SCHEDULE_FAILED = "schedule.failed"
+    """The crawl service did not take the crawl requests of a schedule."""
     TEST = "webhook.test"
     """A client asked for it."""
 
@@ -106,18 +109,62 @@ def report_job_end(connection: Connection, job_id: int) -> None:
     if row.state == JobState.FAILED:
         emit(connection, EventKind.JOB_FAILED, str(job_id), {"job": _job(row)}, project=project)
         return
-    earlier = _earlier(connection, row)
+    earlier = _earlier(connection, row.project_id, row.spider, job_id)
     items, usual = _items(row), _usual([_items(each) for each in earlier])
     if items == 0 or (usual is not None and items < _FEW * usual):
         data = {"job": _job(row), "usual_items": usual}
         emit(connection, EventKind.JOB_FEW_ITEMS, str(job_id), data, project=project)
-    seconds, usual_seconds = _seconds(row), _usual([_seconds(each) for each in earlier])
-    if usual_seconds is None or seconds < usual_seconds + _SLOW_SECONDS:
-        return
-    slow = [each for each in listeners if seconds > each.slow_factor * usual_seconds]
-    wanted = [each for each in slow if EventKind.JOB_SLOW.value in each.events]
-    data = {"job": _job(row), "usual_seconds": usual_seconds}
-    _write(connection, wanted, EventKind.JOB_SLOW, str(job_id), data, project=project)
+    _report_slow(connection, row, _seconds(row), _usual([_seconds(each) for each in earlier]), listeners)
+
+
+def find_slow_jobs(connection: Connection) -> list[int]:
+    """Return the numbers of running jobs that take longer by now than some webhook permits. Does not write."""
+    hooks = connection.execute(select(webhooks).where(webhooks.c.paused.is_(False))).all()
+    wanted = [each for each in hooks if EventKind.JOB_SLOW.value in each.events]
+    if not wanted:
+        return []
+    seconds = (DatabaseNow() - jobs.c.started_at).label("seconds")
+    running = select(jobs.c.id, jobs.c.project_id, jobs.c.spider, seconds).where(
+        jobs.c.state == JobState.RUNNING, jobs.c.started_at < DatabaseNow() - _SLOW_SECONDS
+    )
+    usual: dict[tuple[int, str], float | None] = {}
+    found = []
+    for row in connection.execute(running):
+        listeners = [each for each in wanted if each.project_id in (None, row.project_id)]
+        spider = row.project_id, row.spider
+        if listeners and spider not in usual:
+            usual[spider] = _usual([_seconds(each) for each in _earlier(connection, *spider, row.id)])
+        if listeners and _that_find_slow(listeners, row.seconds, usual[spider]):
+            found.append(row.id)
+    return found
+
+
+def report_slow_job(connection: Connection, job_id: int) -> None:
+    """Write the event of a job that runs and is slow by now, unless it is written already."""
+    running = select(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.RUNNING)
+    row = connection.execute(running).first()
+    if row is None:
+        return  # its end reports it
+    seconds = float(connection.execute(select(DatabaseNow())).scalar_one()) - row.started_at
+    usual = _usual([_seconds(each) for each in _earlier(connection, row.project_id, row.spider, job_id)])
+    _report_slow(connection, row, seconds, usual, _listeners(connection, row.project_id, EventKind.JOB_SLOW))
+
+
+def _report_slow(
+    connection: Connection, row: Row[Any], seconds: float, usual: float | None, listeners: Sequence[Row[Any]]
+) -> None:
+    data = {"job": {**_job(row), "seconds": round(seconds, 3)}, "usual_seconds": usual}
+    wanted = _that_find_slow(listeners, seconds, usual)
+    _write(connection, wanted, EventKind.JOB_SLOW, str(row.id), data, project=row.project_id)
+
+
+def _that_find_slow(listeners: Sequence[Row[Any]], seconds: float, usual: float | None) -> list[Row[Any]]:
+    """Return the webhooks for which a job is slow that takes so long. `usual`: time of earlier jobs; None: unknown."""
+    if usual is None or seconds < usual + _SLOW_SECONDS:
+        return []
+    return [
+        each for each in listeners if EventKind.JOB_SLOW.value in each.events and seconds > each.slow_factor * usual
+    ]
 
 
 def report_broken_version(connection: Connection, version_id: int) -> None:
@@ -147,11 +194,18 @@ def report_missed_schedule(connection: Connection, schedule: Row[Any], result: s
     emit(connection, EventKind.SCHEDULE_MISSED, key, data, project=schedule.project_id)
 
 
-def _earlier(connection: Connection, job: Row[Any]) -> Sequence[Row[Any]]:
-    """Return the latest good jobs of the same spider before this one."""
-    same = (jobs.c.project_id == job.project_id, jobs.c.spider == job.spider, jobs.c.id != job.id)
-    good = (jobs.c.state == JobState.FINISHED, jobs.c.started_at.is_not(None), jobs.c.ended_at <= job.ended_at)
-    statement = select(jobs).where(*same, *good)
+def report_failed_crawl(connection: Connection, schedule: Row[Any], firing: Row[Any], reason: str) -> None:
+    """Write the event of a firing whose crawl requests were not taken."""
+    data = {"id": schedule.id, "name": schedule.name, "time": _iso(firing.instant), "result": f"failed: {reason}"}
+    crawls = [f"{appid}/{crawlid}" for appid, crawlid in firing.crawls]
+    data = {"schedule": data, "crawls": crawls}
+    emit(connection, EventKind.SCHEDULE_FAILED, firing.key, data, project=schedule.project_id)
+
+
+def _earlier(connection: Connection, project: int, spider: str, job: int) -> Sequence[Row[Any]]:
+    """Return the latest good jobs of a spider, without the one of this number."""
+    same = (jobs.c.project_id == project, jobs.c.spider == spider, jobs.c.id != job)
+    statement = select(jobs).where(*same, jobs.c.state == JobState.FINISHED, jobs.c.started_at.is_not(None))
     return connection.execute(statement.order_by(jobs.c.ended_at.desc()).limit(_COMPARED)).all()
 
 
@@ -160,19 +214,19 @@ def _usual(values: Sequence[float]) -> float | None:
 
 
 def _items(job: Row[Any]) -> int:
-    count = (job.stats or {}).get("item_scraped_count", 0)
-    return count if isinstance(count, int) else 0
+    return counter(job.stats or {}, "item_scraped_count")
 
 
 def _seconds(job: Row[Any]) -> float:
-    return float(job.ended_at - job.started_at) if job.started_at else 0.0
+    return float(job.ended_at - job.started_at) if job.started_at and job.ended_at else 0.0
 
 
 def _job(row: Row[Any]) -> dict[str, Any]:
-    names = ("id", "name", "spider", "version_name", "state", "reason", "attempt", "node", "schedule_id", "group_id")
+    names = ("id", "name", "spider", "state", "reason", "attempt", "node", "schedule_id", "group_id")
     found = {name: getattr(row, name) for name in (*names, "exit_code", "signal", "finish_reason")}
     times = {name: _iso(getattr(row, name)) for name in ("created_at", "started_at", "ended_at")}
-    return {**found, **times, "items": _items(row), "seconds": round(_seconds(row), 3)}
+    versions = {"requested_version": row.version_name, "version": row.ran_version}
+    return {**found, **versions, **times, "items": _items(row), "seconds": round(_seconds(row), 3)}
 
 
 def _iso(at: float | None) -> str | None:

@@ -1,37 +1,35 @@
-"""Statements on jobs: request, take, report, stop, list.
+"""Statements on jobs: request, report, stop, list. `dispatch.py` has those by which nodes get them.
 
-Projects take turns: of those that have a pending job and may run another one, the one whose last turn is longest ago
-starts one. So with P projects waiting each starts a job within P freed slots, whatever the others' priorities and
-backlogs are. Within a project the highest priority goes first, then the oldest job.
-
-Every function runs in a transaction of its caller (`write` or `read` of `StateDatabase`). Fixed: the order of turns,
-which is a promise; and that a call number gives the same jobs again, or a lost answer would lose jobs.
+Every function runs in a transaction of its caller (`write` or `read` of `StateDatabase`).
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, not_, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
 
 from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer.platform.link import JobInput
 from gossamer.platform.names import check_file_name
 from gossamer.platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
 from gossamer.platform.state.changes import change_job
-from gossamer.platform.state.policies import full_spiders, policy_of, spider_policy
-from gossamer.platform.state.projects import JobPolicy, find_version, project_id
+from gossamer.platform.state.policies import policy_of, spider_policy
+from gossamer.platform.state.projects import JobPolicy, locked_project, project_id
 from gossamer.platform.state.spiders import next_job_number
-from gossamer.platform.state.tables import DatabaseNow, imports, jobs, labels, projects
+from gossamer.platform.state.tables import DatabaseNow, imports, jobs, projects
 from gossamer.platform.state.tags import change_tags, tagged
 
-_DISPATCH_LOCK = 7_310_946_111
-"""Number of the lock under which jobs are taken in PostgreSQL. Any number; the same in all versions of Gossamer."""
-_LIVE = (JobState.PENDING, *sorted(ACTIVE))
+LIVE = (JobState.PENDING, *sorted(ACTIVE))
+"""States of jobs that wait or run."""
+WITH_PROJECT = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
+"""Jobs with their `project`. Made once: to make a statement of so many columns takes longer than to run it."""
 _LONGEST_RETRY_SECONDS = 3600.0
 """Longest pause before a retry. May be changed."""
 _RETURN_SECONDS = 30.0
 """Pause before a job is taken again that a node could not start. May be changed."""
+_NO_NODE = {"node": "", "incarnation": ""}
+"""Columns of a job that no node has."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
 
@@ -82,8 +80,8 @@ class StoppedJob(NamedTuple):
 
 def add_job(connection: Connection, job: NewJob) -> int:
     """Add a pending job and return its number."""
-    project = project_id(connection, job.project)
-    common = connection.execute(select(projects).where(projects.c.id == project)).one()
+    common = locked_project(connection, job.project)
+    project = common.id
     of_spider = spider_policy(connection, project, job.spider)
     policy = {**policy_of(common).given(), **of_spider.given(), **job.policy.given()}
     created = connection.execute(
@@ -163,91 +161,23 @@ def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     check_file_name(job.spider, f"{job.project}/{job.spider}/{job.name}.log")
     check_file_name(job.name, f"{job.project}/{job.spider}/{job.name}.log")
     of_spider = and_(jobs.c.project_id == project, jobs.c.spider == job.spider)
-    same = connection.scalar(select(func.count()).select_from(jobs).where(of_spider, jobs.c.name == job.name)) or 0
+    alike = select(func.count()).select_from(jobs).where(of_spider, jobs.c.name == job.name).scalar_subquery()
+    taken = select(jobs.c.id).where(of_spider, jobs.c.file_name == job.name).exists()
+    same, is_taken = connection.execute(select(alike, taken)).one()
     name = job.name if same == 0 else f"{job.name}~{same + 1}"
-    taken = select(jobs.c.id).where(of_spider)
-    while _ATTEMPT_FILE.search(name) or connection.execute(taken.where(jobs.c.file_name == name)).first() is not None:
+    while _ATTEMPT_FILE.search(name) or (is_taken if name == job.name else _has_file(connection, of_spider, name)):
         same += 1
         name = f"{job.name}~{same + 1}"
     return name
 
 
-def take_jobs(
-    connection: Connection, *, node: str, call: str, free: int, offered: Sequence[str] = ()
-) -> list[Row[Any]]:
-    """Give a node up to `free` pending jobs, which become `starting`, and return their rows, with `project`.
-
-    `offered`: labels of the node. Jobs that demand another one are left to other nodes.
-
-    `call` is unique for each call of a node; the same one returns the same jobs, so that a node may repeat it when the
-    answer was lost.
-    """
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _DISPATCH_LOCK})
-    repeated = _rows(connection, jobs.c.state.in_(ACTIVE), jobs.c.node == node, jobs.c.call == call)
-    if repeated:
-        return repeated
-    taken: list[int] = []
-    while len(taken) < free and (row := _next_job(connection, offered)) is not None:
-        version = find_version(connection, row.project, row.version_name)
-        if version is None:
-            reason = f"no_version: {row.version_name or 'the project has none'}"
-            change_job(connection, row.id, JobEvent.BROKE, of_attempt=row.attempt, reason=reason)
-            continue
-        columns = {"attempt": row.attempt + 1, "node": node, "call": call, "version_id": version.id, "pid": None}
-        columns |= {"has_files": True, "reason": ""}
-        if change_job(connection, row.id, JobEvent.TAKEN, of_attempt=row.attempt, **columns):
-            turn = select(func.max(projects.c.turn) + 1).scalar_subquery()
-            connection.execute(update(projects).where(projects.c.id == row.project_id).values(turn=turn))
-            taken.append(row.id)
-    return _rows(connection, jobs.c.id.in_(taken)) if taken else []
+def _has_file(connection: Connection, of_spider: ColumnElement[bool], name: str) -> bool:
+    return connection.execute(select(jobs.c.id).where(of_spider, jobs.c.file_name == name)).first() is not None
 
 
-def _next_job(connection: Connection, offered: Sequence[str]) -> Row[Any] | None:
-    due = _due(connection, offered)
-    waiting = select(jobs.c.project_id).where(due, jobs.c.project_id == projects.c.id)
-    busy = jobs.alias("busy")
-    running = select(func.count()).where(busy.c.state.in_(ACTIVE), busy.c.project_id == projects.c.id).scalar_subquery()
-    may_run = or_(projects.c.max_running.is_(None), running < projects.c.max_running)
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    urgent = statement.where(due, jobs.c.is_urgent, may_run).order_by(jobs.c.id).limit(1)
-    if (row := connection.execute(urgent).first()) is not None:
-        return row
-    first = connection.execute(
-        select(projects.c.id).where(waiting.exists(), may_run).order_by(projects.c.turn, projects.c.id).limit(1)
-    ).scalar()
-    if first is None:
-        return None
-    of_project = statement.where(jobs.c.project_id == first, due)
-    return connection.execute(of_project.order_by(jobs.c.priority.desc(), jobs.c.id).limit(1)).first()
-
-
-def _due(connection: Connection, offered: Sequence[str]) -> ColumnElement[bool]:
-    """Return the condition of jobs that may start now, but for the limits of their projects."""
-    before = jobs.alias("before")
-    waits = select(before.c.id).where(before.c.id == jobs.c.after_job, before.c.state.in_(_LIVE)).exists()
-    conditions = [
-        jobs.c.state == JobState.PENDING,
-        or_(jobs.c.not_before.is_(None), jobs.c.not_before <= DatabaseNow()),
-        jobs.c.label.in_(["", *_free_labels(connection, offered)]),
-        or_(jobs.c.after_job.is_(None), not_(waits)),
-    ]
-    full = full_spiders(connection)
-    return and_(*conditions, *(not_(and_(jobs.c.project_id == one, jobs.c.spider == name)) for one, name in full))
-
-
-def _free_labels(connection: Connection, offered: Sequence[str]) -> list[str]:
-    """Return those of the labels of which another job may run."""
-    if not offered:
-        return []
-    running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.label == labels.c.name).scalar_subquery()
-    full = select(labels.c.name).where(labels.c.name.in_(offered), running >= labels.c.max_running)
-    return [label for label in offered if label not in set(connection.scalars(full))]
-
-
-def _rows(connection: Connection, *conditions: Any) -> list[Row[Any]]:
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id)))
+def job_rows(connection: Connection, *conditions: Any) -> list[Row[Any]]:
+    """Return the jobs that meet the conditions, with `project`, the oldest first."""
+    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(jobs.c.id)))
 
 
 def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int) -> JobState | None:
@@ -260,7 +190,7 @@ def record_return(connection: Connection, job_id: int, attempt: int, *, reason: 
     is taken again, by whatever node."""
     _lock(connection, job_id)
     pause: dict[str, Any] = {"not_before": DatabaseNow() + _RETURN_SECONDS, "reason": reason} if reason else {}
-    state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, node="", call="", **pause)
+    state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, **_NO_NODE, **pause)
     return state or change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt)
 
 
@@ -273,7 +203,9 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     row = _lock(connection, job_id)
     if row is None:
         return None
-    ended_at = connection.execute(select(DatabaseNow() - end.ago_seconds)).scalar_one()
+    now = connection.execute(select(DatabaseNow())).scalar_one()
+    # Never before its start: the database's clock may have been set back, and a node may report anything.
+    ended_at = max(now - max(0.0, end.ago_seconds), row.created_at, row.started_at or 0.0)
     traces = {
         "ended_at": ended_at,
         "exit_code": end.exit_code,
@@ -294,6 +226,11 @@ def expectation_of(job: Row[Any]) -> Expectation:
     """Return what an attempt of a job must show to count as a success."""
     good = GOOD_FINISH_REASONS if job.good_reasons is None else job.good_reasons
     return Expectation(good, job.min_items, job.max_errors)
+
+
+def jobs_of_node(connection: Connection, node: str, job_ids: Sequence[int]) -> set[int]:
+    """Return those of the jobs whose last attempt is or was the node's."""
+    return set(connection.scalars(select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.node == node)))
 
 
 def record_stats(connection: Connection, job_id: int, attempt: int, stats: Mapping[str, Any]) -> None:
@@ -324,14 +261,14 @@ def fail_overdue(connection: Connection) -> int:
 
 def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
     """Return the columns that a job gets when it is to be tried again."""
-    ended = {"attempt": row.attempt, "node": row.node, "started_at": row.started_at, "ended_at": ended_at}
+    names = ("attempt", "node", "incarnation", "started_at")
+    ended = {**{name: getattr(row, name) for name in names}, "version": row.ran_version, "ended_at": ended_at}
     return {
         "retries_left": row.retries_left - 1,
         "retry_seconds": min(2 * row.retry_seconds, _LONGEST_RETRY_SECONDS),
         "not_before": DatabaseNow() + row.retry_seconds,
         "earlier_attempts": [*row.earlier_attempts, {**ended, "reason": failure}],
-        "node": "",
-        "call": "",
+        **_NO_NODE,
         "pid": None,
         "started_at": None,
         "stats": None,
@@ -346,7 +283,7 @@ def _lock(connection: Connection, job_id: int) -> Row[Any] | None:
 
 def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StoppedJob]:
     """Ask all jobs with this name to stop. A pending one is cancelled at once; the others stop on their nodes."""
-    rows = _rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(_LIVE))
+    rows = job_rows(connection, projects.c.name == project, jobs.c.name == name, jobs.c.state.in_(LIVE))
     stopped = (stop_job(connection, row.id, signal=signal) for row in rows)
     return [stop for stop in stopped if stop is not None]
 
@@ -365,7 +302,7 @@ def stop_job(connection: Connection, job_id: int, *, signal: int) -> StoppedJob 
 
 def cancel_pending(connection: Connection, project: str, *, reason: str) -> int:
     """Cancel all pending jobs of a project, and return their number."""
-    pending = _rows(connection, projects.c.name == project, jobs.c.state == JobState.PENDING)
+    pending = job_rows(connection, projects.c.name == project, jobs.c.state == JobState.PENDING)
     return sum(
         change_job(connection, row.id, JobEvent.STOP_REQUESTED, of_attempt=row.attempt, reason=reason) is not None
         for row in pending
@@ -382,23 +319,24 @@ class JobFilter(NamedTuple):
     group: int | None = None
     tags: Sequence[str] = ()
     """Tags of which the job must have all."""
+    schedule: int | None = None
 
 
 def find_job(connection: Connection, job_id: int) -> Row[Any] | None:
     """Return a job's row, with `project`. None: there is none of this number."""
-    return next(iter(_rows(connection, jobs.c.id == job_id)), None)
+    return next(iter(job_rows(connection, jobs.c.id == job_id)), None)
 
 
 def find_request(connection: Connection, project: str, request_key: str) -> Row[Any] | None:
     """Return the job that was added with this key."""
-    return next(iter(_rows(connection, projects.c.name == project, jobs.c.request_key == request_key)), None)
+    return next(iter(job_rows(connection, projects.c.name == project, jobs.c.request_key == request_key)), None)
 
 
 def has_job(connection: Connection, project: str, name: str) -> bool:
     """Return whether the project has a job of this name, in whatever state. Locks the project until the end of the
     transaction, so that the answer stays true."""
     project_id(connection, project)
-    return bool(_rows(connection, projects.c.name == project, jobs.c.name == name))
+    return bool(job_rows(connection, projects.c.name == project, jobs.c.name == name))
 
 
 def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Row[Any]]:
@@ -409,14 +347,14 @@ def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, l
     conditions += [jobs.c.name == wanted.name] if wanted.name else []
     conditions += [jobs.c.state.in_(wanted.states)] if wanted.states else []
     conditions += [jobs.c.group_id == wanted.group] if wanted.group is not None else []
+    conditions += [jobs.c.schedule_id == wanted.schedule] if wanted.schedule is not None else []
     conditions += [tagged([tag]) for tag in wanted.tags]
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    return list(connection.execute(statement.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
+    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
 
 
 def active_jobs(connection: Connection, node: str) -> list[Row[Any]]:
     """Return the jobs that the node has, by what the database knows."""
-    return _rows(connection, jobs.c.node == node, jobs.c.state.in_(ACTIVE))
+    return job_rows(connection, jobs.c.node == node, jobs.c.state.in_(ACTIVE))
 
 
 def list_jobs(
@@ -428,9 +366,8 @@ def list_jobs(
         conditions.append(projects.c.name == project)
     if name is not None:
         conditions.append(jobs.c.name == name)
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
     order = (jobs.c.project_id, jobs.c.priority.desc(), jobs.c.id)
-    return list(connection.execute(statement.where(*conditions).order_by(*order)))
+    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(*order)))
 
 
 _HAS_RUN = or_(jobs.c.state != JobState.CANCELLED, jobs.c.attempt > 0)
@@ -439,14 +376,13 @@ _HAS_RUN = or_(jobs.c.state != JobState.CANCELLED, jobs.c.attempt > 0)
 
 def ended_jobs(connection: Connection, *, limit: int) -> list[Row[Any]]:
     """Return the jobs that ended last, the latest first, without those that were cancelled before they started."""
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    ended = statement.where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN)
+    ended = WITH_PROJECT.where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN)
     return list(connection.execute(ended.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).limit(limit)))
 
 
 def count_jobs(connection: Connection) -> dict[JobState, int]:
     """Return the number of jobs in each state that is not an end, without states that have none."""
-    statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(_LIVE)).group_by(jobs.c.state)
+    statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(LIVE)).group_by(jobs.c.state)
     return {JobState(state): count for state, count in connection.execute(statement)}
 
 
@@ -459,8 +395,7 @@ def count_ended(connection: Connection, *, limit: int) -> int:
 def outdated_files(connection: Connection, project: str, spider: str, *, keep: int) -> list[Row[Any]]:
     """Return the ended jobs of a spider whose files may be deleted: all that have any, but the `keep` latest."""
     ended = (projects.c.name == project, jobs.c.spider == spider, jobs.c.has_files, jobs.c.ended_at.is_not(None))
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    latest_first = statement.where(*ended).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
+    latest_first = WITH_PROJECT.where(*ended).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
     return list(connection.execute(latest_first.offset(keep)))
 
 

@@ -131,10 +131,10 @@ def limit_local_nodes(connection: Connection, *, limit_seconds: float) -> None:
 
 
 def taking_node(connection: Connection, name: str, incarnation: str) -> Row[Any] | None:
-    """Return the row of a node that may be given jobs, and keep it so until the end of the transaction. None: it is
-    draining or lost, or another process has its name."""
+    """Return the row of a node that may have jobs, and keep it so until the end of the transaction. None: it is lost,
+    or another process has its name. One that is draining must be given no new jobs."""
     known = connection.execute(select(nodes).where(nodes.c.name == name).with_for_update(read=True)).first()
-    if known is None or known.incarnation != incarnation or known.is_draining or known.lost_at is not None:
+    if known is None or known.incarnation != incarnation or known.lost_at is not None:
         return None
     return known
 

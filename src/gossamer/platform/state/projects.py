@@ -5,7 +5,7 @@ in which it replaces an earlier one of its name, so that a broken deployment cha
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer.platform.names import in_order, same_version
 from gossamer.platform.state.changes import change_version
+from gossamer.platform.state.schedule_tables import schedules
 from gossamer.platform.state.tables import (
     DatabaseNow,
     environments,
@@ -21,7 +22,6 @@ from gossamer.platform.state.tables import (
     job_groups,
     jobs,
     projects,
-    schedules,
     spider_policies,
     variables,
     versions,
@@ -59,6 +59,8 @@ class JobPolicy(NamedTuple):
     """Bytes of memory of an attempt's process tree at which it is killed. 0: none."""
     file_limit: int | None = None
     """Bytes of an attempt's log, and of its items, at which it is ended. 0: none."""
+    open_files_limit: int | None = None
+    """Files and connections that each process of an attempt may have open. 0: as many as the node's own process."""
     pending_limit: float | None = None
     """Seconds after which a job that still waits to be started has failed. 0: none."""
     min_items: int | None = None
@@ -87,20 +89,25 @@ class ReadyVersion(NamedTuple):
 
 
 def project_id(connection: Connection, name: str) -> int:
-    """Return the number of the project, and create it if there is none of this name.
+    """Return the number of the project, as `locked_project` does."""
+    return int(locked_project(connection, name).id)
+
+
+def locked_project(connection: Connection, name: str) -> Row[Any]:
+    """Return all columns of the project, and create it if there is none of this name.
 
     The project is locked until the end of the transaction: of two transactions that add to it, one waits.
     """
     # NO KEY UPDATE: a row that only refers to the project may be inserted meanwhile. SQLite has one writer anyway.
-    lock = select(projects.c.id).where(projects.c.name == name).with_for_update(key_share=True)
-    found = connection.scalar(lock)
+    lock = select(projects).where(projects.c.name == name).with_for_update(key_share=True)
+    found = connection.execute(lock).first()
     if found is None:
         # The newcomer waits behind those that wait now, and before those that have just had their turn.
         turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
         with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just created it
             connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
-        found = connection.scalars(lock).one()
-    return int(found)
+        found = connection.execute(lock).one()
+    return found
 
 
 def lock_project(connection: Connection, name: str) -> None:
@@ -229,8 +236,7 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
     """Assign one version whose spiders are to be listed to a node, and return its row, with `project`. None: there is
     none."""
     statement = (
-        select(versions, projects.c.name.label("project"))
-        .join(projects, projects.c.id == versions.c.project_id)
+        _with_project()
         .where(_is_wanted())
         .order_by(versions.c.id)
         .limit(1)
@@ -242,6 +248,17 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
     still_wanted = and_(versions.c.id == row.id, versions.c.listing == WANTED)
     taken = connection.execute(update(versions).where(still_wanted).values(listing=incarnation))
     return row if taken.rowcount else None
+
+
+def unreceived_listings(connection: Connection, incarnation: str, has: Collection[int]) -> list[Row[Any]]:
+    """Return the versions, with `project`, whose listing a process of a node was given and has not received. `has`:
+    numbers of the versions that the process names."""
+    missing = and_(versions.c.listing == incarnation, versions.c.id.not_in(has))
+    return list(connection.execute(_with_project().where(missing).order_by(versions.c.id)))
+
+
+def _with_project() -> Any:
+    return select(versions, projects.c.name.label("project")).join(projects, projects.c.id == versions.c.project_id)
 
 
 def postpone_listing(connection: Connection, version_id: int, *, incarnation: str, reason: str) -> float | None:
@@ -311,10 +328,7 @@ def version_rows(connection: Connection, project: str) -> list[Row[Any]]:
     """Return all columns of the versions of a project that are not removed, with `project`, in the order of their
     deployment."""
     shown = and_(projects.c.name == project, versions.c.state != VersionState.DELETED)
-    statement = select(versions, projects.c.name.label("project")).join(
-        projects, projects.c.id == versions.c.project_id
-    )
-    return list(connection.execute(statement.where(shown).order_by(versions.c.id)))
+    return list(connection.execute(_with_project().where(shown).order_by(versions.c.id)))
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from gossamer.platform.lifecycle import ACTIVE, JobState
-from gossamer.platform.state.jobs import NewJob, add_job, find_request
+from gossamer.platform.state.jobs import LIVE, NewJob, add_job, find_request
 from gossamer.platform.state.projects import JobPolicy, project_id
-from gossamer.platform.state.tables import DatabaseNow, jobs, projects, schedules
+from gossamer.platform.state.schedule_tables import crawl_firings, schedules
+from gossamer.platform.state.tables import DatabaseNow, jobs, projects
 
 _BATCH: Final = 100
 """Schedules that are fired in one transaction. May be changed."""
@@ -38,7 +38,20 @@ def change_schedule(connection: Connection, schedule_id: int, **columns: Any) ->
 
 def delete_schedule(connection: Connection, schedule_id: int) -> bool:
     """Delete a schedule. Its jobs stay. Return False if there is none of this number."""
+    connection.execute(select(schedules.c.id).where(schedules.c.id == schedule_id).with_for_update())  # it may fire
+    connection.execute(delete(crawl_firings).where(crawl_firings.c.schedule_id == schedule_id))
     return bool(connection.execute(delete(schedules).where(schedules.c.id == schedule_id)).rowcount)
+
+
+def pause_schedules(connection: Connection, project: str, *, reason: str, only_of_jobs: bool = False) -> list[str]:
+    """Pause the schedules of a project that are not paused, and return their names. `reason`: shown with each.
+    `only_of_jobs`: leave out those that submit crawl requests."""
+    of_project = select(projects.c.id).where(projects.c.name == project).scalar_subquery()
+    active = [schedules.c.project_id == of_project, schedules.c.paused.is_(False)]
+    active += [schedules.c.spider != ""] if only_of_jobs else []
+    names = list(connection.scalars(select(schedules.c.name).where(*active).order_by(schedules.c.name)))
+    connection.execute(update(schedules).where(*active).values(paused=True, last_result=f"paused: {reason}"))
+    return names
 
 
 def find_schedule(connection: Connection, schedule_id: int) -> Row[Any] | None:
@@ -61,6 +74,13 @@ def seconds_to_next(connection: Connection) -> float | None:
     """Return the time until a schedule is due, which may be negative. None: none will be."""
     waiting = select(func.min(schedules.c.due_at) - DatabaseNow()).where(schedules.c.paused.is_(False))
     return connection.scalar(waiting)
+
+
+def waiting_schedules(connection: Connection, now: float) -> Sequence[Row[Any]]:
+    """Return the schedules whose next instant is still to come, with `project`, and lock them until the end of the
+    transaction. `now`: the time of the database."""
+    statement = _with_project().where(schedules.c.paused.is_(False), schedules.c.next_at > now)
+    return connection.execute(statement.order_by(schedules.c.id).with_for_update(of=schedules)).all()
 
 
 def due_schedules(connection: Connection) -> Sequence[Row[Any]]:
@@ -104,15 +124,15 @@ def job_of(schedule: Row[Any], *, name: str, request_key: str | None) -> NewJob:
 
 def live_jobs(connection: Connection, schedule_id: int) -> list[int]:
     """Return the numbers of the schedule's jobs that wait or run, the oldest first."""
-    live = (JobState.PENDING, *sorted(ACTIVE))
-    wanted = select(jobs.c.id).where(jobs.c.schedule_id == schedule_id, jobs.c.state.in_(live))
+    wanted = select(jobs.c.id).where(jobs.c.schedule_id == schedule_id, jobs.c.state.in_(LIVE))
     return list(connection.scalars(wanted.order_by(jobs.c.id)))
 
 
 def forget_schedules(connection: Connection) -> None:
     """Delete schedules that have had no further instant for long."""
-    old = schedules.c.ended_at < DatabaseNow() - _FORGET_SECONDS
-    connection.execute(delete(schedules).where(schedules.c.next_at.is_(None), old))
+    old = schedules.c.next_at.is_(None), schedules.c.ended_at < DatabaseNow() - _FORGET_SECONDS
+    for number in connection.scalars(select(schedules.c.id).where(*old)).all():
+        delete_schedule(connection, number)
 
 
 def _with_project() -> Any:

@@ -25,9 +25,11 @@ def spider_number(connection: Connection, project: int, name: str) -> int:
 
 def next_job_number(connection: Connection, project: int, spider: str) -> int:
     """Return the number of the spider's next job. The caller has locked the project."""
-    spider_number(connection, project, spider)
     mine = (spiders.c.project_id == project, spiders.c.name == spider)
-    connection.execute(update(spiders).where(*mine).values(last_job=spiders.c.last_job + 1))
+    step = update(spiders).where(*mine).values(last_job=spiders.c.last_job + 1)
+    if not connection.execute(step).rowcount:
+        spider_number(connection, project, spider)
+        connection.execute(step)
     return int(connection.execute(select(spiders.c.last_job).where(*mine)).scalar_one())
 
 

@@ -1,4 +1,4 @@
-"""Tables of the platform's state, and the database's own clock.
+"""Tables of the platform's state, and the database's own clock. `schedule_tables.py` has the tables of schedules.
 
 The statements of this package run on SQLite and on PostgreSQL. Times are seconds since 1970 by the database's clock;
 ids are integers that only grow. A change of a table needs a migration in `migrations/versions`; a test compares them.
@@ -18,15 +18,15 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    String,
     Table,
-    Text,
     UniqueConstraint,
     false,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+
+from gossamer.platform.state.text import String, Text
 
 METADATA: Final = MetaData(
     naming_convention={
@@ -38,7 +38,7 @@ METADATA: Final = MetaData(
 )
 """Every constraint has a name from the first migration on, because a later one can change only what has a name."""
 
-_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
+ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite gives a row its number only if the column's type is INTEGER."""
 
 
@@ -62,7 +62,7 @@ def _now_in_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
 projects = Table(
     "project",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("name", String(200), nullable=False),
     Column("created_at", Double, nullable=False),
     # Number of the project's last turn: of the projects that wait, the one with the lowest number starts a job next.
@@ -75,6 +75,7 @@ projects = Table(
     Column("time_limit", Double, nullable=False, server_default="0"),
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),
     Column("file_limit", BigInteger, nullable=False, server_default="0"),
+    Column("open_files_limit", Integer, nullable=False, server_default="0"),
     Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
     Column("min_items", Integer, nullable=False, server_default="0"),
     Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
@@ -95,7 +96,7 @@ projects = Table(
 versions = Table(
     "version",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("name", Text, nullable=False),  # as it was given; empty: the code is on the node's own Python path
     Column("state", String(16), nullable=False),
@@ -119,7 +120,7 @@ versions = Table(
 jobs = Table(
     "job",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("spider", Text, nullable=False),
     Column("name", Text, nullable=False),  # Scrapyd's job id, chosen by the client; not unique
@@ -133,7 +134,8 @@ jobs = Table(
     Column("input_use", String(200), nullable=False, server_default=""),  # start_urls, or the argument with its path
     Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
     Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
-    Column("version_id", ForeignKey(versions.c.id)),  # the version that runs; null: never started
+    Column("version_id", ForeignKey(versions.c.id)),  # the version of the last attempt; null: there was none
+    Column("ran_version", Text),  # its name; empty: the code is on the node's own Python path; null: as above
     Column("arguments", JSON, nullable=False),
     Column("settings", JSON, nullable=False),
     Column("label", String(100), nullable=False, server_default=""),  # only nodes with this label run it; empty: all do
@@ -143,6 +145,7 @@ jobs = Table(
     Column("time_limit", Double, nullable=False, server_default="0"),  # seconds of an attempt; 0: none
     Column("memory_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its process tree; 0: none
     Column("file_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its log, and its items; 0: none
+    Column("open_files_limit", Integer, nullable=False, server_default="0"),  # of each of its processes; 0: none
     Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
     Column("min_items", Integer, nullable=False, server_default="0"),
     Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
@@ -153,11 +156,12 @@ jobs = Table(
     Column("state", String(16), nullable=False),
     Column("reason", Text, nullable=False, server_default=""),  # why it failed
     Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt
-    # attempts that were followed by a retry: objects with attempt, node, started_at, ended_at, reason
+    # attempts that were followed by a retry: objects with attempt, node, incarnation, version, started_at, ended_at,
+    # reason
     Column("earlier_attempts", JSON, nullable=False),
     Column("not_before", Double),  # a pending job is taken from this time on; null: at once
     Column("node", String(64), nullable=False, server_default=""),  # name of the node that has the last attempt
-    Column("call", String(80), nullable=False, server_default=""),  # the node's call that took the last attempt
+    Column("incarnation", String(64), nullable=False, server_default=""),  # of that node when it took the attempt
     Column("pid", Integer),
     Column("exit_code", Integer),
     Column("signal", Integer),
@@ -187,7 +191,6 @@ jobs = Table(
     Index(None, "project_id", "input_digest"),
     Index(None, "name"),
     Index(None, "state", "is_urgent"),
-    Index(None, "call"),
     sqlite_autoincrement=True,
 )  # fmt: skip
 
@@ -226,7 +229,7 @@ environments = Table(
 nodes = Table(
     "node",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("name", String(64), nullable=False),
     Column("folder", String(64), nullable=False),  # random name of the node's folder: tells two machines apart
     Column("incarnation", String(64), nullable=False),  # random name of the process, new at each start
@@ -255,7 +258,7 @@ labels = Table(
 job_groups = Table(
     "job_group",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("name", Text, nullable=False),  # the names of its jobs begin with it
     Column("kind", String(16), nullable=False),  # split: each job has a part of a file; processes: one frontier
@@ -269,7 +272,7 @@ job_groups = Table(
 inputs = Table(
     "job_input",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("digest", String(64), nullable=False),  # SHA-256 of the content
     Column("name", String(200), nullable=False),
@@ -299,6 +302,7 @@ spider_policies = Table(
     Column("time_limit", Double),
     Column("memory_limit", BigInteger),
     Column("file_limit", BigInteger),
+    Column("open_files_limit", Integer),
     Column("pending_limit", Double),
     Column("min_items", Integer),
     Column("max_errors", Integer),
@@ -311,43 +315,10 @@ imports = Table(
     Column("source", String(200), primary_key=True),  # what was taken over from another program's database
 )
 
-schedules = Table(
-    "schedule",
-    METADATA,
-    Column("id", _ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("name", String(100), nullable=False),
-    Column("kind", String(8), nullable=False),  # cron, every, once; see schedules/timing.py
-    Column("rule", Text, nullable=False),
-    Column("time_zone", String(100), nullable=False),
-    Column("start_at", Double, nullable=False),
-    Column("end_at", Double),
-    Column("jitter", Double, nullable=False),
-    Column("missed", String(8), nullable=False),  # skip, once: what happens after instants that were missed
-    Column("if_running", String(8), nullable=False),  # run, skip: what happens if the job before has not ended
-    Column("paused", Boolean, nullable=False, server_default=false()),
-    # The job that is made
-    Column("spider", Text, nullable=False),
-    Column("version_name", Text),
-    Column("arguments", JSON, nullable=False),
-    Column("settings", JSON, nullable=False),
-    Column("priority", Double, nullable=False),
-    Column("policy", JSON, nullable=False),
-    Column("next_at", Double),  # the next instant of the rule; null: there is none
-    Column("due_at", Double),  # that instant with its jitter
-    Column("last_at", Double),  # the last instant that has come
-    Column("last_result", Text, nullable=False, server_default=""),  # what was done then
-    Column("created_at", Double, nullable=False),
-    Column("ended_at", Double),  # since when there is no next instant
-    UniqueConstraint("project_id", "name"),
-    Index(None, "due_at"),
-    sqlite_autoincrement=True,
-)
-
 webhooks = Table(
     "webhook",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id)),  # null: events of all projects, and of nodes
     Column("url", Text, nullable=False),
     Column("events", JSON, nullable=False),  # kinds of events; see EventKind
@@ -364,7 +335,7 @@ webhooks = Table(
 deliveries = Table(
     "webhook_delivery",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("webhook_id", ForeignKey(webhooks.c.id), nullable=False),
     Column("event_id", String(64), nullable=False),  # the same for all webhooks that get the event
     Column("event", String(40), nullable=False),  # its kind
@@ -387,7 +358,7 @@ deliveries = Table(
 variables = Table(
     "variable",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("project_id", ForeignKey(projects.c.id), nullable=False),
     Column("name", String(200), nullable=False),
     Column("value", Text, nullable=False),  # of a secret: its token, see manager/vault.py
@@ -400,11 +371,12 @@ variables = Table(
 tokens = Table(
     "token",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("name", String(200), nullable=False),  # whose it is; shown in the audit
     Column("digest", String(64), nullable=False),  # SHA-256 of the secret
     Column("scope", String(16), nullable=False),
     Column("project", String(200), nullable=False, server_default=""),  # the only project it is for; empty: all
+    Column("node", String(64), nullable=False, server_default=""),  # the only node that it is for; empty: any
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),  # null: never
     UniqueConstraint("digest"),
@@ -414,7 +386,7 @@ tokens = Table(
 audit = Table(
     "audit",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("at", Double, nullable=False),
     Column("actor", String(200), nullable=False),
     Column("action", String(40), nullable=False),
@@ -425,7 +397,7 @@ audit = Table(
 job_files = Table(
     "job_file",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("job_id", BigInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("kind", String(8), nullable=False),  # log, items
@@ -450,7 +422,7 @@ job_files = Table(
 chunks = Table(
     "chunk",
     METADATA,
-    Column("id", _ID, primary_key=True),
+    Column("id", ROW_ID, primary_key=True),
     Column("file_id", ForeignKey(job_files.c.id), nullable=False),
     Column("offset", BigInteger, nullable=False),
     Column("length", BigInteger, nullable=False),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from gossamer.platform.state.tables import DatabaseNow, audit, tokens
 
@@ -48,6 +48,10 @@ class Principal(NamedTuple):
     scope: TokenScope
     project: str = ""
     """The only project that the principal may see and change. Empty: all."""
+    token: int = 0
+    """Number of its token. 0: it sent a password, or needs none."""
+    node: str = ""
+    """Node to which the token belongs. Empty: none has used it."""
 
 
 def add_token(
@@ -72,7 +76,7 @@ def find_principal(connection: Connection, secret: str) -> Principal | None:
     """Return the owner of a token. None: there is no such token, or its time is over."""
     valid = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > DatabaseNow())
     row = connection.execute(select(tokens).where(tokens.c.digest == _digest(secret), valid)).first()
-    return None if row is None else Principal(row.name, TokenScope(row.scope), row.project)
+    return None if row is None else Principal(row.name, TokenScope(row.scope), row.project, row.id, row.node)
 
 
 def list_tokens(connection: Connection) -> Sequence[Row[Any]]:
@@ -86,6 +90,19 @@ def delete_token(connection: Connection, token_id: int, *, only: str = "") -> st
     name = connection.scalar(select(tokens.c.name).where(*wanted))
     connection.execute(delete(tokens).where(*wanted))
     return name
+
+
+def bind_token(connection: Connection, token_id: int, node: str) -> str:
+    """Give a token to the node that uses it first. Return the node that has it. Empty: there is no such token."""
+    mine = update(tokens).where(tokens.c.id == token_id, tokens.c.node == "").values(node=node)
+    connection.execute(mine)
+    return connection.scalar(select(tokens.c.node).where(tokens.c.id == token_id)) or ""
+
+
+def release_token(connection: Connection, token_id: int) -> Row[Any] | None:
+    """Let the next node that uses a token have it, and return the token. None: there is none of this number."""
+    connection.execute(update(tokens).where(tokens.c.id == token_id).values(node=""))
+    return connection.execute(select(tokens).where(tokens.c.id == token_id)).first()
 
 
 def record_action(connection: Connection, actor: str, action: str, subject: str) -> None:

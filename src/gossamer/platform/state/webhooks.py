@@ -24,7 +24,7 @@ changed; the docs name their sum."""
 _LEASE_SECONDS: Final = 60.0
 """Time that a manager has for a delivery. Must be more than the time limit of a request."""
 _AT_ONCE: Final = 4
-"""Deliveries of one webhook that are leased at a time, so that a slow receiver does not keep others waiting. May be
+"""Deliveries of one webhook that are under way at a time, so that a slow receiver does not keep others waiting. May be
 changed."""
 _FORGET_SECONDS: Final = 30 * 86400.0
 """Age from which a delivery that was sent or is dead is deleted. May be changed."""
@@ -94,8 +94,13 @@ def lease_deliveries(connection: Connection, most: int) -> list[Row[Any]]:
     ranked = select(deliveries.c.id, deliveries.c.next_at, order.label("place")).join(
         webhooks, webhooks.c.id == deliveries.c.webhook_id
     )
-    first = ranked.where(*_due(), running).subquery()
-    chosen = select(first.c.id).where(first.c.place <= _AT_ONCE).order_by(first.c.next_at).limit(most)
+    other = deliveries.alias("other")
+    under_way = (other.c.webhook_id == webhooks.c.id, other.c.state == "waiting", other.c.leased_until > DatabaseNow())
+    busy = select(func.count()).select_from(other).where(*under_way).scalar_subquery()
+    first = ranked.add_columns(busy.label("busy")).where(*_due(), running).subquery()
+    free = first.c.place + first.c.busy <= _AT_ONCE
+    # The first one of each webhook before the second ones: one with many events keeps no other waiting.
+    chosen = select(first.c.id).where(free).order_by(first.c.place, first.c.next_at).limit(most)
     # Looked at again once the row is locked: another manager may have leased it meanwhile.
     locked = select(deliveries.c.id).where(deliveries.c.id.in_(chosen), *_due())
     numbers = connection.scalars(locked.with_for_update(of=deliveries, skip_locked=True)).all()

@@ -107,6 +107,19 @@ def _basic(given: str) -> tuple[bytes, bytes]:
     return name, password
 
 
+def refuse_foreign_page(method: str, headers: Mapping[str, str]) -> None:
+    """Raise NotPermitted for a change that a page of another origin sends.
+
+    A browser that knows the password sends it with a form of any page, also with one of another port of this machine.
+    It tells in Sec-Fetch-Site where the page comes from; programs do not send this header.
+    """
+    if method not in ("GET", "HEAD", "OPTIONS") and headers.get("sec-fetch-site", "none") not in (
+        "none",
+        "same-origin",
+    ):
+        raise NotPermitted("the request comes from a page of another site; send it from here, or from a program")
+
+
 def refusal(headers: Mapping[str, str], *, over_unix_socket: bool) -> str:
     """Return why a request without a password is refused. Empty: it is allowed."""
     host = headers.get("host", "")

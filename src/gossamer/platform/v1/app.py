@@ -9,10 +9,11 @@ import json
 import logging
 from importlib.metadata import version
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -44,8 +45,9 @@ from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
 from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer.platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
 from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
+from gossamer.platform.v1.spooling import UploadTooLong
 from gossamer.platform.v1.uploads import PARTS_PATH
-from gossamer.platform.wire import MAX_PART_BYTES
+from gossamer.platform.wire import MAX_CALL_BYTES, MAX_PART_BYTES, PREFIX
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.platform.v1")
@@ -63,6 +65,7 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (NoSecretKey, 409, "no-secret-key"),
     (LinkRefused, 409, "node-refused"),
     (NoNode, 503, "no-node"),
+    (UploadTooLong, 413, "body-too-long"),
     (BrokenVersion, 422, "broken-version"),
     (NotAnArtefact, 400, "invalid-request"),
     (UnsafeName, 400, "invalid-request"),
@@ -97,6 +100,10 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
+        if "\0" in scope["path"] or b"\0" in unquote_to_bytes(scope["query_string"]):
+            refused = _problem(400, "invalid-request", "the address has a NUL character (%00)")
+            await refused(scope, receive, send)
+            return
         try:
             principal = await self._context.find_principal(request)
         except (Unauthorized, NotPermitted) as error:
@@ -119,7 +126,9 @@ class RequestGuard:
 
 
 def _longest_body(path: str) -> int:
-    return MAX_PART_BYTES if path.startswith(PARTS_PATH) else _LARGE_BODIES.get(path, _MAX_BODY_BYTES)
+    if path.startswith(PREFIX):
+        return MAX_PART_BYTES if path.startswith(PARTS_PATH) else MAX_CALL_BYTES
+    return _LARGE_BODIES.get(path, _MAX_BODY_BYTES)
 
 
 def routes() -> FastAPI:
@@ -177,7 +186,8 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # Of each fault the last part of its place: `limit`, not `query.limit`.
     faults = [{"field": ".".join(map(str, fault["loc"][1:])), "reason": fault["msg"]} for fault in error.errors()]
-    detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
+    # A fault of the whole body has no field.
+    detail = "; ".join(f"{fault['field']}: {fault['reason']}".removeprefix(": ") for fault in faults)
     return _problem(400, "invalid-request", detail, errors=faults)
 
 
@@ -188,6 +198,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_outage(request: Request, error: Exception) -> Response:
+    if isinstance(error, DataError):  # to repeat the request would not help
+        log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
+        return _problem(400, "invalid-request", "the database cannot store a value of the request")
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout):  # the server is away, and comes back
         first_line = str(error).partition("\n")[0]
         log.warning("%s %s %s: %s", logs.REQUEST_BROKE, request.method, request.url.path, first_line)

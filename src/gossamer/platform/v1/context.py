@@ -1,6 +1,7 @@
 """Objects that the endpoints of the platform's API share, and the checks that each of them makes of its client.
 
 An endpoint names the permission that it needs by the type of its parameter: `Reader`, `Runner`, `Deployer` or `Admin`.
+What concerns all projects needs `OperatorReader`, `Operator` or `NodeClient`, which no token for one project gives.
 Fixed: that a client of one project gets the same answer for a project it may not see as for one that does not exist.
 """
 
@@ -9,6 +10,7 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 
+from gossamer.platform.delivery.crawls import CrawlService
 from gossamer.platform.manager.chunk_store import ChunkStore
 from gossamer.platform.manager.files import JobFiles
 from gossamer.platform.manager.nodes import NodeOperations
@@ -37,6 +39,8 @@ class PlatformContext(NamedTuple):
     files: JobFiles
     find_principal: Callable[[Request], Awaitable[Principal]]
     """Returns the sender of a request. Raises Unauthorized or NotPermitted."""
+    crawl_service: CrawlService = CrawlService("")
+    """Crawl service to which schedules submit requests."""
     nodes: RemoteNodes | None = None
     """Parts for nodes on other machines. None: there are no such nodes."""
 
@@ -59,17 +63,26 @@ class Client(NamedTuple):
         if self.principal.project not in ("", project):
             raise NotFound(f"project '{project}' not found")
 
+    def require_all_projects(self) -> None:
+        """Raise NotPermitted if the client's token is for one project."""
+        if self.principal.project:
+            raise NotPermitted(
+                f"this concerns all projects; the token of {self.principal.name} is for {self.principal.project} only"
+            )
+
     async def record(self, action: str, subject: str) -> None:
         """Add an entry to the audit, after the action."""
         await self.context.manager.record(self.principal.name, action, subject)
 
 
-def _client(scope: TokenScope) -> Callable[[Request], Awaitable[Client]]:
+def _client(scope: TokenScope, *, for_all_projects: bool = False) -> Callable[[Request], Awaitable[Client]]:
     async def check(request: Request) -> Client:
         context: PlatformContext = request.app.state.context
         principal: Principal = getattr(request.state, PRINCIPAL)
         client = Client(context, principal)
         client.require_scope(scope)
+        if for_all_projects:
+            client.require_all_projects()
         return client
 
     return check
@@ -79,4 +92,6 @@ Reader = Annotated[Client, Depends(_client(TokenScope.READ))]
 Runner = Annotated[Client, Depends(_client(TokenScope.RUN))]
 Deployer = Annotated[Client, Depends(_client(TokenScope.DEPLOY))]
 Admin = Annotated[Client, Depends(_client(TokenScope.ADMIN))]
-NodeClient = Annotated[Client, Depends(_client(TokenScope.NODE))]
+OperatorReader = Annotated[Client, Depends(_client(TokenScope.READ, for_all_projects=True))]
+Operator = Annotated[Client, Depends(_client(TokenScope.ADMIN, for_all_projects=True))]
+NodeClient = Annotated[Client, Depends(_client(TokenScope.NODE, for_all_projects=True))]

@@ -3,6 +3,7 @@
 Fixed, because clients read them: paths, names of parameters and fields, status codes.
 """
 
+import asyncio
 import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,11 +22,14 @@ from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.v1.context import Client, Reader, Runner
 from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer.platform.v1.models import JobPolicyModel, NamedModel
+from gossamer.platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
 
 MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
-"""Largest input. May be changed; it is in memory while it is received."""
+"""Largest input. May be changed."""
+_INPUTS: Final = asyncio.Semaphore(2)
+"""Inputs that are in memory at a time; others wait as files. May be changed."""
 INPUTS_PATH: Final = "/v1/inputs"
 """Path of the endpoint that takes an input. Fixed."""
 _MAX_JOBS: Final = 1000
@@ -123,9 +127,11 @@ async def add_input(
     """Keep a file that jobs of the project may get. It is deleted when no job refers to it any more, and an hour has
     passed. The request may be repeated."""
     client.check_project(project)
-    content = await request.body()
-    digest = await operations.add_input(client.context.manager, project, name, content)
-    return InputModel(digest=digest, length=len(content))
+    manager = client.context.manager
+    async with spooled(request.stream(), manager.artefacts.temporary_file, limit=MAX_INPUT_BYTES) as file, _INPUTS:
+        content = await asyncio.to_thread(file.read)
+        digest = await operations.add_input(manager, project, name, content)
+        return InputModel(digest=digest, length=len(content))
 
 
 @router.post("/groups", status_code=201, tags=["groups"], summary="Create a job group")

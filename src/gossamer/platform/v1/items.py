@@ -13,6 +13,7 @@ from sqlalchemy import Row
 
 from gossamer.platform.manager.files import FileKind, JobFiles
 from gossamer.platform.v1.item_filter import ItemFilter
+from gossamer.platform.values import storable
 
 _BLOCK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time. May be changed."""
@@ -23,6 +24,10 @@ _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 _PAGE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of lines after which a page ends although it has fewer items than were asked for. May be changed; conditions
 that few items meet would otherwise keep a request waiting while all items are read."""
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
+"""Reads NaN and Infinity, which Scrapy writes and JSON does not have, as null."""
 
 
 class ItemLine(NamedTuple):
@@ -42,6 +47,8 @@ class NumberedItem(NamedTuple):
     item: Any
     end: int
     """Offset behind its line."""
+    spaces: int = 0
+    """Number of spaces at the end of its line, which tells its class; see `node/runner.py`."""
 
 
 class ItemPagePart(NamedTuple):
@@ -97,7 +104,8 @@ class ItemReader:
         for line in self.lines(position, number):
             found, item = _parse(line.content)
             if found and all(condition.accepts(item) for condition in filters):
-                yield NumberedItem(line.number, item, line.end)
+                spaces = len(line.content) - len(line.content.rstrip(b" ")) if line.content.endswith(b" ") else 0
+                yield NumberedItem(line.number, item, line.end, spaces)
 
     def position(self, number: int) -> tuple[int, int]:
         """Return the offset at which the line of an item begins, and its number. If there are fewer lines: the offset
@@ -137,6 +145,7 @@ def _parse(line: bytes) -> tuple[bool, Any]:
     if not line:
         return False, None
     try:
-        return True, json.loads(line)
-    except ValueError:  # the job's process was killed within a write, and its next attempt wrote on
+        item = _DECODER.decode(line.decode())
+        return True, storable(item) if b"\\ud" in line or b"\\uD" in line else item
+    except (ValueError, RecursionError):  # the job's process was killed within a write, and its next attempt wrote on
         return False, None

@@ -52,6 +52,7 @@ async def create_job(
     name = new_job_name() if job.name is None else job.name
     if job.is_urgent:
         client.require_scope(TokenScope.ADMIN)
+        client.require_all_projects()
     own = JobInput(job.input.digest, "", job.input.use) if job.input else JobInput()
     new = NewJob(
         **given,
@@ -77,8 +78,9 @@ def _conditions(
     state: Annotated[list[JobState] | None, Query(description="State; may be repeated.")] = None,
     group: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of a job group.")] = None,
     tag: Annotated[list[str] | None, Query(description="Tag; may be repeated, then the job has all of them.")] = None,
+    schedule: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of the schedule that made it.")] = None,
 ) -> JobFilter:
-    return JobFilter(project, spider, name, state or (), group, tag or ())
+    return JobFilter(project, spider, name, state or (), group, tag or (), schedule)
 
 
 @router.get("", summary="List jobs")

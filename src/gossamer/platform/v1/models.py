@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Row
 
 from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
@@ -16,6 +17,7 @@ from gossamer.platform.state.defaults import DefaultVersion
 from gossamer.platform.state.nodes import NodeState, state_of
 from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tokens import TokenScope
+from gossamer.platform.values import unstorable_place
 
 MAX_RETRIES: Final = 100
 """Largest number of retries of a job. May be raised; each leaves an entry in the job's row."""
@@ -25,16 +27,31 @@ _Jobs = Annotated[int, Field(ge=0, lt=2**31)]
 _Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 
 
+class RequestModel(BaseModel):
+    """Base of bodies of requests: fields that it does not know are refused, and text that no database can store."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_text(cls, given: Any) -> Any:
+        """Return what is given. Raises an error of pydantic's that names the place of such text."""
+        place = unstorable_place(given)
+        if place is not None:
+            raise PydanticCustomError(
+                "text", "{place} has a NUL character or half of a character", {"place": place or "the body"}
+            )
+        return given
+
+
 class NamedModel(BaseModel):
     """Base of responses. The docstring of a field is its description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class JobPolicyModel(BaseModel):
+class JobPolicyModel(RequestModel):
     """Limits of a job, and how often it is tried again."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None = None
     """Number of further attempts after one failed, for whatever reason. A cancelled job is not tried again."""
@@ -46,6 +63,8 @@ class JobPolicyModel(BaseModel):
     """Bytes of memory of all processes of an attempt together at which they are killed. 0: none."""
     file_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Bytes of the log of an attempt, and of its items, at which it is ended. 0: none."""
+    open_files_limit: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Files and connections that each process of an attempt may have open at a time. 0: as many as the node allows."""
     pending_limit: _Seconds | None = None
     """Seconds after which a job that still waits to be started has failed. 0: none."""
     min_items: Annotated[int, Field(ge=0, lt=2**31)] | None = None
@@ -61,10 +80,8 @@ class JobPolicyModel(BaseModel):
         return JobPolicy(*(getattr(self, name) for name in JobPolicy._fields))
 
 
-class JobInputModel(BaseModel):
+class JobInputModel(RequestModel):
     """A file that the job finds on its node."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """SHA-256 of its content, which was sent to /v1/inputs before."""
@@ -78,7 +95,7 @@ class NewJobModel(JobPolicyModel):
     project: _Name
     spider: _Name
     version: _Name | None = None
-    """Version to run. Null: the project's latest when the job starts."""
+    """Version to run. Null: the project's default when the job starts."""
     name: _Name | None = None
     """Name of the job, which no other job of the project may have. Null: the server chooses one."""
     arguments: dict[str, str] = {}
@@ -92,7 +109,7 @@ class NewJobModel(JobPolicyModel):
     input: JobInputModel | None = None
     """A file that the job finds on its node. Null: none."""
     is_urgent: bool = False
-    """True: the job goes before all others, of all projects. Needs the scope admin."""
+    """True: the job goes before all others, of all projects. Needs the scope admin for all projects."""
     tags: Annotated[list[_Name], Field(max_length=100)] = []
     """Words by which jobs can be selected."""
 
@@ -102,6 +119,10 @@ class EarlierAttempt(NamedModel):
 
     attempt: int
     node: str
+    incarnation: str = ""
+    """As that of the job."""
+    version: str | None = None
+    """As that of the job."""
     started_at: datetime | None
     ended_at: datetime
     reason: str
@@ -114,8 +135,11 @@ class JobModel(NamedModel):
     name: str
     project: str
     spider: str
+    requested_version: str | None
+    """Version that was asked for. Null: the project's default when the job starts."""
     version: str | None
-    """Version that was asked for. Null: the latest."""
+    """Version that the last attempt runs, or ran. Empty: the code on the node's own Python path. Null: none has
+    begun."""
     state: JobState
     reason: str
     """Reason of a failure, as `word` or `word: detail`. Empty: the job has not failed."""
@@ -126,6 +150,8 @@ class JobModel(NamedModel):
     """Label that a node must have to run the job. Empty: none."""
     group_id: int | None
     """Number of the job group that the job belongs to. Null: none."""
+    schedule_id: int | None
+    """Number of the schedule that made the job, which may be deleted. Null: none did."""
     input: JobInputModel | None
     attempt: int
     """Number of the last attempt. 0: none has begun."""
@@ -134,6 +160,7 @@ class JobModel(NamedModel):
     time_limit: float
     memory_limit: int
     file_limit: int
+    open_files_limit: int
     pending_limit: float
     min_items: int
     max_errors: int
@@ -147,6 +174,8 @@ class JobModel(NamedModel):
     """Scrapy's counters of the last attempt, a few seconds old while it runs. Null: none were reported."""
     node: str
     """Name of the node that has the last attempt."""
+    incarnation: str
+    """Random name of the node's process that took the last attempt; each start of a node has another one."""
     pid: int | None
     exit_code: int | None
     signal: int | None
@@ -166,7 +195,8 @@ class JobModel(NamedModel):
         columns = {name: given[name] for name in cls.model_fields if name in given}
         earlier = [EarlierAttempt(**{**each, **_times(each)}) for each in row.earlier_attempts]
         own = JobInputModel(digest=row.input_digest, use=row.input_use) if row.input_digest else None
-        more = {"version": row.version_name, "earlier_attempts": earlier, "input": own, "tags": tags}
+        asked = {"requested_version": row.version_name, "version": row.ran_version}
+        more = {**asked, "earlier_attempts": earlier, "input": own, "tags": tags}
         return cls(**{**columns, **_times(given), **more})
 
 
@@ -210,6 +240,7 @@ class ProjectModel(KeptModel, NamedModel):
     time_limit: float
     memory_limit: int
     file_limit: int
+    open_files_limit: int
     pending_limit: float
     min_items: int
     max_errors: int
@@ -233,8 +264,6 @@ class ProjectModel(KeptModel, NamedModel):
 
 class ProjectChange(KeptModel, JobPolicyModel):
     """Changes of a project. A field that is absent stays as it is."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     max_running: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Jobs of the project that run at a time. 0: none start. Null: as many as there are slots."""
@@ -327,19 +356,15 @@ class NodeModel(NamedModel):
         return cls(**{**columns, **_times(columns), "state": state_of(row)})
 
 
-class NodeChange(BaseModel):
+class NodeChange(RequestModel):
     """Change of a node."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     draining: bool
     """True: the node gets no more jobs."""
 
 
-class LabelChange(BaseModel):
+class LabelChange(RequestModel):
     """Limit of a label."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     max_running: Annotated[int, Field(ge=0, lt=2**31)] | None
     """Jobs with this label that run at a time. 0: none start. Null: no limit."""
@@ -356,10 +381,8 @@ class LabelModel(LabelChange):
         return cls(name=row.name, max_running=row.max_running)
 
 
-class NewTokenModel(BaseModel):
+class NewTokenModel(RequestModel):
     """A token to make."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     name: _Name
     """Name of its owner, which the audit shows."""
@@ -379,6 +402,8 @@ class TokenModel(NamedModel):
     name: str
     scope: TokenScope
     project: str
+    node: str
+    """The only node that may use a token with the scope node: the first one that did. Empty: none has."""
     created_at: datetime
     expires_at: datetime | None
 

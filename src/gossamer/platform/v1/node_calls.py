@@ -14,13 +14,16 @@ from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.platform import wire
+from gossamer.platform.link import AttemptId, NodeOrders, NodeTurn
 from gossamer.platform.manager.files import JobPlaces
 from gossamer.platform.manager.groups import input_content
 from gossamer.platform.manager.nodes import NodeKey, known_attempts
 from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import projects
+from gossamer.platform.state import jobs, projects, tokens
 from gossamer.platform.state.nodes import NewNode
-from gossamer.platform.v1.context import NodeClient, RemoteNodes
+from gossamer.platform.state.tokens import TokenScope
+from gossamer.platform.v1.access import NotPermitted
+from gossamer.platform.v1.context import Client, NodeClient, RemoteNodes
 from gossamer.platform.v1.reading import in_reader
 
 router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
@@ -36,7 +39,7 @@ class _Caller(NamedTuple):
     key: NodeKey
 
 
-def _caller(request: Request, client: NodeClient) -> _Caller:
+async def _caller(request: Request, client: NodeClient) -> _Caller:
     nodes = client.context.nodes
     if nodes is None:
         raise NotFound("this server runs its jobs itself; nodes need `gossamer manager`")
@@ -44,7 +47,26 @@ def _caller(request: Request, client: NodeClient) -> _Caller:
     for name, value in zip((wire.NODE_HEADER, wire.INCARNATION_HEADER), names, strict=True):
         if not (0 < len(value) <= _MAX_NAME and value.isprintable()):
             raise BadInput(f"the header {name} needs 1 to {_MAX_NAME} characters")
+    await _check_token(client, names[0])
     return _Caller(nodes, NodeKey(*names))
+
+
+async def _check_token(client: Client, node: str) -> None:
+    """Raise NotPermitted if the token belongs to another node. The first node that uses a token gets it, so a token
+    that was stolen from one machine cannot take the place of others."""
+    principal = client.principal
+    if principal.scope is not TokenScope.NODE or principal.node == node:
+        return
+    owner = principal.node
+    if not owner:
+        owner = await client.context.manager.database.write(lambda c: tokens.bind_token(c, principal.token, node))
+        if owner == node:
+            await client.record("token.bind", f"{principal.token} {node}")
+            return
+    raise NotPermitted(
+        f"the token {principal.name!r} belongs to the node {owner}, which used it first, so {node} cannot use it. Make "
+        f"another token for {node}, or release this one: gossamer tokens release {principal.token}"
+    )
 
 
 NodeCaller = Annotated[_Caller, Depends(_caller)]
@@ -107,10 +129,10 @@ async def _beat(caller: _Caller, message: wire.Beat) -> wire.BeatAnswer:
     return await caller.nodes.operations.beat(caller.key, message)
 
 
-async def _take(caller: _Caller, message: wire.Take) -> wire.Taken:
-    if not (0 < len(message.call) <= 80 and 0 < message.free <= _MAX_SLOTS):
-        raise BadInput("take: call or free has a wrong value")
-    return wire.Taken(await caller.nodes.operations.take(caller.key, message.call, message.free, places=_no_places))
+async def _turn(caller: _Caller, message: NodeTurn) -> NodeOrders:
+    if not 0 <= message.free <= _MAX_SLOTS:
+        raise BadInput(f"turn: free is not from 0 to {_MAX_SLOTS}")
+    return await caller.nodes.operations.turn(caller.key, message, places=_no_places)
 
 
 def _no_places(job: Row[Any]) -> JobPlaces:
@@ -118,32 +140,39 @@ def _no_places(job: Row[Any]) -> JobPlaces:
     return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
 
 
-async def _take_listing(caller: _Caller, _: wire.Done) -> wire.TakenListing:
-    return wire.TakenListing(await caller.nodes.operations.take_listing(caller.key))
-
-
-async def _stops(caller: _Caller, _: wire.Done) -> wire.Stops:
-    return wire.Stops(await caller.nodes.operations.stops(caller.key.name))
-
-
 async def _started(caller: _Caller, message: wire.Started) -> wire.Done:
-    await caller.nodes.operations.started(message.attempt, message.pid)
+    if not 0 < message.pid < 2**31:
+        raise BadInput(f"started: {message.pid} is no pid")
+    if await _own(caller, message.attempt):
+        await caller.nodes.operations.started(message.attempt, message.pid)
     return wire.Done()
 
 
 async def _returned(caller: _Caller, message: wire.Returned) -> wire.Done:
-    await caller.nodes.operations.returned(message.attempt, message.reason)
+    if await _own(caller, message.attempt):
+        await caller.nodes.operations.returned(message.attempt, message.reason)
     return wire.Done()
 
 
 async def _ended(caller: _Caller, message: wire.Ended) -> wire.Done:
-    await caller.nodes.operations.ended(message.attempt, message.end)
+    if any(abs(number or 0) >= 2**31 for number in (message.end.exit_code, message.end.signal)):
+        raise BadInput("ended: exit_code or signal is no such number")
+    if await _own(caller, message.attempt):
+        await caller.nodes.operations.ended(message.attempt, message.end)
     return wire.Done()
 
 
 async def _progress(caller: _Caller, message: wire.Progress) -> wire.Done:
-    await caller.nodes.operations.progress(message.attempts)
+    own = await _own(caller, *(report.id for report in message.attempts))
+    await caller.nodes.operations.progress([report for report in message.attempts if report.id in own])
     return wire.Done()
+
+
+async def _own(caller: _Caller, *attempts: AttemptId) -> set[AttemptId]:
+    """Return those of the attempts that the node has, or had last. What it says of others has no effect."""
+    manager = caller.nodes.operations.manager
+    mine = await manager.read(lambda c: jobs.jobs_of_node(c, caller.key.name, [attempt.job for attempt in attempts]))
+    return {attempt for attempt in attempts if attempt.job in mine}
 
 
 async def _listed(caller: _Caller, message: wire.Listed) -> wire.Done:
@@ -164,9 +193,7 @@ async def _wait(caller: _Caller, message: wire.Wait) -> wire.Woken:
 _CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Any]]]]] = {
     "register": (wire.Registration, _register),
     "beat": (wire.Beat, _beat),
-    "take": (wire.Take, _take),
-    "take-listing": (wire.Done, _take_listing),
-    "stops": (wire.Done, _stops),
+    "turn": (NodeTurn, _turn),
     "started": (wire.Started, _started),
     "returned": (wire.Returned, _returned),
     "ended": (wire.Ended, _ended),

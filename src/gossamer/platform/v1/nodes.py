@@ -1,6 +1,7 @@
 """Endpoints of nodes and of labels: list, show, drain, forget; and how many jobs of a label run at a time.
 
-Fixed, because clients read them: paths, names of parameters, status codes.
+Fixed, because clients read them: paths, names of parameters, status codes; and that a token for one project permits
+none of this, because nodes and labels serve all projects.
 """
 
 from typing import Annotated
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 
 from gossamer.platform.manager.operations import JobConflict, NotFound
 from gossamer.platform.state import nodes
-from gossamer.platform.v1.context import Admin, Client, Reader
+from gossamer.platform.v1.context import Client, Operator, OperatorReader
 from gossamer.platform.v1.models import LabelChange, LabelModel, NodeChange, NodeModel
 
 router = APIRouter(prefix="/v1")
@@ -18,19 +19,19 @@ _NodeName = Annotated[str, Path(max_length=64, description="Name of the node.")]
 
 
 @router.get("/nodes", tags=["nodes"], summary="List nodes")
-async def list_nodes(client: Reader) -> list[NodeModel]:
+async def list_nodes(client: OperatorReader) -> list[NodeModel]:
     """Return all nodes by name, also those that are lost."""
     return [NodeModel.of(row) for row in await client.context.manager.read(nodes.list_nodes)]
 
 
 @router.get("/nodes/{name}", tags=["nodes"], summary="Show a node")
-async def get_node(name: _NodeName, client: Reader) -> NodeModel:
+async def get_node(name: _NodeName, client: OperatorReader) -> NodeModel:
     """Return a node."""
     return await _node(client, name)
 
 
 @router.patch("/nodes/{name}", tags=["nodes"], summary="Drain a node, or end that")
-async def change_node(name: _NodeName, change: NodeChange, client: Admin) -> NodeModel:
+async def change_node(name: _NodeName, change: NodeChange, client: Operator) -> NodeModel:
     """Give a node no more jobs; those that it has go on to their ends. Or give it jobs again. A node that is draining
     still is when it is started again."""
     database = client.context.manager.database
@@ -42,7 +43,7 @@ async def change_node(name: _NodeName, change: NodeChange, client: Admin) -> Nod
 
 
 @router.delete("/nodes/{name}", status_code=204, tags=["nodes"], summary="Forget a lost node")
-async def forget_node(name: _NodeName, client: Admin) -> Response:
+async def forget_node(name: _NodeName, client: Operator) -> Response:
     """Delete a node that is lost. If it comes back, it must be started anew."""
     if not await client.context.manager.database.write(lambda c: nodes.forget_node(c, name)):
         state = (await _node(client, name)).state
@@ -52,7 +53,7 @@ async def forget_node(name: _NodeName, client: Admin) -> Response:
 
 
 @router.get("/labels", tags=["nodes"], summary="List the limits of labels")
-async def list_labels(client: Reader) -> list[LabelModel]:
+async def list_labels(client: OperatorReader) -> list[LabelModel]:
     """Return the labels that have a limit."""
     return [LabelModel.of(row) for row in await client.context.manager.read(nodes.list_labels)]
 
@@ -61,7 +62,7 @@ async def list_labels(client: Reader) -> list[LabelModel]:
 async def change_label(
     name: Annotated[str, Path(min_length=1, max_length=100, description="Label of jobs.")],
     change: LabelChange,
-    client: Admin,
+    client: Operator,
 ) -> LabelModel:
     """Set how many jobs with this label run at a time, on all nodes together."""
     limit = change.max_running

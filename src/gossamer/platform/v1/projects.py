@@ -15,7 +15,7 @@ from gossamer.platform.lifecycle import EnvironmentKind, VersionState
 from gossamer.platform.manager.operations import NotFound
 from gossamer.platform.state import defaults, environments, projects, tokens
 from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.v1.context import Admin, Client, Deployer, Reader
+from gossamer.platform.v1.context import Admin, Client, Deployer, Operator, Reader
 from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer.platform.v1.models import (
     AuditEntry,
@@ -28,11 +28,12 @@ from gossamer.platform.v1.models import (
     TokenModel,
     VersionModel,
 )
+from gossamer.platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
 
 MAX_ARTEFACT_BYTES: Final = 256 * 1024 * 1024
-"""Largest artefact. May be changed; it is in memory while it is received."""
+"""Largest artefact. May be changed."""
 VERSIONS_PATH: Final = "/v1/versions"
 """Path of the endpoint that takes an artefact. Fixed."""
 _VersionName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the version.")]
@@ -146,9 +147,9 @@ async def deploy_version(
     """Add a version, and wait until a node has listed its spiders. If that fails, the project stays as it was, and the
     answer (422) has the reason. The answer is 202 with the state `building` if it takes longer than `wait_seconds`."""
     client.check_project(project)
-    content = await request.body()
     manager = client.context.manager
-    row = await manager.deploy(project, version, content, environment=environment, wait_seconds=wait_seconds)
+    async with spooled(request.stream(), manager.artefacts.temporary_file, limit=MAX_ARTEFACT_BYTES) as content:
+        row = await manager.deploy(project, version, content, environment=environment, wait_seconds=wait_seconds)
     await client.record("version.deploy", f"{project} {version}")
     if row.state == VersionState.BUILDING:
         response.status_code = 202
@@ -223,6 +224,16 @@ async def list_tokens(client: Admin) -> list[TokenModel]:
     """Return all tokens that the client may see, without their secrets."""
     rows = await client.context.manager.read(tokens.list_tokens)
     return [TokenModel.of(row) for row in rows if client.principal.project in ("", row.project)]
+
+
+@router.post("/tokens/{token_id}/release", tags=["access"], summary="Take a token from its node")
+async def release_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: Operator) -> TokenModel:
+    """Let the next node that uses a token have it, whatever its name. The node that had it is refused from then on."""
+    row = await client.context.manager.database.write(lambda c: tokens.release_token(c, token_id))
+    if row is None:
+        raise NotFound(f"token {token_id} not found")
+    await client.record("token.release", f"{token_id} {row.name}")
+    return TokenModel.of(row)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, tags=["access"], summary="Revoke a token")

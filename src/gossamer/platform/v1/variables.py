@@ -12,6 +12,7 @@ from sqlalchemy import Row
 
 from gossamer.platform.manager.operations import NotFound
 from gossamer.platform.v1.context import Admin, Deployer, Reader
+from gossamer.platform.v1.models import RequestModel
 
 router = APIRouter(prefix="/v1", tags=["variables"])
 
@@ -19,10 +20,8 @@ _Project = Annotated[str, Path(min_length=1, max_length=200, description="Name o
 _Name = Annotated[str, Path(min_length=1, max_length=200, description="Name of the environment variable.")]
 
 
-class NewVariableModel(BaseModel):
+class NewVariableModel(RequestModel):
     """Value of an environment variable."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     value: Annotated[str, Field(max_length=16 * 1024)]
     """Text that processes of the project get."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
@@ -20,7 +20,7 @@ from gossamer.platform.state import events, projects, webhooks
 from gossamer.platform.state.events import EventKind
 from gossamer.platform.v1.context import Admin, Client
 from gossamer.platform.v1.jobs import PageLimit, parse_cursor
-from gossamer.platform.v1.models import NamedModel
+from gossamer.platform.v1.models import NamedModel, RequestModel
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -30,10 +30,8 @@ _Events = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKin
 _Factor = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 
-class NewWebhookModel(BaseModel):
+class NewWebhookModel(RequestModel):
     """A webhook to create."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     url: _Url
     """Address that gets the events, by POST."""
@@ -45,10 +43,8 @@ class NewWebhookModel(BaseModel):
     """A job is slow that takes so many times as long as the spider's earlier jobs."""
 
 
-class WebhookChange(BaseModel):
+class WebhookChange(RequestModel):
     """Changes of a webhook. A field that is absent or null stays as it is."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
     url: _Url | None = None
     events: _Events | None = None
