@@ -16,34 +16,46 @@ from bench.websites import Website
 _SHORT_SECONDS = 15.0
 """A crawl that is over so soon is measured several times."""
 _TIMEOUT_SECONDS = 900.0
-_ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": ""}
+ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": ""}
 """Some machines set these: then a checkout is compiled anew at each start, which an installed package never is."""
 
 
 def measure_site(
-    website: Website, crawlers: Sequence[Crawler], sites: list[SiteResult], *, repeats: int, startup: dict[str, float]
+    website: Website,
+    crawlers: Sequence[Crawler],
+    sites: list[SiteResult],
+    *,
+    slow_share: float,
+    repeats: int,
+    startup: dict[str, float],
 ) -> None:
     """Crawl it with each; the result goes to `sites` at once and gets its rows one by one, so that whoever interrupts
     this keeps what is there.
 
-    `repeats`: of short crawls. `startup`: CPU seconds by crawler, filled where it is not yet. A crawler that fails
-    leaves a row that says why.
+    `slow_share`: share of the pages that slow crawlers get. `repeats`: of short crawls. `startup`: CPU seconds by
+    crawler, filled where it is not yet. A crawler that fails leaves a row that says why.
     """
     say(f"site {website.name}: {website.describe()}")
-    with serve(website) as served:
-        result = SiteResult(website.name, website.describe(), served.software, [])
-        sites.append(result)
-        for crawler in crawlers:
-            result.rows.append(_row(website, served, crawler, repeats, startup))
+    result = SiteResult(website.name, website.describe(), "", [])
+    sites.append(result)
+    for is_slow, crawled in ((False, website), (True, website.share(slow_share))):
+        chosen = [crawler for crawler in crawlers if crawler.is_slow is is_slow]
+        if chosen:
+            with serve(crawled) as served:
+                result.server = served.software
+                for crawler in chosen:
+                    result.rows.append(_row(crawled, served, crawler, repeats, startup))
+    names = [crawler.name for crawler in crawlers]
+    result.rows.sort(key=lambda row: names.index(row.crawler))
 
 
 def _row(website: Website, served: Served, crawler: Crawler, repeats: int, startup: dict[str, float]) -> CrawlRow:
     if crawler.missing:
-        return CrawlRow(crawler=crawler.name, title=crawler.title, note="not installed")
+        return CrawlRow(crawler=crawler.name, title=crawler.title, note=f"left out: {crawler.missing}", left_out=True)
     try:
         if crawler.name not in startup:
             startup[crawler.name] = min(
-                crawl(website, served, crawler, [lonely_url(website, served)]).cpu_seconds for _ in range(repeats)
+                crawl(website, served, crawler, [lonely_url(website, served)]).all_cpu_seconds for _ in range(repeats)
             )
         crawls: list[CrawlRow] = []
         while not crawls or (len(crawls) < repeats and crawls[-1].wall_seconds < _SHORT_SECONDS):
@@ -75,7 +87,7 @@ def crawl(
         web_before = measure.cpu_seconds(served.pid)
         store_before = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
         usage = measure.run(
-            crawler.command(job), environment=_ENVIRONMENT, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS
+            crawler.command(job), environment=ENVIRONMENT, log=folder / "said", timeout_seconds=_TIMEOUT_SECONDS
         )
         store_after = measure.cpu_seconds(valkey.pid) if valkey.pid else 0.0
         if only:
@@ -83,6 +95,8 @@ def crawl(
         else:
             pages = {site.url(host, page) for host in range(site.spec.hosts) for page in range(site.spec.pages)}
             least = site.spec.page_bytes * 9 // 10  # characters; some of the text is not ASCII
+        if not crawler.writes_bodies:
+            least = 0
         return CrawlRow(
             crawler=crawler.name,
             title=crawler.title,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from bench.places import COLLY, PEERS_PYTHON, ROOT
+from bench.places import BUILT, PEERS_PYTHON, ROOT
 
 CONCURRENCY = 64
 """Requests in flight, for every crawler and, where it has such a limit, for every domain."""
@@ -46,12 +46,19 @@ class Crawler:
     command: Callable[[Job], list[str]]
     store: Store = Store.NONE
     needs: Path | None = None
-    """The program without which there is no such row."""
+    """Program that `bench/install` installs. None: the crawler needs nothing of it."""
+    writes_bodies: bool = True
+    """False: it writes only the URLs of the pages."""
+    is_slow: bool = False
+    """True: it gets a tenth of a site's pages, so that the comparison takes minutes and not hours."""
 
     @property
-    def missing(self) -> bool:
-        """Whether it cannot be run here."""
-        return self.needs is not None and not self.needs.exists()
+    def missing(self) -> str:
+        """Why it cannot run here. Empty: it can."""
+        if self.needs is None or self.needs.exists():
+            return ""
+        reason = BUILT / f"{self.needs.relative_to(BUILT).parts[0]}.skipped"
+        return reason.read_text().strip() if reason.exists() else "not installed"
 
 
 def _plain(*program: str) -> Callable[[Job], list[str]]:
@@ -69,7 +76,8 @@ def _plain(*program: str) -> Callable[[Job], list[str]]:
     return command
 
 
-_scrapy = _plain(str(PEERS_PYTHON), str(ROOT / "bench" / "peers" / "scrapy_crawl.py"))
+_PEERS = ROOT / "bench" / "peers"
+_scrapy = _plain(str(PEERS_PYTHON), str(_PEERS / "scrapy_crawl.py"))
 
 
 def _scrapy_redis(job: Job) -> list[str]:
@@ -77,7 +85,7 @@ def _scrapy_redis(job: Job) -> list[str]:
 
 
 def _lane(*flags: str) -> Callable[[Job], list[str]]:
-    crawl = _plain(sys.executable, str(ROOT / "bench" / "peers" / "scrapy_crawl.py"))
+    crawl = _plain(sys.executable, str(_PEERS / "scrapy_crawl.py"))
     return lambda job: [*crawl(job), f"--frontier={job.store}", *flags]
 
 
@@ -97,7 +105,7 @@ def _gossamer(processes: int, *fields: str) -> Callable[[Job], list[str]]:
             f"--data-dir={job.folder}",
             f"--resolve=*:{job.address.rpartition(':')[0]}",
             f"--concurrency={CONCURRENCY}",
-            f"--domain-concurrency={CONCURRENCY}",
+            f"--domain-concurrency={CONCURRENCY * processes}",
             f"--processes={processes}",
             "--rate=100000/1",
             "--ignore-robots",
@@ -109,12 +117,27 @@ def _gossamer(processes: int, *fields: str) -> Callable[[Job], list[str]]:
     return command
 
 
+_BARE_GO, _COLLY = BUILT / "go" / "bare", BUILT / "go" / "colly"
+_BARE_RUST, _SPIDER = BUILT / "bare-rust" / "bench-bare", BUILT / "spider" / "bench-spider"
+_CRAWLEE, _SCRAPLING = BUILT / "crawlee" / "crawlee.mjs", BUILT / "scrapling" / "bin" / "python"
+
 CRAWLERS = (
-    Crawler("scrapy", "Scrapy", _scrapy, needs=PEERS_PYTHON),
-    Crawler("scrapy-redis", "scrapy-redis", _scrapy_redis, Store.VOLATILE, PEERS_PYTHON),
-    Crawler("scheduler", "Scrapy, our scheduler", _lane(), Store.DURABLE),
-    Crawler("addon", "Scrapy, our add-on", _lane("--addon"), Store.DURABLE),
-    Crawler("colly", "colly (Go)", _plain(str(COLLY)), needs=COLLY),
+    Crawler("bare-rust", "bare Rust (hyper, lol_html)", _plain(str(_BARE_RUST)), needs=_BARE_RUST),
+    Crawler("bare-go", "bare Go (net/http, x/net/html)", _plain(str(_BARE_GO)), needs=_BARE_GO),
+    Crawler("spider", "spider (Rust), no bodies", _plain(str(_SPIDER)), needs=_SPIDER, writes_bodies=False),
+    Crawler("colly", "colly (Go)", _plain(str(_COLLY)), needs=_COLLY),
+    Crawler("crawlee", "Crawlee (Node)", _plain("node", str(_CRAWLEE)), needs=_CRAWLEE, is_slow=True),
+    Crawler(
+        "scrapling",
+        "Scrapling",
+        _plain(str(_SCRAPLING), str(_PEERS / "scrapling_crawl.py")),
+        needs=_SCRAPLING,
+        is_slow=True,
+    ),
+    Crawler("scrapy", "Scrapy", _scrapy, needs=PEERS_PYTHON, is_slow=True),
+    Crawler("scrapy-redis", "scrapy-redis", _scrapy_redis, Store.VOLATILE, PEERS_PYTHON, is_slow=True),
+    Crawler("scheduler", "Scrapy, our scheduler", _lane(), Store.DURABLE, is_slow=True),
+    Crawler("addon", "Scrapy, our add-on", _lane("--addon"), Store.DURABLE, is_slow=True),
     Crawler("floor", "bare floor", _plain(sys.executable, "-m", "bench.floor")),
     Crawler("gossamer", "Gossamer", _gossamer(1), Store.DURABLE),
     Crawler("fields", "Gossamer, 5 fields", _gossamer(1, *_FIELDS), Store.DURABLE),

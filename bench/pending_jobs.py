@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from gossamer.platform.state import jobs, projects
 from gossamer.platform.state.database import StateDatabase
+from gossamer.platform.state.dispatch import JobTaker, take_jobs
 from gossamer.platform.state.jobs import JobFilter, NewJob
 from tests.servers.postgresql import postgresql
 
@@ -60,7 +61,7 @@ async def measure(url: str, waiting: int) -> dict[str, float]:
             lambda _: database.read(lambda c: jobs.job_page(c, JobFilter(), before=None, limit=100))
         ),
         "take": await _median(
-            lambda number: database.write(lambda c: jobs.take_jobs(c, node="node", call=f"call-{number}", free=1))
+            lambda number: database.write(lambda c: take_jobs(c, JobTaker("node", f"call-{number}", 100), free=1))
         ),
     }
     await database.close()

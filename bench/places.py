@@ -8,9 +8,8 @@ ROOT = Path(__file__).parent.parent
 """The project."""
 BUILT = ROOT / ".cache" / "bench"
 """What `bench/install` made."""
-PEERS_PYTHON = BUILT / "venv" / "bin" / "python"
+PEERS_PYTHON = BUILT / "scrapy" / "bin" / "python"
 """The interpreter that has Scrapy and scrapy-redis."""
-COLLY = BUILT / "colly"
 
 
 def program(name: str) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-PEERS = ("scrapy", "scrapy-redis", "colly", "floor")
+PEERS = ("bare-rust", "bare-go", "spider", "colly", "scrapy", "scrapy-redis", "floor")
 """Whom every row is compared with, by name."""
 
 
@@ -20,7 +20,7 @@ class CrawlRow:
     cpu_seconds: float = 0.0
     """Of the crawling processes, from their start to their end."""
     startup_cpu_seconds: float = 0.0
-    """What the same command uses for a single page that links to nothing."""
+    """What the same command uses for a single page that links to nothing, with the Valkey beside it."""
     web_cpu_seconds: float = 0.0
     """Of the web server."""
     store_cpu_seconds: float = 0.0
@@ -29,6 +29,8 @@ class CrawlRow:
     """Resident memory of the crawling processes together."""
     note: str = ""
     """Why there are no figures, or what was wrong with the output."""
+    left_out: bool = False
+    """True: the crawler is not installed here, for the reason of the note."""
 
     @property
     def measured(self) -> bool:
@@ -40,19 +42,24 @@ class CrawlRow:
         return self.pages / self.wall_seconds if self.wall_seconds else 0.0
 
     @property
+    def all_cpu_seconds(self) -> float:
+        """CPU of the crawling processes and of the Valkey beside them."""
+        return self.cpu_seconds + self.store_cpu_seconds
+
+    @property
     def pages_per_cpu_second(self) -> float:
-        """Everything included, start and end too."""
-        return self.pages / self.cpu_seconds if self.cpu_seconds else 0.0
+        """Everything included: start and end, and the Valkey."""
+        return self.pages / self.all_cpu_seconds if self.all_cpu_seconds else 0.0
 
     @property
     def running_pages_per_cpu_second(self) -> float:
         """Without what starting and ending cost: what a longer crawl would come to. 0 where too little is left for a
         figure (a tenth of a second)."""
-        crawling = self.cpu_seconds - self.startup_cpu_seconds
+        crawling = self.all_cpu_seconds - self.startup_cpu_seconds
         return self.pages / crawling if crawling >= 0.1 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SiteResult:
     """All crawlers on one site."""
 

@@ -9,7 +9,15 @@ from rich.table import Table as RichTable
 from bench.results import PEERS, CrawlRow, Figure, Report, SiteResult, ratios
 
 _NOTHING = "–"
-_PEER_TITLES = {"scrapy": "Scrapy", "scrapy-redis": "s.-redis", "colly": "colly", "floor": "floor"}
+_PEER_TITLES = {
+    "bare-rust": "Rust",
+    "bare-go": "Go",
+    "spider": "spider",
+    "colly": "colly",
+    "scrapy": "Scrapy",
+    "scrapy-redis": "s.-redis",
+    "floor": "floor",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,13 @@ def tables(report: Report) -> list[Table]:
 
 
 def _crawls(site: SiteResult) -> Table:
-    header = ["", "pages/s", "pages/CPU-s", "CPU s", "start-up", "web CPU s", "Valkey CPU s", "peak MB", ""]
+    header = ["", "pages", "pages/s", "pages/CPU-s", "CPU s", "start-up", "web CPU s", "Valkey CPU s", "peak MB", ""]
     rows = []
     for row in site.rows:
         cells = [row.title]
         if row.measured:
             cells += [
+                f"{row.pages:,}",
                 f"{row.pages_per_second:,.0f}",
                 f"{row.pages_per_cpu_second:,.0f}",
                 f"{row.cpu_seconds:.2f}",
@@ -50,7 +59,7 @@ def _crawls(site: SiteResult) -> Table:
                 f"{row.peak_bytes / 1e6:,.0f}",
             ]
         else:
-            cells += [_NOTHING] * 7
+            cells += [_NOTHING] * 8
         rows.append([*cells, row.note])
     title = f"Site {site.name}: {site.description}, served by {site.server}"
     return Table(title, header, rows, frozenset({0, len(header) - 1}))
@@ -97,7 +106,8 @@ def show(report: Report, console: Console) -> None:
             shown.add_row(*row)
         console.print(shown)
     console.print(
-        "Ratios: pages per CPU-second of the crawling processes, everything included; in brackets without start-up."
+        "pages/CPU-s and ratios: pages per CPU-second of the crawling processes and of the Valkey beside them, all "
+        "included; in brackets without start-up."
     )
 
 

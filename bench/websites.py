@@ -19,6 +19,10 @@ class Website:
         """Of all hosts together; every crawler has to fetch each of them once."""
         return self.spec.hosts * self.spec.pages
 
+    def share(self, share: float) -> "Website":
+        """The same site with this share of the pages of each host, at least one."""
+        return replace(self, spec=replace(self.spec, pages=max(1, round(self.spec.pages * share))))
+
     def describe(self) -> str:
         """For a heading."""
         spec = self.spec
@@ -29,7 +33,7 @@ class Website:
 
 _FULL = (
     Website("A", WebSpec(hosts=1, pages=20_000, page_bytes=12_000, out_degree=20)),
-    Website("B", WebSpec(hosts=1, pages=4_000, page_bytes=20_000, out_degree=40)),
+    Website("B", WebSpec(hosts=1, pages=2_000, page_bytes=138_000, out_degree=226)),
     # Half of the links lead to other hosts: with fewer, the links of a page would all be the same few.
     Website(
         "C",

@@ -1,5 +1,7 @@
 """What follows from the figures of a comparison."""
 
+import dataclasses
+
 import pytest
 
 from bench.results import CrawlRow, middle, ratios
@@ -29,6 +31,12 @@ def test_start_and_end_are_left_out_on_both_sides() -> None:
     rows = [_row("scrapy", cpu=21.0, startup=1.0), _row("gossamer", cpu=3.0, startup=1.0)]
     assert ratios(rows[1], rows) == {"scrapy": pytest.approx(7.0)}
     assert ratios(rows[1], rows, running=True) == {"scrapy": pytest.approx(10.0)}
+
+
+def test_the_valkey_beside_a_crawler_counts() -> None:
+    row = dataclasses.replace(_row("gossamer", cpu=2.0, startup=1.0), store_cpu_seconds=0.5)
+    assert row.pages_per_cpu_second == pytest.approx(400.0)
+    assert row.running_pages_per_cpu_second == pytest.approx(1000 / 1.5)
 
 
 def test_a_peer_without_figures_is_no_measure() -> None:

@@ -30,7 +30,7 @@ GOSSAMER = CrawlRow(
     peak_bytes=80_000_000,
     note="3 missing",
 )
-COLLY = CrawlRow(crawler="colly", title="colly (Go)", note="not installed")
+COLLY = CrawlRow(crawler="colly", title="colly (Go)", note="left out: there is no go", left_out=True)
 REPORT = Report(
     "a machine",
     [SiteResult("A", "1,000 pages", "nginx", [SCRAPY, COLLY, GOSSAMER])],
@@ -50,10 +50,10 @@ def test_numbers_have_the_digits_that_mean_something(value: float, text: str) ->
 def test_markdown_has_every_row_and_its_ratios() -> None:
     lines = markdown(REPORT).splitlines()
     assert "**Site A: 1,000 pages, served by nginx**" in lines
-    assert "| Scrapy | 50 | 100 | 10.00 | 1.00 | 0.00 | – | 150 |  |" in lines
-    assert "| colly (Go) | – | – | – | – | – | – | – | not installed |" in lines
-    assert "| Gossamer | 1,000 | 800 | 1.25 | 0.50 | 0.00 | 0.25 | 80 | 3 missing |" in lines
-    assert "| Gossamer | 8.00 (12.00) | – | – | – |" in lines
+    assert "| Scrapy | 1,000 | 50 | 100 | 10.00 | 1.00 | 0.00 | – | 150 |  |" in lines
+    assert "| colly (Go) | – | – | – | – | – | – | – | – | left out: there is no go |" in lines
+    assert "| Gossamer | 1,000 | 1,000 | 667 | 1.25 | 0.50 | 0.00 | 0.25 | 80 | 3 missing |" in lines
+    assert "| Gossamer | – | – | – | – | 6.67 (9.00) | – | – |" in lines
     assert "| a seen URL | 10.2 | bytes | 11 |  |" in lines
     assert "| requests accepted | 12,345 | 1/s | 10,000 | alone |" in lines
 
@@ -69,8 +69,8 @@ def test_markdown_tables_are_whole() -> None:
 
 def test_a_terminal_gets_the_same_figures() -> None:
     screen = io.StringIO()
-    show(REPORT, Console(file=screen, width=140))
-    for text in ("Site A: 1,000 pages", "not installed", "8.00 (12.00)", "a seen URL", "800"):
+    show(REPORT, Console(file=screen, width=180))
+    for text in ("Site A: 1,000 pages", "left out", "6.67 (9.00)", "a seen URL", "667"):
         assert text in screen.getvalue()
 
 

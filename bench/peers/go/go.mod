@@ -1,8 +1,11 @@
-module gossamer/bench/colly
+module gossamer/bench
 
 go 1.24.0
 
-require github.com/gocolly/colly/v2 v2.3.0
+require (
+	github.com/gocolly/colly/v2 v2.3.0
+	golang.org/x/net v0.47.0
+)
 
 require (
 	github.com/PuerkitoBio/goquery v1.11.0 // indirect
@@ -18,7 +21,6 @@ require (
 	github.com/nlnwa/whatwg-url v0.6.2 // indirect
 	github.com/saintfish/chardet v0.0.0-20230101081208-5e3ef4b5456d // indirect
 	github.com/temoto/robotstxt v1.1.2 // indirect
-	golang.org/x/net v0.47.0 // indirect
 	golang.org/x/text v0.31.0 // indirect
 	google.golang.org/appengine v1.6.8 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
