@@ -2,13 +2,38 @@
 
 import argparse
 import os
+import shutil
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
 
 from gossamer.errors import GossamerError
 
+T = TypeVar("T")
+
 _INTERRUPTED = 130
+
+
+@dataclass
+class Runs(Generic[T]):
+    """What came of a program's runs."""
+
+    outcomes: list[T] = field(default_factory=list)
+    bad: int = 0
+    """Outcomes with a broken promise."""
+    broken: list[int] = field(default_factory=list)
+    """Seeds whose run itself broke off."""
+    seconds: float = 0.0
+    was_interrupted: bool = False
+
+    def exit_code(self) -> int:
+        """Of the program."""
+        return 1 if self.bad or self.broken else _INTERRUPTED if self.was_interrupted else 0
 
 
 def at_least(least: float, kind: Callable[[str], float] = int) -> Callable[[str], float]:
@@ -24,6 +49,42 @@ def at_least(least: float, kind: Callable[[str], float] = int) -> Callable[[str]
         return value
 
     return read
+
+
+def run_seeds(
+    seeds: Sequence[int], run: Callable[[int, Path], T], tell: Callable[[T], Sequence[str]], *, keep: bool
+) -> Runs[T]:
+    """Run each seed in a folder of its own, until Ctrl-C. `tell` prints a line about an outcome, and returns the
+    promises that were broken. Files of good runs are deleted, unless `keep`."""
+    base = Path(tempfile.mkdtemp(prefix="gossamer-runs-"))
+    base.chmod(0o755)
+    print(f"files in {base}", flush=True)
+    found: Runs[T] = Runs()
+    began = time.monotonic()
+    for seed in seeds:
+        folder = base / f"seed-{seed}"
+        try:
+            outcome = run(seed, folder)
+        except KeyboardInterrupt:
+            found.was_interrupted = True
+            print(f"Interrupted in seed {seed}; the {len(found.outcomes)} runs before it count.", flush=True)
+            break
+        except Exception as error:  # of the run itself: the others go on
+            found.broken.append(seed)
+            traceback.print_exception(error, file=sys.stdout)
+            print(f"    seed {seed} broke off; files: {folder}", flush=True)
+            continue
+        found.outcomes.append(outcome)
+        if faults := tell(outcome):
+            found.bad += 1
+            print("".join(f"    {fault}\n" for fault in faults[:20]), end="")
+            print(f"    to repeat it: --seed {seed}; files: {folder}", flush=True)
+        elif not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    found.seconds = time.monotonic() - began
+    if not found.bad and not found.broken and not keep:
+        shutil.rmtree(base, ignore_errors=True)
+    return found
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:

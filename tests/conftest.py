@@ -1,11 +1,34 @@
 """What every test run needs."""
 
 import os
+from collections.abc import Generator
+from typing import Any
 
 # Hypothesis' pytest plugin imports it while the summary is printed, where CPython 3.11 may fail to compile it when a
 # finalizer runs meanwhile ("AST constructor recursion depth mismatch"); here nothing else is under way.
 import hypothesis  # noqa: F401
+import pytest
 
 # Processes that tests start find compiled modules, as those of an installed Gossamer do, also where this is set: to
 # compile them again takes each of hundreds of processes a third of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Make the text of a report one that can be sent to pytest-xdist's main process.
+
+    The failure of a test of text that is no UTF-8 has such text in its report, which would end the whole run with an
+    internal error.
+    """
+    return _without_surrogates((yield))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_without_surrogates(part) for part in value)
+    return value

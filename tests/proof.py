@@ -1,7 +1,10 @@
-"""Verdicts of the proving programs (chaos, politeness, hostile, soak, scale) as JSON files.
+"""Verdicts of the proving programs (chaos, politeness, hostile, soak, scale, jobs, schedules) as JSON files.
 
-Each program writes its verdict to `.cache/proofs`. `python -m tests.proof adopt` copies those that passed to
-`docs/proofs` and rewrites the table of the guarantees page from there; without `adopt` it only rewrites the table.
+Each program writes its verdict to `.cache/proofs`. A program whose runs may be done in parts, in several processes or
+after an interruption, writes each part as NAME.part-SEED.json, where SEED is its first one.
+
+`python -m tests.proof adopt` merges parts of one commit, copies the verdicts that passed to `docs/proofs`, and rewrites
+the table of the guarantees page from there; without `adopt` it only rewrites the table.
 """
 
 import platform
@@ -9,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -63,8 +67,13 @@ def write(
     seeds: Sequence[int] = (),
     faults: Mapping[str, int] | None = None,
     forgiven: Mapping[str, Figure] | None = None,
+    is_part: bool = False,
 ) -> Path:
-    """Write the verdict of a run that ended now; returns the file."""
+    """Write the verdict of a run that ended now; returns the file.
+
+    `is_part`: there may be more runs, with other seeds. Then `title` and `showed` are templates for the merged
+    verdict, as `merged` fills them in.
+    """
     proof = Proof(
         name=name,
         title=title,
@@ -83,9 +92,75 @@ def write(
         forgiven=dict(forgiven or {}),
     )
     WRITTEN.mkdir(parents=True, exist_ok=True)
-    file = WRITTEN / f"{name}.json"
+    return _save(proof, f"{name}.part-{min(seeds, default=0)}.json" if is_part else f"{name}.json")
+
+
+def _save(proof: Proof, name: str) -> Path:
+    file = WRITTEN / name
     file.write_bytes(msgspec.json.format(msgspec.json.encode(proof), indent=2) + b"\n")
     return file
+
+
+def merged(parts: Sequence[Proof]) -> Proof:
+    """Return the verdict of all parts of a program on one commit. Raises ValueError if two of them ran one seed.
+
+    Figures are added up, but for those whose names begin with `longest`, of which the largest counts. All of them, and
+    `faults` and `fault_kinds`, may be named in the templates.
+    """
+    seeds = sorted(seed for part in parts for seed in part.seeds)
+    if twice := [seed for seed, count in Counter(seeds).items() if count > 1]:
+        raise ValueError(f"seed {twice[0]} is in two parts; remove one of {WRITTEN}/{parts[0].name}.part-*.json")
+    faults: Counter[str] = Counter()
+    for part in parts:
+        faults.update(part.faults)
+    figures, forgiven = _sums([part.figures for part in parts]), _sums([part.forgiven for part in parts])
+    words = {**figures, **forgiven, "faults": faults.total(), "fault_kinds": len(faults)}
+    last = max(parts, key=lambda part: (part.date, max(part.seeds, default=0)))
+    return msgspec.structs.replace(
+        last,
+        title=last.title.format(**words),
+        showed=last.showed.format(**words),
+        clean=all(part.clean for part in parts),
+        seconds=round(sum(part.seconds for part in parts), 1),
+        passed=all(part.passed for part in parts),
+        failures=[failure for part in parts for failure in part.failures],
+        figures=figures,
+        seeds=seeds,
+        faults=dict(sorted(faults.items())),
+        forgiven=forgiven,
+    )
+
+
+def _sums(of_parts: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    found: dict[str, Figure] = {}
+    for name, value in (each for figures in of_parts for each in figures.items()):
+        if isinstance(value, str):
+            raise ValueError(f"{name}: words cannot be added up")
+        before = found.get(name, 0)
+        assert not isinstance(before, str)
+        found[name] = max(before, value) if name.startswith("longest") else before + value
+    return found
+
+
+def merge_parts() -> list[str]:
+    """Merge the parts of each program that are of the commit of the latest one; returns a line for each program."""
+    parts: dict[str, list[tuple[float, Proof]]] = {}
+    for file in sorted(WRITTEN.glob("*.part-*.json")):
+        proof = msgspec.json.decode(file.read_bytes(), type=Proof)
+        parts.setdefault(proof.name, []).append((file.stat().st_mtime, proof))
+    said = []
+    for name, found in parts.items():
+        commit = max(found, key=lambda each: each[0])[1].commit
+        same = [proof for _, proof in found if proof.commit == commit]
+        try:
+            whole = merged(same)
+        except ValueError as error:
+            said.append(f"{name}: not merged: {error}")
+            continue
+        _save(whole, f"{name}.json")
+        others = f"; {len(found) - len(same)} parts of other commits left out" if len(same) < len(found) else ""
+        said.append(f"{name}: {len(same)} parts with {len(whole.seeds)} seeds merged{others}")
+    return said
 
 
 def adopted() -> list[Proof]:
@@ -111,9 +186,11 @@ def with_table(page: str, proofs: Sequence[Proof]) -> str:
 
 def adopt() -> list[str]:
     """Copy what passed on committed code to the documentation; returns a line for each verdict."""
-    said = []
+    said = merge_parts()
     ADOPTED.mkdir(parents=True, exist_ok=True)
     for file in sorted(WRITTEN.glob("*.json")):
+        if ".part-" in file.name:
+            continue
         proof = msgspec.json.decode(file.read_bytes(), type=Proof)
         if not proof.passed:
             said.append(f"{proof.name}: failed, not adopted: {proof.failures[0]}")

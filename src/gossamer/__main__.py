@@ -42,10 +42,17 @@ def run(arguments: Sequence[str]) -> int:
             terminal.print_result(f"gossamer {__version__}")
             return 0
         if arguments == [WORKER_PROCESS]:
-            from gossamer.cli.commands.worker import run_worker_process
+            from gossamer.cli.worker_process import run_worker_process
 
             run_worker_process()
             return 0
+        if arguments[:1] == ["crawl"]:
+            from gossamer.cli.commands.crawl import crawl
+            from gossamer.cli.options import run_plainly
+
+            code = run_plainly(crawl, arguments[1:])
+            if code is not None:
+                return code
         from gossamer.cli.app import parse_and_run
 
         return parse_and_run(arguments)

@@ -1,4 +1,4 @@
-"""Settings of a service: its bus, Kafka and the REST API; and the ranges that several groups of settings use.
+"""Settings of workers and of a service: its bus, Kafka and the REST API; and the ranges that several groups use.
 
 `settings.py` has the rest, and explains how settings are given. The bus, on which requests arrive and pages are
 published, is Kafka or Valkey Streams ("streams" below). Safe to change: descriptions (one line, no full stop at the
@@ -6,7 +6,7 @@ end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mist
 Fixed: the names of settings and the words that they accept, which stand in users' files.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from gossamer.model.crawl import CONCURRENCY_RANGE
 from gossamer.setting_groups import SettingGroup, field_of, integers, numbers
@@ -143,3 +143,34 @@ class ServiceSettings(SettingGroup):
         60.0, "Seconds between two dumps of the statistics into the log, where log_format is json. 0: none"
     )
     batch: Annotated[int, integers(1, 100_000)] = field_of(1000, "Requests that a service reads from the bus at once")
+
+
+def _process_count(value: Any) -> Any:
+    """Return the value of `worker.processes` as a number. 0, which cannot be given: as many as suit the work
+    (`wiring/processes.py`)."""
+    return 0 if value == "auto" else -1 if str(value).strip() == "0" else value
+
+
+class WorkerSettings(SettingGroup):
+    """Size and life of the worker processes."""
+
+    concurrency: Concurrency = field_of(64, "Requests in flight per process")
+    processes: Annotated[int, integers(0, 256)] = field_of(
+        1,
+        "Number of worker processes. auto: one for each CPU; a single one for a crawl of at most 2,000 pages, or 100 "
+        "pages a second",
+        prepare=_process_count,
+        expects="auto or an integer from 1 to 256",
+    )
+    heartbeat: Seconds = field_of(
+        10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"
+    )
+    drain: SecondsOrZero = field_of(30.0, "Seconds that a stopping worker gives its requests in flight")
+    metrics: str = field_of(
+        "",
+        "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
+        "up serves the metrics of its workers at /metrics of the API",
+    )
+    seen_cache: Annotated[int, integers(0, 10**9)] = field_of(
+        200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"
+    )

@@ -9,7 +9,6 @@ Safe to change: the sentences (tests quote some). Fixed: how names are written i
 true and false, which stand in users' files.
 """
 
-import json
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -270,6 +269,8 @@ def _from_text(text: str, field: SettingField, variable: str) -> Any:
         return text
     begin = text.lstrip()[:1]
     if (begin == "[" and tuple in kinds) or begin == "{":  # a table may also be the only element of a list
+        import json  # late, as difflib: few values are written in it
+
         try:
             return json.loads(text)
         except ValueError as error:

@@ -29,6 +29,7 @@ from gossamer.service_settings import (
     KafkaSettings,
     ServiceSettings,
     TopicSettings,
+    WorkerSettings,
 )
 from gossamer.service_settings import DOMAIN_MAX_PENDING as _DOMAIN_MAX_PENDING
 from gossamer.service_settings import Bytes as _Bytes
@@ -122,8 +123,8 @@ class CrawlSettings(SettingGroup):
     output: tuple[Destination, ...] = _setting(
         (Destination("pages.jsonl"),),
         "Where to write the pages and items. A crawl from one URL writes HOST.jsonl unless this is set. "
-        "The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, "
-        ".json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. An output may also "
+        "The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or "
+        ".warc.gz. Also an fsspec URL, a database (postgresql://…), or - for standard output. An output may also "
         'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
         prepare=destination_fields,
         expects='a path, or a table such as {path = "items.csv", records = "items"}; records: pages, items or all',
@@ -354,25 +355,6 @@ class TextSettings(SettingGroup):
     cpu: _Seconds = _setting(5.0, "Largest CPU time of a page in seconds")
     memory: Annotated[int, integers(32 * 2**20, 2**40)] = _setting(
         512 * 2**20, "Largest memory of a page in bytes, beside the process itself"
-    )
-
-
-class WorkerSettings(SettingGroup):
-    """Size and life of the worker processes."""
-
-    concurrency: _Concurrency = _setting(64, "Requests in flight per process")
-    processes: Annotated[int, integers(1, 256)] = _setting(1, "Number of worker processes")
-    heartbeat: _Seconds = _setting(
-        10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"
-    )
-    drain: _SecondsOrZero = _setting(30.0, "Seconds that a stopping worker gives its requests in flight")
-    metrics: str = _setting(
-        "",
-        "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
-        "up serves the metrics of its workers at /metrics of the API",
-    )
-    seen_cache: Annotated[int, integers(0, 10**9)] = _setting(
-        200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"
     )
 
 

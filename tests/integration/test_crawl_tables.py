@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.telemetry.logs import WORKER_STARTED
+from gossamer.wiring.processes import usable_cpus
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, resolving
 
@@ -48,6 +50,14 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 def sqlite_rows(path: Path, query: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
+
+
+def test_automatic_processes_write_one_file(web: FakeWeb, tmp_path: Path) -> None:
+    """One for each CPU, because the rate is high."""
+    done = gossamer("crawl", *flags(web), "--processes", "auto", "-v", "-o", "pages.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {row["url"] for row in csv_rows(tmp_path / "pages.csv")} == set(graph(web.site))
+    assert done.stderr.count(f"{WORKER_STARTED} ") == usable_cpus()
 
 
 def test_one_crawl_fills_several_tables_with_the_records_of_each(web: FakeWeb, tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ class PlatformProcess:
         return self.process.wait(_END_SECONDS)
 
 
+def waits_for_job(process: Path) -> bool:
+    """Whether a process, named by its folder in /proc, is a shim that has no attempt yet."""
+    with contextlib.suppress(OSError):  # it has ended
+        return b"--wait" in (process / "cmdline").read_bytes() and os.readlink(process / "fd/0").startswith("pipe:")
+    return False
+
+
 class RunningManager(PlatformProcess):
     """A manager."""
 
@@ -170,7 +177,8 @@ class RunningNode(PlatformProcess):
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 command, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
-                if (b"shim.py" in command and mark in command) or b"GOSSAMER_ATTEMPT=" + mark in environment:
+                is_shim = b"shim.py" in command and mark in command and not waits_for_job(entry)
+                if is_shim or b"GOSSAMER_ATTEMPT=" + mark in environment:
                     found.append(int(entry.name))
         return found
 

@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from tests.servers.program import require
 from tests.servers.valkey import wait_until
 
@@ -50,12 +52,26 @@ class PostgreSql:
             )
         wait_until(self._answers, f"PostgreSQL in {self._folder}")
 
+    @property
+    def pid(self) -> int:
+        """Id of the server's first process."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill the server and its processes at once."""
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        processes = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            server = psutil.Process(self._process.pid)
+            server.suspend()  # it starts no process meanwhile
+            # Each process of the server is in a session of its own, and carries out a statement or two without it.
+            processes = [server, *server.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait(30)
+        psutil.wait_procs(processes, timeout=30)
         (self._folder / "data/postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A server that receives webhooks, and answers as it is told."""
+"""A server that receives webhooks or crawl requests, and answers as it is told."""
 
 import contextlib
 import json
@@ -26,7 +26,17 @@ class Receiver:
     def __init__(self) -> None:
         self.events: list[ReceivedEvent] = []
         self.status = 204
+        self.answer = b""
+        self.lost = 0
+        """Number of requests to come that get no answer: the connection ends."""
         self.url = ""
+        self._lock = threading.Lock()
+
+    def loses(self) -> bool:
+        """Return whether the present request gets no answer."""
+        with self._lock:
+            self.lost = max(0, (before := self.lost) - 1)
+            return before > 0
 
 
 @contextlib.contextmanager
@@ -39,9 +49,14 @@ def receiver() -> Iterator[Receiver]:
             raw = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             found.events.append(ReceivedEvent(headers, raw))
+            if found.loses():
+                self.close_connection = True
+                return
             self.send_response(found.status)
             self.send_header("Location", "http://127.0.0.1:1/")
+            self.send_header("Content-Length", str(len(found.answer)))
             self.end_headers()
+            self.wfile.write(found.answer)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -1,6 +1,6 @@
 """Generates the reference page of a Scrapy project's settings from the tables of `gossamer.scrapy`."""
 
-from gossamer.scrapy.addon import ADDON_SETTINGS, EVENT_LOOP
+from gossamer.scrapy.addon import ADDON_SETTINGS, EVENT_LOOP, HANDLER
 from gossamer.scrapy.options import PROJECT_SETTINGS, SHARED_SETTINGS
 from gossamer.scrapy.redis.settings import OPTIONS
 from gossamer.settings import rows
@@ -43,6 +43,7 @@ def scrapy_page() -> str:
     lines += [
         f"| `{EVENT_LOOP[0]}` | `{EVENT_LOOP[1]!r}` | {EVENT_LOOP[2]} |",
         f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN_LINKS} |",
+        f"| `DOWNLOAD_HANDLERS` | `{HANDLER!r}` for http and https | {DOWNLOADS} |",
     ]
     lines += ["", "## scrapy-redis's settings", "", "For a project that moved to `gossamer.scrapy.redis`"]
     lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."
@@ -65,7 +66,8 @@ NARROWER = {
     ),
     "GOSSAMER_DATA_DIR": (
         "Folder of a `ClusterSpider` that publishes to streams. Its subfolder `blobs` holds large bodies, unless "
-        "GOSSAMER_TOPICS__BLOBS names another place"
+        "GOSSAMER_TOPICS__BLOBS names another place. `gossamer.scrapy.PerformanceView` keeps its recordings in the "
+        "subfolder `performance`"
     ),
 }
 """Meanings of settings that do less in a Scrapy project than elsewhere."""
@@ -102,4 +104,11 @@ SCRAPYS = {
 KNOWN_LINKS = (
     "Drops links that are known as seen before the other middlewares handle them. Set "
     "`gossamer.scrapy.addon.KnownLinks` to `None` if one of those rewrites requests"
+)
+
+DOWNLOADS = (
+    "Downloads with Gossamer's connections, which take less CPU. Requests with a proxy or a bind address, https with "
+    "TLS settings of the project, and crawls with handlers of `headers_received` or `bytes_received` use Scrapy's own "
+    "handler. To use only that, name it: `scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler`. Needs Scrapy "
+    "2.15"
 )

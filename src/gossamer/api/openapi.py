@@ -24,7 +24,7 @@ _DESCRIPTIONS = {
     404: "The resource does not exist",
     405: "The resource does not support this method",
     408: "The body did not arrive in time",
-    409: "The crawl accepts no more requests",
+    409: "The crawl accepts no more requests, or the Idempotency-Key was used for another request",
     412: "The resource was changed in the meantime. Get it again and repeat the edit",
     413: "The body is longer than service.max_body allows",
     428: "The header If-Match is missing. It must name the version that was edited",

@@ -8,11 +8,14 @@ requests. The numbers below may be tuned. Texts may be changed; docs/reference/o
 
 import asyncio
 import contextlib
+import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+import msgspec
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
@@ -122,6 +125,71 @@ class SubmissionCounter:
             await self._context.counters.add(stats.INTAKE, counts)
 
 
+class _RememberedAnswer(msgspec.Struct):
+    """The answer to a request with an idempotency key."""
+
+    request: bytes
+    """Digest of the request's body."""
+    status: int
+    location: str
+    body: bytes
+    """Compressed: the answer to a large batch has a megabyte."""
+
+
+_KEY_SECONDS = 3600
+"""Time for which a key is remembered. Must be that for which the frontier remembers the key of a fresh run: a process
+that dies between the submission and its answer leaves only that. docs/howto/rest.md names it."""
+_MAX_KEY = 200
+"""Longest idempotency key. May be raised."""
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        max_length=_MAX_KEY,
+        description="Any text, a new one for each submission. A repetition with the same key within an hour submits "
+        "nothing again and gets the first answer",
+    ),
+]
+
+
+class AnswerMemory:
+    """Remembers the answers to requests with an idempotency key, for all processes of the cluster.
+
+    Keys: `<prefix>:submitted:<digest of the idempotency key>` (string: the answer), which expire after an hour.
+    """
+
+    def __init__(self, context: ApiContext, key: str, body: bytes) -> None:
+        """`key` empty: nothing is remembered."""
+        self.digest = hashlib.sha256(key.encode()).hexdigest() if key else ""
+        self._shards = context.shards
+        self._key = f"{context.prefix}:submitted:{self.digest}"
+        self._request = hashlib.sha256(body).digest()
+
+    async def find(self) -> Response | None:
+        """Return the first answer. None: there is none. Raises Problem if the key was used for another request."""
+        stored = await self._shards.command(self._key, "GET", self._key) if self.digest else None
+        if stored is None:
+            return None
+        answer = msgspec.msgpack.decode(stored, type=_RememberedAnswer)
+        if answer.request != self._request:
+            raise Problem(409, "Key used before", "the Idempotency-Key was used for another request within the hour")
+        headers = {"Idempotency-Replayed": "true", **({"Location": answer.location} if answer.location else {})}
+        return Response(zlib.decompress(answer.body), answer.status, headers, "application/json")
+
+    async def keep(self, response: Response) -> Response:
+        """Remember an answer, and return the one to send: that of another process which was faster, if there is one."""
+        if not self.digest:
+            return response
+        content = zlib.compress(bytes(response.body), 1)
+        answer = _RememberedAnswer(self._request, response.status_code, response.headers.get("location", ""), content)
+        value = msgspec.msgpack.encode(answer)
+        try:
+            if await self._shards.command(self._key, "SET", self._key, value, "NX", "EX", _KEY_SECONDS) is None:
+                return await self.find() or response
+        except FrontierError:
+            pass  # it was submitted; the frontier itself keeps a repetition from doing so again
+        return response
+
+
 _REQUEST = {"$ref": f"{describe.SCHEMAS}CrawlRequest"}
 _EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", "maxdepth": 2}
 
@@ -154,26 +222,34 @@ _EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", 
         **refusals(400, 408, 409, 413, 503),
     },
 )
-async def submit(context: Context, request: Request) -> Response:
+async def submit(context: Context, request: Request, idempotency_key: IdempotencyKey = "") -> Response:
     """Adds requests to the crawls that they name, each with its own options. A crawl that does not exist is created.
 
-    After a 503 the call may be repeated: requests that were already added are then duplicates."""
-    counter: SubmissionCounter = request.app.state.submissions
+    After a 503 or a lost answer the call may be repeated: requests that were already added are then duplicates. With
+    `fresh`, send an Idempotency-Key, so that a repetition begins no second run."""
     body = await request.body()
+    memory = AnswerMemory(context, idempotency_key, body)
+    known = await memory.find()
+    return known or await memory.keep(await _submit(context, request, body, memory.digest))
+
+
+async def _submit(context: ApiContext, request: Request, body: bytes, key: str) -> Response:
+    """Submit the requests in a body. `key`: equal in each repetition. Empty: the client gave none."""
+    counter: SubmissionCounter = request.app.state.submissions
     if is_json_lines(request):
-        return await _submit_batch(context, counter, split_lines(body))
+        return await _submit_batch(context, counter, split_lines(body), key)
     given = parse_json(body)
     if isinstance(given, list):
-        return await _submit_batch(context, counter, given)
+        return await _submit_batch(context, counter, given, key)
     if not isinstance(given, dict):
         raise bad_request("the body must be a JSON object or array")
-    return await _submit_one(context, counter, given)
+    return await _submit_one(context, counter, given, key)
 
 
-async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: dict[str, Any]) -> Response:
+async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: dict[str, Any], key: str) -> Response:
     """Submit one request, and return the response. Raises RequestRejected, and Problem if the crawl refuses it."""
     try:
-        admitted = _read(context, given)
+        admitted = _read(context, given, key)
     except RequestRejected:
         counter.count(CRAWL, "rejected")
         raise
@@ -191,7 +267,7 @@ async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: di
     return Response(body.model_dump_json(), result.status, headers, "application/json")
 
 
-async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any]) -> Response:
+async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any], key: str) -> Response:
     """Submit several requests. Return a 207 with a result for each, in their order."""
     if len(values) > MAX_BATCH:
         raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
@@ -199,7 +275,7 @@ async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values:
     admitted: dict[int, AdmittedRequest] = {}
     for position, value in enumerate(values):
         try:
-            admitted[position] = _read(context, value)
+            admitted[position] = _read(context, value, key)
         except RequestRejected as fault:
             counter.count(CRAWL, "rejected")
             results[position] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
@@ -215,14 +291,18 @@ async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values:
     return Response(body.model_dump_json(), 207, media_type="application/json")
 
 
-def _read(context: ApiContext, value: Any) -> AdmittedRequest:
-    """Return the crawl request in one element or line of a body. Raises RequestRejected."""
+def _read(context: ApiContext, value: Any, key: str) -> AdmittedRequest:
+    """Return the crawl request in one element or line of a body, which a submission with this key has. Raises
+    RequestRejected."""
     if not isinstance(value, bytes | dict):
         raise RequestRejected("a request must be a JSON object")
     kind, request = context.dispatcher.read(value)
     if kind != CRAWL:
         raise RequestRejected(f"this is a request of the kind {kind}, not crawl; send it to /feed")
     admitted: AdmittedRequest = request
+    if key and admitted.fresh:
+        # Of each crawl its own: the frontier remembers one run by a key.
+        admitted.idempotency_key = f"{key}:{admitted.crawl.id.token}"
     return admitted
 
 

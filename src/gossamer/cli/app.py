@@ -1,7 +1,8 @@
-"""The table of commands, and the parser of the command line.
+"""The table of commands, the parser of the command line, and `gossamer completion`.
 
 Safe to change: help lines and the order of commands; then regenerate docs/reference. Fixed: the names of commands,
-which scripts use. Nothing here may import a command's module before the command is known: the program would start
+which scripts use; and that the script of `gossamer completion` goes to standard output, because the start files of
+shells run this command. Nothing here may import a command's module before the command is known: the program would start
 slowly.
 """
 
@@ -9,12 +10,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
 from gossamer import __version__
 from gossamer.cli import terminal
+from gossamer.errors import BadInput
 
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
@@ -53,6 +56,18 @@ COMMANDS = {
         "monitor:monitor",
         "Show a running crawl service until Ctrl-C; with targets, a Scrapy project's jobs on servers.",
     ),
+    "top": (
+        "performance:top",
+        "Show what the crawling processes of a data directory wait for, stage by stage, until Ctrl-C.",
+    ),
+    "diagnose": (
+        "performance:diagnose",
+        "Find out what limits a crawl, what to change, and what that should give; then compare with the run before.",
+    ),
+    "bench": (
+        "performance:bench",
+        "Measure a spider that is as slow as you ask for, against a server of its own.",
+    ),
     "scrapyd": (
         "platform:scrapyd",
         "Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.",
@@ -68,7 +83,8 @@ COMMANDS = {
     "node": ("platform:node", "Run the jobs of a manager elsewhere on this machine."),
     "schedules": (
         "schedules:app",
-        "List, add and change schedules: rules by which the server makes jobs, by cron line, at an interval, or once.",
+        "List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "
+        "line, at an interval, or once.",
     ),
     "versions": (
         "versions:app",
@@ -95,7 +111,7 @@ COMMANDS = {
     ),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Commands in the order of `gossamer --help`: the module in `cli.commands` (none: the package itself) with the function
+"""Commands in the order of `gossamer --help`: the module in `cli.commands` (none: this module) with the function
 (or Typer program) that runs it, and its line in that list. To add a command, add a row here. A line repeats the first
 sentence of the command's own docstring, because `gossamer --help` imports none of the modules; a test compares the
 two."""
@@ -179,15 +195,51 @@ def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], is_text: 
 
 def load(command: str | None = None) -> typer.Typer:
     """Return the program with this command; None: with all commands. Raises KeyError for a name not in COMMANDS."""
+    from gossamer.cli.options import describe_to_typer  # loaded with the command
+
     app = _program()
     for name in COMMANDS if command is None else [command]:
         module, _, attribute = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"gossamer.cli.commands.{module}".rstrip(".")), attribute)
+        found = getattr(import_module(f"gossamer.cli.commands.{module}" if module else __name__), attribute)
         if isinstance(found, typer.Typer):
+            _describe(found)
             app.add_typer(found, name=name)
         else:
+            describe_to_typer(found)
             app.command(name, help=_paragraphs(found))(found)
     return app
+
+
+SHELLS = ("bash", "zsh", "fish")
+"""May be extended; each needs a script `cli/completion/gossamer.SHELL`."""
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
+    """Print the script with which a shell completes commands, options and names of crawls.
+
+    Write this line into ~/.bashrc, or with zsh into ~/.zshrc after compinit; for fish, save the script once as
+    ~/.config/fish/completions/gossamer.fish.
+
+    source <(gossamer completion bash)
+    """
+    if shell not in SHELLS:
+        raise BadInput(f"there is no completion for {shell!r:.50}. Write {', '.join(SHELLS[:-1])} or {SHELLS[-1]}.")
+    script = Path(__file__).parent / "completion" / f"gossamer.{shell}"
+    terminal.print_result(script.read_text(encoding="utf-8").rstrip("\n"))
+
+
+def _describe(app: typer.Typer) -> None:
+    """Give the commands of a program the signatures that Typer reads."""
+    from gossamer.cli.options import describe_to_typer
+
+    for command in (*app.registered_commands, app.registered_callback):
+        if command and command.callback:
+            describe_to_typer(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance:
+            _describe(group.typer_instance)
 
 
 def _paragraphs(command: Callable[..., object]) -> str:

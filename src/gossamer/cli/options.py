@@ -7,14 +7,13 @@ then regenerate docs/reference. Fixed: flags, which users' scripts hold.
 
 import functools
 import inspect
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
-import typer
+import msgspec
 
 from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
@@ -38,8 +37,31 @@ SERVICE_LOG_LEVEL = "info"
 errors only, because their terminal shows their output."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingOption:
+class ParserCall(msgspec.Struct, frozen=True):
+    """A call of `typer.Option` or `typer.Argument` that is made when Typer is needed: for the help, and for a command
+    line that `run_plainly` leaves to it. Importing Typer takes a sixth of the time in which a crawl starts."""
+
+    function: str
+    flags: tuple[str, ...]
+    described: dict[str, Any]
+    """The call's named arguments."""
+
+    def parameter(self, *default: Any) -> Any:
+        """Return Typer's description of the parameter."""
+        return getattr(import_module("typer"), self.function)(*default, *self.flags, **self.described)
+
+
+def option(*flags: str, **described: Any) -> ParserCall:
+    """Return an option of a command, for `Annotated`. Arguments as for `typer.Option`."""
+    return ParserCall("Option", flags, described)
+
+
+def argument(**described: Any) -> ParserCall:
+    """Return a positional argument of a command, for `Annotated`. Arguments as for `typer.Argument`."""
+    return ParserCall("Argument", (), described)
+
+
+class SettingOption(msgspec.Struct, frozen=True):
     """A command-line option that sets a setting."""
 
     setting: str
@@ -62,13 +84,12 @@ class SettingOption:
         row = row_of(self.setting)
         default = row.default if self.default is None else self.default
         help_text = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
-        option = typer.Option(
-            None, *self.flags, help=help_text, show_default=False, rich_help_panel=self.panel, metavar=self.metavar
-        )
+        described = {"show_default": False, "rich_help_panel": self.panel, "metavar": self.metavar}
+        call = option(*self.flags, help=help_text, **described)
         # Numbers are converted by the check of the settings, whose messages say which ones are allowed.
         kind = str if self.type in (int, float) else self.type
         # None is the default of every option, so that one that was not given leaves the setting to other sources.
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind | None)
+        return _keyword(name, call, None, kind | None)
 
     def value(self, typed: Any) -> Any:
         """Convert the typed value into the value of the setting. None: the option was not given."""
@@ -98,6 +119,8 @@ def overrides(typed: Iterable[str]) -> dict[str, str]:
 
 def attrs(typed: str) -> dict[str, Any]:
     """Parse the JSON object of --attrs. Raises BadInput."""
+    import json  # imported late: few commands need it
+
     try:
         value = json.loads(typed)
     except RecursionError:
@@ -174,11 +197,12 @@ OPTIONS = {
     "rate": SettingOption("crawl.rate", ("--rate",), str, HOW_FAST, "HITS/SECONDS"),
     "domain_concurrency": SettingOption("crawl.domain_concurrency", ("--domain-concurrency",), int, HOW_FAST, "N"),
     "concurrency": SettingOption("worker.concurrency", ("--concurrency",), int, HOW_FAST, "N"),
-    "processes": SettingOption("worker.processes", ("--processes",), int, HOW_FAST, "N"),
+    "processes": SettingOption("worker.processes", ("--processes",), int, HOW_FAST, "N|auto"),
     "output": SettingOption(
         "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
         help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, .jsonl.gz, "
-        ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, or - for standard output. "
+        ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, a database "
+        "(postgresql://, mysql://, opensearch://), or - for standard output. "
         "Default: pages.jsonl, or HOST.jsonl of a crawl from one URL.",
     ),
     "also_output": SettingOption(
@@ -233,42 +257,34 @@ OPTIONS = {
 }  # fmt: skip
 """Options by the name of the command's parameter. The order does not matter: a command names its own."""
 
-Command = TypeVar("Command", bound=Callable[..., None])
+Command = TypeVar("Command", bound=Callable[..., object])
 
-_CONFIG = inspect.Parameter(
-    "config",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(
-        None,
-        "--config",
-        help="TOML file of settings. Without this option, gossamer.toml in the working folder is read if it exists.",
-        show_default=False,
-        rich_help_panel=WHERE,
-        metavar="FILE",
-    ),
-    annotation=Path | None,
+
+def _keyword(name: str, call: ParserCall, default: Any, kind: Any) -> inspect.Parameter:
+    """Return a keyword-only parameter of a command as Typer reads it."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=call.parameter(default), annotation=kind)
+
+
+_CONFIG = option(
+    "--config",
+    help="TOML file of settings. Without this option, gossamer.toml in the working folder is read if it exists.",
+    show_default=False,
+    rich_help_panel=WHERE,
+    metavar="FILE",
 )
-
-
-_VERBOSE = inspect.Parameter(
-    "verbose",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(False, "--verbose", "-v", help="Log to standard error what happens.", rich_help_panel=DISPLAY),
-    annotation=bool,
-)
+_VERBOSE = option("--verbose", "-v", help="Log to standard error what happens.", rich_help_panel=DISPLAY)
 
 
 def _records_parameter(name: str) -> inspect.Parameter:
     """Return --items or --pages as a parameter of a command."""
-    option = typer.Option(
-        None,
+    call = option(
         f"--{name}",
         help=f"Write only {name} to the -o before this option. Both options: pages and items. Neither: .csv, .json and "
         ".sqlite take items if the crawl extracts any, else pages; the others take all.",
         show_default=False,
         rich_help_panel=OUTPUT,
     )
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool | None)
+    return _keyword(name, call, None, bool | None)
 
 
 def takes(*names: str) -> Callable[[Command], Command]:
@@ -277,29 +293,110 @@ def takes(*names: str) -> Callable[[Command], Command]:
     The command gets their values as `**options` and passes them to `load_settings`. In its help they stand between its
     positional and its keyword-only parameters.
     """
-    added = [*(OPTIONS[name].parameter(name) for name in names), _CONFIG, _VERBOSE]
-    if "output" in names or "also_output" in names:
-        after_output = 1 + next(index for index, one in enumerate(added) if one.name in ("output", "also_output"))
-        added[after_output:after_output] = [_records_parameter(name) for name in ("items", "pages")]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def run(*arguments: Any, **typed: Any) -> None:
+        def run(*arguments: Any, **typed: Any) -> Any:
             try:
-                command(*arguments, **typed)
+                return command(*arguments, **typed)
             except BadInput as error:
                 error.args = (_with_places(str(error), names, typed),)
                 raise
 
-        signature = inspect.signature(command)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        positional = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-        parameters = [*positional, *added, *own[len(positional) :]]
-        # Typer reads the command's parameters from its signature, and mypy does not know this attribute.
-        setattr(run, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+        setattr(run, _TAKEN, names)
         return cast(Command, run)
 
     return decorate
+
+
+_TAKEN = "__taken_options__"
+"""Attribute of a command with the names that `takes` got. May be changed freely."""
+
+
+def describe_to_typer(command: Callable[..., Any]) -> None:
+    """Give a command the signature that Typer reads: its own parameters and, if it `takes` options, theirs."""
+    names: tuple[str, ...] | None = getattr(command, _TAKEN, None)
+    added: list[inspect.Parameter] = []
+    if names is not None:
+        added = [OPTIONS[name].parameter(name) for name in names]
+        added += [_keyword("config", _CONFIG, None, Path | None), _keyword("verbose", _VERBOSE, False, bool)]
+        if "output" in names or "also_output" in names:
+            after_output = 1 + next(at for at, one in enumerate(added) if one.name in ("output", "also_output"))
+            added[after_output:after_output] = [_records_parameter(name) for name in ("items", "pages")]
+    signature = inspect.signature(inspect.unwrap(command), eval_str=True)
+    own = [_described(one) for one in signature.parameters.values()]
+    if names is not None:
+        own = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    positional = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    parameters = [*positional, *added, *own[len(positional) :]]
+    # mypy does not know this attribute.
+    setattr(command, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+
+
+def _described(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter with Typer's description in place of a `ParserCall`."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    kind, *notes = get_args(parameter.annotation)
+    notes = [one.parameter() if isinstance(one, ParserCall) else one for one in notes]
+    return parameter.replace(annotation=Annotated[kind, *notes])
+
+
+# --- a crawl without Typer --------------------------------------------------------------------------------------------
+
+
+def run_plainly(command: Callable[..., Any], arguments: Sequence[str]) -> int | None:
+    """Run a command that takes URLs and options without Typer, and return its exit code. Raises GossamerError.
+
+    None: Typer must read this command line, because it asks for help, has a mistake, or is written in a way that is not
+    read here, such as several short options in one word. What both read means the same to both; a test compares them.
+    """
+    typed = read_plainly(command, bind_records(arguments))
+    return None if typed is None else cast(int, command(**typed))
+
+
+def read_plainly(command: Callable[..., Any], arguments: Iterable[str]) -> dict[str, Any] | None:
+    """Return the arguments of a command that takes URLs and options, by name. None: see `run_plainly`."""
+    values: dict[str, Any] = {"config": None, "verbose": False, "items": None, "pages": None}
+    kinds: dict[str, tuple[str, Any]] = {"--config": ("config", Path)}
+    kinds |= dict.fromkeys(_VERBOSE.flags, ("verbose", bool))
+    for name in getattr(command, _TAKEN):
+        values[name] = None
+        kinds |= dict.fromkeys(OPTIONS[name].flags, (name, OPTIONS[name].type))
+    for name, parameter in inspect.signature(inspect.unwrap(command)).parameters.items():
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            values[name] = parameter.default
+            kind, call = get_args(parameter.annotation)
+            kinds |= dict.fromkeys(call.flags, (name, _LISTS.get(kind, kind)))
+    urls: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            urls.append(word)
+        elif flag not in kinds or (equals and not flag.startswith("--")):
+            return None
+        else:
+            name, kind = kinds[flag]
+            if kind is bool:
+                if equals:
+                    return None
+                values[name] = True
+                continue
+            if not equals:
+                value = next(rest, "--")
+                if value.startswith("-") and value != "-":
+                    return None
+            if kind == list[str]:
+                values[name] = [*(values[name] or ()), value]
+            else:
+                values[name] = Path(value) if kind is Path else value
+    values["urls"] = urls or None
+    return values
+
+
+_LISTS: dict[Any, Any] = {list[str] | None: list[str], str | None: str}
+"""Types of parameters that need not be given, with the type of what is typed."""
 
 
 def _with_places(message: str, names: Iterable[str], typed: Mapping[str, Any]) -> str:
@@ -330,11 +427,9 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
 
 
 # Parameters that several commands have, but that set no setting.
-AppId = Annotated[str, typer.Argument(metavar="APPID", help="Application of the crawl.")]
+AppId = Annotated[str, argument(metavar="APPID", help="Application of the crawl.")]
 OneSpider = Annotated[
-    str | None, typer.Option("--spider", metavar="NAME", help="Only the requests of this spider. Unset: all of them.")
+    str | None, option("--spider", metavar="NAME", help="Only the requests of this spider. Unset: all of them.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel=DISPLAY)]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show neither progress nor summary.", rich_help_panel=DISPLAY)
-]
+Json = Annotated[bool, option("--json", help="Print the result as one JSON object.", rich_help_panel=DISPLAY)]
+Quiet = Annotated[bool, option("--quiet", "-q", help="Show neither progress nor summary.", rich_help_panel=DISPLAY)]

@@ -9,11 +9,9 @@ meanings of the fields of `Summary.as_json`, because scripts read them; fields m
 """
 
 import contextlib
-import json
 import sys
 import time
 from collections import deque
-from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -251,7 +249,7 @@ class Summary(CrawlResult):
     @classmethod
     def of(cls, result: CrawlResult) -> Self:
         """Return the summary of a result."""
-        return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
+        return cls(**{name: getattr(result, name) for name in CrawlResult.__struct_fields__})
 
     def exit_code(self) -> int:
         """Return 0: finished; 1: no page could be fetched, an output or the report could not be written, or records are
@@ -308,10 +306,13 @@ class Summary(CrawlResult):
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
+            "refused_rows": self.tally.refused,
             "outputs": [without_passwords(path) for path in self.outputs],
             "report": self.report,
             "exit_code": self.exit_code(),
         }
+        import json  # imported late: few commands need it
+
         return json.dumps(values)
 
     def _state(self) -> str:
@@ -371,6 +372,8 @@ class Summary(CrawlResult):
         if self.missing_records:
             records = counted(self.missing_records, "record")
             lines.append(f"  missing from the output: {records}; the file was deleted or cut short")
+        if tally.refused:
+            lines.append(f"  refused by a database: {counted(tally.refused, 'row')}; see refused in the data directory")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 

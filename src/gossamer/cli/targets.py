@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
@@ -43,6 +44,23 @@ Project = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
+_REASONS: Final = {
+    "exit_code": "Its process ended with the exit code {}.",
+    "signal": "The signal {} ended its process. 9 is often a lack of memory.",
+    "finish_reason": "Scrapy closed the spider with the reason {}.",
+    "no_reason": "Its process ended without a closed spider, probably before the spider was opened.",
+    "errors": "Its log has {} errors, more than its limit.",
+    "few_items": "It scraped {} items, fewer than its limit.",
+    "timed_out": "It took longer than its time limit.",
+    "out_of_memory": "Its processes took more memory than its limit.",
+    "file_limit": "Its {} became longer than its limit.",
+    "pending_limit": "No node had a free slot for it within its limit.",
+    "node_lost": "Its node could not be reached for too long.",
+    "shim_lost": "The process that supervises it was killed, and the job with it.",
+    "machine_restarted": "Its machine was restarted while it ran.",
+    "no_version": "Its version does not exist any more.",
+}
+"""Meaning of the first word of a job's reason. The words are the server's: docs/howto/from-scrapyd.md lists them."""
 _SECONDS_A_MINUTE: Final = 60
 _SECONDS_AN_HOUR: Final = 3600
 
@@ -89,6 +107,17 @@ def plain_table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
+    return table
+
+
+def details_table(rows: Mapping[str, str]) -> Table:
+    """Return a table of names and values, without the values that are empty."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        if value and value != "-":
+            table.add_row(name, Text(value))
     return table
 
 
@@ -165,6 +194,11 @@ def parsed_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
+def zone_text() -> str:
+    """Return the name of the time zone in which times are shown, that of this machine."""
+    return datetime.now().astimezone().tzname() or "local time"
+
+
 def time_text(text: str | None) -> str:
     """Return a time of the API as a person here reads it: today's without the date."""
     at = parsed_time(text)
@@ -173,6 +207,23 @@ def time_text(text: str | None) -> str:
     local = at.astimezone()
     is_today = local.date() == datetime.now().astimezone().date()
     return local.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
+
+
+def moment_text(text: str | None) -> str:
+    """Return a time of the API with the name of its zone."""
+    return "-" if text is None else f"{time_text(text)} {zone_text()}"
+
+
+def full_time_text(text: str) -> str:
+    """Return a time of the API with its date and its zone."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def reason_text(reason: str) -> str:
+    """Return what the reason of a failed job means, as a sentence for people. Empty: it says so itself."""
+    word, _, detail = reason.partition(": ")
+    meaning = _REASONS.get(word, "")
+    return meaning.format(detail) if meaning else ""
 
 
 def runtime_text(job: Mapping[str, Any]) -> str:

@@ -127,7 +127,7 @@ async def test_pages_that_wait_for_text_do_not_hold_up_another_crawl(tmp_path: P
 async def test_a_worker_without_the_extra_says_so_in_the_record(
     tmp_path: Path, frontier: ValkeyFrontier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossamer.wiring.worker.has_trafilatura", lambda: False)
+    monkeypatch.setattr("gossamer.extract.content_pool.has_trafilatura", lambda: False)
     settings = settings_for(tmp_path, ["*:127.0.0.1"], allow_networks=("127.0.0.0/8",))
     async with serve(WebSpec(hosts=1, pages=1), mounts={("a.test", "/"): html(ARTICLE)}) as web:
         terms = Terms(maxdepth=0, content=ContentOptions(markdown=True))

@@ -118,10 +118,12 @@ def list_tokens(target: targets.Target = None, *, json: targets.Json = False) ->
     elif not found:
         terminal.say("there are no tokens. To make one: gossamer tokens make NAME --scope run")
     else:
-        table = targets.plain_table("token", "name", "scope", "project", "made", "ends")
+        table = targets.plain_table("token", "name", "scope", "project", "node", "made", "ends")
         for each in found:
             times = [targets.time_text(each[name]) for name in ("created_at", "expires_at")]
-            table.add_row(str(each["id"]), each["name"], each["scope"], each["project"] or "all", *times)
+            table.add_row(
+                str(each["id"]), each["name"], each["scope"], each["project"] or "all", each["node"] or "-", *times
+            )
         Console(highlight=False).print(table)
 
 
@@ -138,7 +140,7 @@ def make_token(
             "--scope",
             metavar="|".join(_SCOPES),
             help="What it permits: read; run (and cancel) jobs; deploy, which is running code; admin. Each includes "
-            "those before it. node: only what `gossamer node` needs.",
+            "those before it. node: only what `gossamer node` needs, for the first node that uses it.",
         ),
     ] = "read",
     days: Annotated[
@@ -160,6 +162,16 @@ def make_token(
     made = targets.connect_platform(target, targets.here()).call("POST", "/tokens", body=body)
     terminal.print_result(made["token"])
     terminal.say(f"It has the number {made['id']}. To end it: gossamer tokens revoke {made['id']}")
+
+
+@tokens.command("release")
+def release_token(
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the token.", min=1)],
+    target: targets.Target = None,
+) -> None:
+    """Take a node's token from the node that used it first; the next node that uses it gets it."""
+    made = targets.connect_platform(target, targets.here()).call("POST", f"/tokens/{number}/release")
+    terminal.print_result(f"Token {number} ({made['name']}) belongs to the next node that uses it.")
 
 
 @tokens.command("revoke")

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from gossamer.cli.commands.platform import PARENT_VARIABLE
@@ -29,20 +29,23 @@ _REFUSED = 2
 
 
 @contextlib.asynccontextmanager
-async def platform_beside(folder: Path, port: int, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """Run a manager and one node with their files below `folder`, and yield the manager's address. Raises BadInput if
-    the manager cannot start."""
+async def platform_beside(
+    folder: Path, port: int, say: Callable[[str], None], *, service: str, token: str
+) -> AsyncIterator[str]:
+    """Run a manager and one node with their files below `folder`, and yield the manager's address. `service`: address
+    of the crawl service for schedules, whose token is `token`. Raises BadInput if the manager cannot start."""
     address = f"http://{_HOST}:{port}"
     manager = ("manager", "--host", _HOST, "--port", str(port), "--store", str(folder / "store"))
+    known = {"SCRAPYD_CRAWL_SERVICE": service, "SCRAPYD_CRAWL_SERVICE_TOKEN": token}
     # Projects cannot be separated here: the manager has no password, so each of their jobs could use it.
     node = ("node", "--manager", address, "--folder", str(folder / "node"), "--name", "local", "--project-users", "off")
-    first = await _start(manager)
+    first = await _start(manager, known)
     try:
         await _wait_until_it_serves(first, port)
     except BaseException:
         await _stop(first)
         raise
-    keeping = [asyncio.create_task(_keep(manager, say, first)), asyncio.create_task(_keep(node, say))]
+    keeping = [asyncio.create_task(_keep(manager, known, say, first)), asyncio.create_task(_keep(node, {}, say))]
     try:
         yield address
     finally:
@@ -52,11 +55,14 @@ async def platform_beside(folder: Path, port: int, say: Callable[[str], None]) -
 
 
 async def _keep(
-    arguments: Sequence[str], say: Callable[[str], None], process: asyncio.subprocess.Process | None = None
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    process: asyncio.subprocess.Process | None = None,
 ) -> None:
     """Run a command until the task is cancelled; start it again when it ends. `process`: the first, if it runs."""
     while True:
-        process = process or await _start(arguments)
+        process = process or await _start(arguments, environment)
         try:
             code = await process.wait()
         finally:
@@ -69,12 +75,12 @@ async def _keep(
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def _start(arguments: Sequence[str]) -> asyncio.subprocess.Process:
+async def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gossamer", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
-        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        env={**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())},
         start_new_session=True,
     )
 

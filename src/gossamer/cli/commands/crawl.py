@@ -9,12 +9,11 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import msgspec
 
 from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
@@ -33,12 +32,12 @@ from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
+from gossamer.wiring.outputs import table_options
 from gossamer.wiring.plan import Plan
-from gossamer.wiring.worker import table_options
 
 _Fresh = Annotated[
     bool,
-    typer.Option(
+    options.option(
         "--fresh",
         help="Crawl a finished crawl again from the start, and empty its outputs and its folder of assets before.",
         rich_help_panel=options.WHERE,
@@ -46,7 +45,7 @@ _Fresh = Annotated[
 ]
 _Append = Annotated[
     bool,
-    typer.Option(
+    options.option(
         "--append",
         help="Keep what the outputs hold, also the records of another crawl, or with --fresh of this one.",
         rich_help_panel=options.OUTPUT,
@@ -64,11 +63,11 @@ _Append = Annotated[
 )  # fmt: skip
 def crawl(
     urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL...", help="URLs to start from.", show_default=False)
+        list[str] | None, options.argument(metavar="URL...", help="URLs to start from.", show_default=False)
     ] = None,
     seeds: Annotated[
         list[str] | None,
-        typer.Option(
+        options.option(
             "--seeds",
             metavar="FILE|URL|-",
             help="Further URLs to start from, one per line. -: standard input.",
@@ -78,7 +77,7 @@ def crawl(
     *,
     crawl_id: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--crawl-id",
             metavar="ID",
             help="Name of the crawl. Unset: a name made from the URLs and options, so that the same command resumes.",
@@ -91,7 +90,7 @@ def crawl(
     json: options.Json = False,
     quiet: options.Quiet = False,
     **given: Any,
-) -> None:
+) -> int:
     """Crawl a site into a file, politely and completely.
 
     By default it stays on the domains of the URLs, obeys robots.txt, and sends each domain one request a second. Ctrl-C
@@ -110,7 +109,7 @@ def crawl(
     run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
     summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
-    raise typer.Exit(summary.exit_code())
+    return summary.exit_code()
 
 
 _DEMO_RECORDS = 3
@@ -118,12 +117,12 @@ _DEMO_RECORDS = 3
 
 
 def demo(
-    pages: Annotated[int, typer.Option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
+    pages: Annotated[int, options.option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
+    output: Annotated[Path, options.option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
         "demo/pages.jsonl"
     ),
     json: options.Json = False,
-) -> None:
+) -> int:
     """Start a small web on this machine, crawl it, and show the result.
 
     No request leaves the machine. The small web is crawled at full speed; a real site gets one request a second per
@@ -156,7 +155,7 @@ def demo(
         for record in islice(read_records(output), records_before, records_before + _DEMO_RECORDS):
             terminal.print_stderr(f"  {_record_line(record)}")
         terminal.print_stderr("\nNow crawl a site: gossamer crawl https://example.com")
-    raise typer.Exit(summary.exit_code())
+    return summary.exit_code()
 
 
 def _record_line(record: object) -> str:
@@ -193,7 +192,7 @@ async def run_crawl(
     _recommend_contact(settings, plan, quiet=quiet)
     if not names_outputs:
         settings = settings.copy(crawl=settings.crawl.copy(output=(_default_output(plan.seeds),)))
-        start = replace(start, named_outputs=False)
+        start = msgspec.structs.replace(start, named_outputs=False)
         check_writable(settings, replaces=start.replaces_outputs)
     name = plan.crawl.id.crawlid
     more = f" and {len(plan.seeds) - 1:,} more" if len(plan.seeds) > 1 else ""

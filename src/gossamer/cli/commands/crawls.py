@@ -50,8 +50,8 @@ from gossamer.wiring.frontier import (
     list_running_first,
     read_note,
 )
+from gossamer.wiring.outputs import forget_written
 from gossamer.wiring.plan import APPID
-from gossamer.wiring.worker import forget_written
 
 _CRAWLS_SEARCHED = 500
 """Crawls of the frontier that are searched where no name is given. May be changed freely: each costs a few calls."""

@@ -147,11 +147,24 @@ def _deploy_all(
                 raise
             reports.append({"target": each.name or each.url, "url": each.url, "state": "failed", "reason": str(error)})
             if not json:
-                terminal.say(f"not deployed; the project's other versions are as they were. {error}")
+                _show_failure(error)
     if json:
         targets.print_json(reports if len(wanted) > 1 else reports[0])
     if any(report["state"] == "failed" for report in reports):
         raise typer.Exit(1)
+
+
+def _show_failure(error: GossamerError) -> None:
+    """Print why a version was not deployed: the details first, then, at the end, the reason and what to do."""
+    *details, reason = str(error).rstrip().splitlines() or [""]
+    for line in details:
+        terminal.print_stderr(line)
+    terminal.say(f"not deployed; the project's other versions are as they were. {reason}")
+    if reason.startswith("ModuleNotFoundError"):
+        terminal.print_stderr(
+            "A package that the server lacks: name it in requirements.txt beside scrapy.cfg, and deploy with "
+            "--environment isolated."
+        )
 
 
 def _list_targets(project: ScrapyProject | None, *, json: bool) -> None:
@@ -239,7 +252,7 @@ def _show_other_default(client: PlatformClient, project: str, deployed: str) -> 
 
 def _show(client: PlatformClient | ScrapydClient, project: str, version: str, spiders: list[str]) -> None:
     terminal.print_result(
-        f"{project} {version} is ready on {client.session.url}, with {counted(len(spiders), 'spider')}:"
+        f"Version {version} of {project} is ready on {client.session.url}, with {counted(len(spiders), 'spider')}:"
     )
     for spider in spiders[:_SHOWN_SPIDERS]:
         terminal.print_result(f"  {spider}")

@@ -46,7 +46,9 @@ def export(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TO", help="File or fsspec URL to write; the ending selects the format. -: standard output."
+            metavar="TO",
+            help="File or fsspec URL to write; the ending selects the format. Or a database (postgresql://…). "
+            "-: standard output.",
         ),
     ],
     *,
@@ -67,8 +69,8 @@ def export(
 ) -> None:
     """Convert an output of a crawl into another format.
 
-    The formats are those of `gossamer crawl -o`. CSV and JSON take the items, or the pages if there are no items; the
-    other formats take both. What the new format cannot hold is said with counts.
+    The formats are those of `gossamer crawl -o`. CSV, JSON and databases take the items, or the pages if there are no
+    items; the other formats take both. What the new format cannot hold is said with counts.
 
     gossamer export pages.jsonl items.csv
 

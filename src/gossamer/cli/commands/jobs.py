@@ -28,13 +28,13 @@ _WATCH_SECONDS: Final = 2.0
 _COPIED: Final = (
     "project",
     "spider",
-    "version",
     "arguments",
     "settings",
     "priority",
     "time_limit",
     "memory_limit",
     "file_limit",
+    "open_files_limit",
     "pending_limit",
     "min_items",
     "max_errors",
@@ -42,7 +42,10 @@ _COPIED: Final = (
     "tags",
     "input",
 )
-"""Fields that a job that is run again takes over. May be extended by fields that a new job may have."""
+"""Fields that a job that is run again takes over, beside its version. May be extended by fields that a new job may
+have."""
+_LIMITS: Final = ("time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit")
+"""Limits of a job that are shown with it, where it has them. May be changed."""
 _GROUP_JOBS: Final = 1000
 """Most jobs of a group. The API's: fixed."""
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")
@@ -99,7 +102,13 @@ def jobs(
         return
     console = Console(highlight=False)
     if not watch:
-        _show_jobs(console, client.jobs(limit, **filters), with_project=not wanted)
+        found = client.jobs(limit, **filters)
+        if found:
+            console.print(_table(found, with_project=not wanted))
+        else:
+            where = f"project {wanted}" if wanted else client.session.url
+            such = "such jobs" if spider or state or group else "jobs yet"
+            terminal.say(f"{where} has no {such}. To make one: gossamer schedule SPIDER")
         return
     _watch(console, client, limit, filters)
 
@@ -118,19 +127,12 @@ def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[s
             time.sleep(_WATCH_SECONDS)
 
 
-def _show_jobs(console: Console, found: list[dict[str, Any]], *, with_project: bool) -> None:
-    if found:
-        console.print(_table(found, with_project=with_project))
-    else:
-        terminal.say("there are no such jobs. To make one: gossamer schedule SPIDER")
-
-
 def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("job", justify="right", no_wrap=True)
     table.add_column("spider", overflow="fold")
     table.add_column("state", no_wrap=True)
-    table.add_column("created", no_wrap=True)
+    table.add_column(f"created ({targets.zone_text()})", no_wrap=True)
     table.add_column("ran", justify="right", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for job in found:
@@ -221,7 +223,12 @@ def _changed(client: PlatformClient, number: int, *, cancel: bool, again: bool) 
             f"job {number} shares a frontier with the others of its group. To run the group again: gossamer job "
             f"g{old['group_id']} --again"
         )
-    return dict(client.create("/jobs", {name: old[name] for name in _COPIED}))
+    return dict(client.create("/jobs", _copied(old)))
+
+
+def _copied(old: dict[str, Any]) -> dict[str, Any]:
+    """Return the request for a job like an earlier one."""
+    return {**{name: old[name] for name in _COPIED}, "version": old["requested_version"]}
 
 
 def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, json: bool) -> None:
@@ -266,7 +273,7 @@ def _run_group(
         return
     if again:
         failed = [each for each in members if each["state"] in ENDED and each["state"] != "finished"]
-        made = [client.create("/jobs", {name: each[name] for name in _COPIED}) for each in failed]
+        made = [client.create("/jobs", _copied(each)) for each in failed]
         terminal.print_result(f"Jobs that run again: {', '.join(str(each['id']) for each in made) or 'none'}.")
         return
     if wait:
@@ -286,7 +293,7 @@ def _run_processes_again(client: PlatformClient, members: list[dict[str, Any]]) 
     """Make a new group like one whose jobs share a frontier: its crawl begins anew."""
     if not members:
         raise BadInput("the jobs of this group are deleted already")
-    body = {name: members[0][name] for name in _COPIED if name not in ("input", "tags")}
+    body = {name: value for name, value in _copied(members[0]).items() if name not in ("input", "tags")}
     body["settings"] = {name: value for name, value in body["settings"].items() if name != "GOSSAMER_CRAWL_ID"}
     made = client.create("/groups", {**body, "processes": len(members)})
     terminal.print_result(f"Group g{made['id']} of {made['project']}/{made['spider']}: {states_text(made)}.")
@@ -360,43 +367,64 @@ def exit_code_of(ended: dict[str, Any]) -> int:
     return 0 if ended["state"] == "finished" else 1
 
 
-def show_end(ended: dict[str, Any], *, on_stderr: bool = False) -> None:
-    """Print how a job ended."""
-    reason = f": {ended['reason']}" if ended["reason"] else ""
-    sentence = f"Job {ended['id']} is {ended['state']}{reason}, after {targets.runtime_text(ended)}."
+def show_end(ended: dict[str, Any], *, on_stderr: bool = False, with_advice: bool = True) -> None:
+    """Print how a job ended. `with_advice`: also how to see the log of one that failed."""
+    state, after = ended["state"], targets.runtime_text(ended)
+    if state == "failed":
+        sentence = f"Job {ended['id']} has failed after {after}: {ended['reason']}"
+    else:
+        sentence = f"Job {ended['id']} is {state}, after {after}."
     terminal.print_result(sentence, on_stderr=on_stderr)
-    if ended["state"] == "failed" and not on_stderr:
-        terminal.print_stderr(f"To see why: gossamer job {ended['id']} --log")
+    if state == "failed" and (meaning := targets.reason_text(ended["reason"])):
+        terminal.print_stderr(meaning)
+    if state == "failed" and with_advice and not on_stderr:
+        terminal.print_stderr(f"To see its log: gossamer job {ended['id']} --log")
+
+
+def _version_text(found: dict[str, Any]) -> str:
+    """Return which version was asked for, and which one runs or ran."""
+    asked = found["requested_version"] or "the project's default"
+    ran = found["version"]
+    return asked if ran in (None, "", asked) else f"{ran} ({asked})"
+
+
+def _limits_text(found: dict[str, Any]) -> str:
+    """Return the limits that the job has, by their names in the API."""
+    return "  ".join(f"{name}={found[name]:.15g}" for name in _LIMITS if found[name])
 
 
 def _show_job(found: dict[str, Any]) -> None:
     rows = {
         "job": f"{found['id']}  {found['name']}",
         "spider": f"{found['project']}/{found['spider']}",
-        "version": found["version"] or "the project's default",
+        "version": _version_text(found),
         "group": f"g{found['group_id']}" if found["group_id"] else "",
+        "schedule": f"number {found['schedule_id']}" if found["schedule_id"] else "",
         "state": found["state"] + (f": {found['reason']}" if found["reason"] else ""),
+        "why": targets.reason_text(found["reason"]),
         "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
         "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),
-        "created": targets.time_text(found["created_at"]),
-        "started": targets.time_text(found["started_at"]),
-        "ended": targets.time_text(found["ended_at"]),
+        "created": targets.moment_text(found["created_at"]),
+        "started": targets.moment_text(found["started_at"]),
+        "ended": targets.moment_text(found["ended_at"]),
         "ran": targets.runtime_text(found),
+        "items": _counter_text(found, "item_scraped_count"),
+        "errors": _counter_text(found, "log_count/ERROR"),
+        "limits": _limits_text(found),
         "node": found["node"],
         "finish": found["finish_reason"] or "",
         "attempts": str(found["attempt"]) if found["attempt"] > 1 else "",
     }
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        if value and value != "-":
-            table.add_row(name, Text(value))
-    Console(highlight=False).print(table)
+    Console(highlight=False).print(targets.details_table(rows))
     if lines := found.get("last_log_lines"):
         terminal.print_stderr("The end of its log:")
         for line in lines:
             print(f"  {line}")
-    if found["state"] in ENDED:
-        for advice in ("--log", "--items", "--again"):
-            terminal.print_stderr(f"gossamer job {found['id']} {advice}")
+    advice = ("--log", "--items", "--again") if found["state"] in ENDED else ("--log -f", "--wait", "--cancel")
+    terminal.print_stderr(f"More: gossamer job {found['id']} {' | '.join(advice)}")
+
+
+def _counter_text(found: dict[str, Any], name: str) -> str:
+    """Return one of Scrapy's counters. Empty: the job has none."""
+    count = (found["stats"] or {}).get(name)
+    return "" if count is None else str(count)

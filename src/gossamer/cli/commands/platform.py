@@ -121,6 +121,16 @@ def manager(
     keep_jobs: Annotated[
         str, typer.Option("--keep-jobs", metavar="LIMIT", help=_KEEP_HELP.format("ended jobs with all their files"))
     ] = "all",
+    crawl_service: Annotated[
+        str | None,
+        typer.Option(
+            "--crawl-service",
+            metavar="URL",
+            help="Crawl service, of gossamer up or serve, to which schedules submit crawl requests. "
+            "$SCRAPYD_CRAWL_SERVICE_TOKEN is its token. Also $SCRAPYD_CRAWL_SERVICE.",
+            show_default=False,
+        ),
+    ] = None,
     scrapyd_conf: _ScrapydConf = None,
     **given: Any,
 ) -> None:
@@ -135,33 +145,23 @@ def manager(
     files = _conf_files(scrapyd_conf)
     place = store if "://" in store else str(Path(store).absolute())
     kept = {"--keep-logs": keep_logs, "--keep-items": keep_items, "--keep-jobs": keep_jobs}
-    run_loop(_run_manager(files, place, database, (host, port), (node_limit, kept)))
+    given_options = {"database_url": database, "bind_address": host, "http_port": port, "crawl_service": crawl_service}
+    run_loop(_run_manager(files, place, given_options, (node_limit, kept)))
 
 
 async def _run_manager(
-    files: list[Path],
-    store: str,
-    database: str | None,
-    place: tuple[str | None, int | None],
-    limits: tuple[float, dict[str, str]],
+    files: list[Path], store: str, given: dict[str, Any], limits: tuple[float, dict[str, str]]
 ) -> None:
+    """Run a manager. `given`: options of the configuration, None where the command line has none."""
     try:
         from gossamer.platform.scrapyd.config import load
         from gossamer.platform.serving.manager import ManagerOptions, run_manager
     except ModuleNotFoundError as error:
         raise _missing(error) from None
-    config = load(list(map(str, files)), os.environ)
-    host, port = place
-    config = dataclasses.replace(
-        config,
-        # Of logs and items, only their pages on the server: they are kept in the store.
-        eggs_dir=f"{store}/eggs",
-        logs_dir="logs",
-        items_dir="items",
-        database_url=config.database_url if database is None else database,
-        bind_address=config.bind_address if host is None else host,
-        http_port=config.http_port if port is None else port,
-    )
+    # Of logs and items, only their pages are on the server: they are kept in the store.
+    folders: dict[str, Any] = {"eggs_dir": f"{store}/eggs", "logs_dir": "logs", "items_dir": "items"}
+    typed = {name: value for name, value in given.items() if value is not None}
+    config = dataclasses.replace(load(list(map(str, files)), os.environ), **folders, **typed)
 
     def ready(address: str) -> None:
         terminal.print_stderr(

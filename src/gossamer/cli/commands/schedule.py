@@ -12,6 +12,7 @@ import typer
 from gossamer.cli import targets, terminal
 from gossamer.cli.commands.jobs import exit_code_of, follow_log, show_end, states_text
 from gossamer.errors import BadInput
+from gossamer.platform.client.http import ServerRefused
 from gossamer.platform.client.platform import PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.splitting import SplitSource
@@ -20,6 +21,8 @@ from gossamer.policy.words import counted
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""
+_SHOWN_SPIDERS: Final = 20
+"""Spiders of a project that are named where one is not found. May be changed."""
 _GROUP: Final = "Groups of jobs"
 """Title of a panel in the help. May be changed."""
 
@@ -142,7 +145,26 @@ def schedule(
     elif processes is not None:
         _after_group(client, client.create("/groups", {**body, "processes": processes}), wait=wait, json=json)
     else:
-        _after(client, client.create("/jobs", body), wait=wait, follow=follow, json=json)
+        _after(client, _create(client, body), wait=wait, follow=follow, json=json)
+
+
+def _create(client: PlatformClient, body: dict[str, Any]) -> dict[str, Any]:
+    """Make a job. Raises BadInput, with what to do, if the project or the spider is not there."""
+    try:
+        return dict(client.create("/jobs", body))
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
+        found = client.call("GET", "/versions", query={"project": body["project"]})
+        ready = [each for each in found if each["state"] == "ready"]
+        if not ready:
+            advice = "Deploy it first: gossamer deploy"
+        elif str(error).endswith(f"spider '{body['spider']}' not found"):
+            names = sorted({spider for each in ready for spider in each["spiders"] or ()})
+            advice = f"The project has {', '.join(names[:_SHOWN_SPIDERS])}. A new spider needs: gossamer deploy"
+        else:
+            advice = "To see what there is: gossamer versions list"
+        raise BadInput(f"{error}. {advice}") from None
 
 
 def _check_group(is_split: bool, parts: int | None, column: str | None, processes: int | None, *, follow: bool) -> None:
@@ -221,5 +243,5 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
     if json:
         targets.print_json(ended)
     else:
-        show_end(ended)
+        show_end(ended, with_advice=not follow)
     raise typer.Exit(exit_code_of(ended))

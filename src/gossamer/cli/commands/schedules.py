@@ -1,15 +1,20 @@
-"""`gossamer schedules`: rules by which a server makes jobs: list, add, pause, resume, run, remove.
+"""`gossamer schedules`: rules by which a server makes jobs or submits crawl requests: list, show, add, pause, run.
 
 Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
 flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
+import contextlib
+import json as json_module
 import re
+import sys
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from gossamer.cli import targets, terminal
 from gossamer.cli.commands.schedule import Arguments, Settings, Version
@@ -17,15 +22,20 @@ from gossamer.errors import BadInput
 from gossamer.platform.client.platform import PlatformClient
 
 app = typer.Typer(
-    help="List, add and change schedules: rules by which the server makes jobs, by cron line, at an interval, or once.",
+    help="List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "
+    "line, at an interval, or once.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 _PAGE: Final = 1000
 """Most schedules that are listed. The API's page: fixed."""
+_SHOWN: Final = 5
+"""Latest jobs or submissions of a schedule that are shown. May be changed."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Units of --every. May be extended."""
+_CRAWLS: Final = "Crawl requests"
+"""Title of a panel in the help. May be changed."""
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, or its number.", show_default=False)]
 
@@ -61,6 +71,31 @@ Missed = Annotated[
 Jitter = Annotated[float, typer.Option("--jitter", metavar="SECONDS", help="Postpone each job by up to this time.")]
 
 
+Crawl = Annotated[
+    str | None,
+    typer.Option(
+        "--crawl",
+        metavar="URL|JSON|FILE",
+        help="Submit this to the server's crawl service in place of a job: a URL, a crawl request, or a file with one "
+        "request a line. Each run fetches everything again, unless the request says otherwise.",
+        show_default=False,
+        rich_help_panel=_CRAWLS,
+    ),
+]
+Depth = Annotated[
+    int | None,
+    typer.Option(
+        "--depth", min=0, metavar="N", help="Follow links to this depth.", show_default=False, rich_help_panel=_CRAWLS
+    ),
+]
+MaxPages = Annotated[
+    int | None,
+    typer.Option(
+        "--max-pages", min=1, metavar="N", help="Pages of a run at most.", show_default=False, rich_help_panel=_CRAWLS
+    ),
+]
+
+
 @app.command("list")
 def list_schedules(
     target: targets.Target = None,
@@ -81,17 +116,71 @@ def list_schedules(
     if not found:
         terminal.say('there are no schedules. To add one: gossamer schedules add NAME SPIDER --cron "30 2 * * *"')
         return
-    table = targets.plain_table("name", "spider", "rule", "next", "last")
+    table = targets.plain_table("name", "runs", "rule", f"next ({targets.zone_text()})", "last")
     for each in found:
         name = each["name"] if wanted else f"{each['project']}/{each['name']}"
-        table.add_row(name, each["spider"], _rule(each), _next(each), each["last_result"])
+        table.add_row(name, _work(each), _rule(each), _next(each), each["last_result"] or "-")
     Console(highlight=False).print(table)
+
+
+@app.command("show")
+def show(
+    name: Name, target: targets.Target = None, project: targets.Project = None, *, json: targets.Json = False
+) -> None:
+    """Show a schedule: what it does, its next times, and what became of the latest ones.
+
+    gossamer schedules show nightly
+    """
+    client, found = _find(name, target, project)
+    if found["crawl"] is None:
+        latest = client.jobs(_SHOWN, schedule=found["id"])
+    else:
+        latest = client.call("GET", f"/schedules/{found['id']}/firings", query={"limit": _SHOWN})["firings"]
+    if json:
+        targets.print_json({**found, "latest": latest})
+        return
+    rows = {
+        "schedule": f"{found['name']}, number {found['id']} of {found['project']}",
+        "runs": _work(found) if found["crawl"] is None else "",
+        "version": (found["version"] or "the project's default") if found["crawl"] is None else "",
+        "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
+        "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),
+        "submits": "\n".join(_request_text(each) for each in (found["crawl"] or [])[:_SHOWN]),
+        "and": f"{len(found['crawl']) - _SHOWN} more" if len(found["crawl"] or []) > _SHOWN else "",
+        "rule": _rule(found),
+        "next": "paused" if found["paused"] else "\n".join(map(targets.full_time_text, found["next"])) or "never",
+        "last": f"{targets.full_time_text(found['last'])}  {found['last_result']}" if found["last"] else "",
+    }
+    console = Console(highlight=False)
+    console.print(targets.details_table(rows))
+    if latest:
+        console.print(_latest_jobs(latest) if found["crawl"] is None else _latest_firings(latest))
+
+
+def _latest_jobs(jobs: list[dict[str, Any]]) -> Table:
+    table = targets.plain_table("job", f"created ({targets.zone_text()})", "state", "reason")
+    for each in jobs:
+        table.add_row(str(each["id"]), targets.time_text(each["created_at"]), each["state"], each["reason"])
+    return table
+
+
+def _latest_firings(firings: list[dict[str, Any]]) -> Table:
+    table = targets.plain_table(f"time ({targets.zone_text()})", "state", "attempts", "result")
+    for each in firings:
+        table.add_row(targets.time_text(each["time"]), each["state"], str(each["attempts"]), each["result"])
+    for each in {crawl["url"]: crawl for firing in firings for crawl in firing["crawls"] if crawl["url"]}.values():
+        table.caption = f"{table.caption or ''}\n{each['url']}".strip()
+    table.caption_justify = "left"
+    return table
 
 
 @app.command("add")
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new schedule.", show_default=False)],
-    spider: Annotated[str, typer.Argument(metavar="SPIDER", help="Name of the spider.", show_default=False)],
+    spider: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPIDER]", help="Name of the spider. Not with --crawl.", show_default=False),
+    ] = None,
     target: targets.Target = None,
     project: targets.Project = None,
     cron: Cron = None,
@@ -104,6 +193,9 @@ def add(
     a: Arguments = None,
     s: Settings = None,
     version: Version = None,
+    crawl: Crawl = None,
+    depth: Depth = None,
+    max_pages: MaxPages = None,
     *,
     json: targets.Json = False,
 ) -> None:
@@ -112,21 +204,31 @@ def add(
     gossamer schedules add nightly quotes --cron "30 2 * * *" --time-zone Europe/Berlin
 
     gossamer schedules add often quotes --every 15m --if-running skip
+
+    gossamer schedules add weekly --crawl https://example.com --depth 2 --cron @weekly
+
+    gossamer schedules add daily --crawl requests.jsonl --every 1d
     """
     if sum(rule is not None for rule in (cron, every, at)) != 1:
         raise BadInput('give exactly one of --cron "30 2 * * *", --every 15m and --at 2027-03-01T04:00')
+    if (spider is None) == (crawl is None):
+        raise BadInput("give either a spider, whose jobs are made, or --crawl with a URL, a request or a file of them")
+    if crawl is None and (depth is not None or max_pages is not None):
+        raise BadInput("--depth and --max-pages belong to --crawl")
     body: dict[str, Any] = {"name": name, "spider": spider, "version": version, "time_zone": time_zone}
     body |= {"cron": cron, "every": _seconds(every) if every else None, "at": _time(at) if at else None}
     body |= {"if_running": if_running, "missed": missed, "jitter": jitter}
     body |= {"arguments": targets.pairs(a or (), "-a"), "settings": targets.pairs(s or (), "-s")}
+    body["crawl"] = None if crawl is None else _requests(crawl, {"maxdepth": depth, "max_pages": max_pages})
     client, wanted = _client(target, project, everything=False)
     made = client.call("POST", "/schedules", body={**body, "project": wanted})
     if json:
         targets.print_json(made)
         return
-    terminal.print_result(f"Schedule {made['name']} makes jobs of {made['project']}/{made['spider']}. The next times:")
+    does = f"makes jobs of {made['project']}/{made['spider']}" if crawl is None else f"submits {_work(made)}"
+    terminal.print_result(f"Schedule {made['name']} {does}. The next times:")
     for instant in made["next"]:
-        terminal.print_result(f"  {datetime.fromisoformat(instant).astimezone().strftime('%Y-%m-%d %H:%M:%S %Z')}")
+        terminal.print_result(f"  {targets.full_time_text(instant)}")
 
 
 @app.command("pause")
@@ -144,15 +246,22 @@ def resume(name: Name, target: targets.Target = None, project: targets.Project =
     """Make jobs again."""
     client, found = _find(name, target, project)
     changed = client.call("PATCH", f"/schedules/{found['id']}", body={"paused": False})
-    terminal.print_result(f"Schedule {found['name']} is resumed; the next time is {_next(changed)}.")
+    following = targets.full_time_text(changed["next"][0]) if changed["next"] else "never"
+    terminal.print_result(f"Schedule {found['name']} is resumed; the next time is {following}.")
 
 
 @app.command("run")
 def run(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Make the schedule's job now, in addition to its times."""
+    """Make the schedule's job, or submit its crawl requests, now, in addition to its times."""
     client, found = _find(name, target, project)
     made = client.create(f"/schedules/{found['id']}/run", None)
+    if found["crawl"] is not None:
+        terminal.print_result(
+            f"The requests go to the crawl service. To see the result: gossamer schedules show {found['name']}"
+        )
+        return
     terminal.print_result(f"Job {made['id']} of {made['project']}/{made['spider']} is {made['state']}.")
+    terminal.print_stderr(f"To follow it: gossamer job {made['id']} --log -f")
 
 
 @app.command("remove")
@@ -187,10 +296,55 @@ def _find(name: str, target: str | None, project: str | None) -> tuple[PlatformC
 def _rule(schedule: dict[str, Any]) -> str:
     if schedule["kind"] == "every":
         return f"every {targets.seconds_text(float(schedule['rule']))}"
-    if schedule["kind"] == "cron":
-        zone = "" if schedule["time_zone"] == "UTC" else f" {schedule['time_zone']}"
-        return f"{schedule['rule']}{zone}"
-    return "once"
+    return f"{schedule['rule']} {schedule['time_zone']}" if schedule["kind"] == "cron" else "once"
+
+
+def _work(schedule: dict[str, Any]) -> str:
+    """Return what a schedule runs: its spider, or its crawls."""
+    if schedule["crawl"] is None:
+        return str(schedule["spider"])
+    crawls = dict.fromkeys(f"{each['appid']}/{each['crawlid']}" for each in schedule["crawl"])
+    return f"crawl {next(iter(crawls))}" if len(crawls) == 1 else f"{len(crawls)} crawls"
+
+
+def _request_text(request: dict[str, Any]) -> str:
+    named = {name: value for name, value in request.items() if name not in ("appid", "crawlid", "url", "attrs")}
+    options = ", ".join(f"{name}={json_module.dumps(value)}" for name, value in named.items())
+    return f"{request['url']} to the crawl {request['appid']}/{request['crawlid']}" + (f" ({options})" if named else "")
+
+
+def _requests(text: str, options: dict[str, Any]) -> list[Any]:
+    """Return the crawl requests that are given by --crawl. Raises BadInput."""
+    given = {name: value for name, value in options.items() if value is not None}
+    is_file = not text.lstrip().startswith(("{", "[")) and (text == "-" or Path(text).is_file())
+    if text.lstrip().startswith(("{", "[")) or is_file:
+        if given:
+            raise BadInput("--depth and --max-pages belong to a URL; a request has maxdepth and max_pages itself")
+        return _decoded(_content(text) if is_file else text)
+    if "." not in text and "://" not in text and not text.startswith("localhost"):
+        raise BadInput(f"--crawl: {text!r:.80} is neither a URL nor a crawl request nor a file here")
+    return [{"url": text, **given}]
+
+
+def _content(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--crawl: {file} cannot be read: {getattr(error, 'strerror', '') or 'not UTF-8'}") from None
+
+
+def _decoded(text: str) -> list[Any]:
+    """Return the objects of a JSON text: an object, an array of them, or one a line. Raises BadInput."""
+    with contextlib.suppress(ValueError):
+        found = json_module.loads(text)
+        return found if isinstance(found, list) else [found]
+    requests = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            requests += [json_module.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise BadInput(f"--crawl: line {number} is not JSON: {error}") from None
+    return requests
 
 
 def _next(schedule: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from gossamer.model.crawl import SHARED_POOL
 from gossamer.settings import Settings, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
-from gossamer.wiring.processes import WorkerProcesses
+from gossamer.wiring.processes import WorkerProcesses, with_process_count
 from gossamer.wiring.service import (
     STREAMS,
     ServiceContext,
@@ -152,7 +152,7 @@ def serve(**given: Any) -> None:
 
 def _settings(given: Mapping[str, Any]) -> Settings:
     """Return the settings in force, with the defaults of a service, and set up the log."""
-    settings = options.load_settings(given)
+    settings = with_process_count(options.load_settings(given))
     level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
     settings = settings.copy(bus=settings.bus or STREAMS, log_level=level)
     check_bus(settings.bus)
@@ -176,8 +176,7 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
             await when_reachable("bus", cluster.bus.ping, terminal.say)
             platform = ""
             if platform_port is not None:
-                beside = platform_beside(settings.data_dir.absolute() / "platform", platform_port, terminal.say)
-                platform = await closing.enter_async_context(beside)
+                platform = await closing.enter_async_context(_platform(settings, platform_port))
         warn_of_memory_only(cluster.frontier, terminal.say)
         processes = None
         if workers:
@@ -195,6 +194,16 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
             )
             cluster.metrics.add_tally(processes.tally)
         await _attend(settings, cluster, processes, platform)
+
+
+def _platform(settings: Settings, port: int) -> contextlib.AbstractAsyncContextManager[str]:
+    """Run a manager of Scrapy projects at this port, whose schedules may submit requests to this service."""
+    host, service_port, token = settings.service.host, settings.service.port, settings.service.token
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (the address of all interfaces)
+    shown = local.get(host, f"[{host}]" if ":" in host else host)
+    service = f"http://{shown}:{service_port}" if service_port else ""  # port 0: one that is not known yet
+    folder = settings.data_dir.absolute() / "platform"
+    return platform_beside(folder, port, terminal.say, service=service, token=token)
 
 
 async def _attend(

@@ -43,7 +43,7 @@ def list_versions(
         return
     owner: dict[str, Any] = next((each for each in client.call("GET", "/projects") if each["name"] == name), {})
     default = owner.get("default_version")
-    table = targets.plain_table("version", "state", "deployed", "spiders", "reason")
+    table = targets.plain_table("version", "state", f"deployed ({targets.zone_text()})", "spiders", "reason")
     for each in found:
         is_default = each["name"] == default and each["state"] == "ready"
         mark = (" pinned" if owner.get("is_pinned") else " default") if is_default else ""
@@ -130,5 +130,6 @@ def nodes(
     for each in found:
         state = Text(each["state"], style=_STYLES.get(each["state"], ""))
         running = str(each.get("running", ""))
-        table.add_row(each["name"], state, running, str(each["slots"]), ", ".join(each["labels"]), each["address"])
+        labels = ", ".join(each["labels"]) or "-"
+        table.add_row(each["name"], state, running, str(each["slots"]), labels, each["address"])
     Console(highlight=False).print(table)

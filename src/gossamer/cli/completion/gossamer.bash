@@ -30,7 +30,7 @@ _gossamer() {
         [[ ${COMP_WORDS[i]} == -* ]] && continue
         if [[ -z $command ]]; then
             command=${COMP_WORDS[i]}
-            case $command in new|crawls|domains|schedules|versions|variables|tokens|migrate) ;; *) break ;; esac
+            case $command in new|crawls|domains|bench|schedules|versions|variables|tokens|migrate) ;; *) break ;; esac
         else
             command="$command ${COMP_WORDS[i]}"
             break
@@ -75,6 +75,10 @@ _gossamer() {
     'dump --data-dir'|'dump --config') _gossamer_files "$cur"; return ;;
     'monitor --project'|'monitor -p'|'monitor --bus'|'monitor --prefix'|'monitor --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'monitor --data-dir'|'monitor --config') _gossamer_files "$cur"; return ;;
+    'top --data-dir'|'top --config') _gossamer_files "$cur"; return ;;
+    'top --metrics') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'diagnose --data-dir'|'diagnose --config') _gossamer_files "$cur"; return ;;
+    'diagnose --pages'|'diagnose --interval') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'scrapyd --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'scrapyd --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _gossamer_files "$cur"; return ;;
@@ -88,7 +92,7 @@ _gossamer() {
     'manager --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'manager --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'manager --config'|'manager --store'|'manager --scrapyd-conf') _gossamer_files "$cur"; return ;;
-    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit'|'manager --keep-logs'|'manager --keep-items'|'manager --keep-jobs') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'manager --database'|'manager --host'|'manager --port'|'manager --node-limit'|'manager --keep-logs'|'manager --keep-items'|'manager --keep-jobs'|'manager --crawl-service') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'node --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
@@ -121,10 +125,15 @@ _gossamer() {
     'domains load --data-dir'|'domains load --config') _gossamer_files "$cur"; return ;;
     'domains dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'domains dump --data-dir'|'domains dump --config') _gossamer_files "$cur"; return ;;
+    'bench spider --items'|'bench spider --items-per-page'|'bench spider --links'|'bench spider --starts'|'bench spider --response-time'|'bench spider --page-bytes'|'bench spider --concurrency'|'bench spider --item-concurrency'|'bench spider --held-bytes'|'bench spider --pipeline-time'|'bench spider --slots'|'bench spider --api-calls'|'bench spider --api-time'|'bench spider --log-seconds'|'bench spider --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'bench spider --pipeline') COMPREPLY=($(compgen -W 'none wait block cpu threads store' -- "$cur")); return ;;
+    'bench spider --data-dir') _gossamer_files "$cur"; return ;;
     'schedules list --target'|'schedules list -t'|'schedules list --project'|'schedules list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules show --target'|'schedules show -t'|'schedules show --project'|'schedules show -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'schedules add --target'|'schedules add -t'|'schedules add --project'|'schedules add -p'|'schedules add --cron'|'schedules add --every'|'schedules add --at'|'schedules add --time-zone'|'schedules add --jitter'|'schedules add -a'|'schedules add -s'|'schedules add --version'|'schedules add --depth'|'schedules add --max-pages') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedules add --if-running') COMPREPLY=($(compgen -W 'run skip queue' -- "$cur")); return ;;
     'schedules add --missed') COMPREPLY=($(compgen -W 'skip once' -- "$cur")); return ;;
+    'schedules add --crawl') _gossamer_files "$cur"; return ;;
     'schedules pause --target'|'schedules pause -t'|'schedules pause --project'|'schedules pause -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedules resume --target'|'schedules resume -t'|'schedules resume --project'|'schedules resume -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedules run --target'|'schedules run -t'|'schedules run --project'|'schedules run -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
@@ -141,12 +150,13 @@ _gossamer() {
     'tokens list --target'|'tokens list -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'tokens make --target'|'tokens make -t'|'tokens make --project'|'tokens make -p'|'tokens make --days') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'tokens make --scope') COMPREPLY=($(compgen -W 'read run deploy admin node' -- "$cur")); return ;;
+    'tokens release --target'|'tokens release -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'tokens revoke --target'|'tokens revoke -t') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --spider'|'migrate scrapy-redis --redis'|'migrate scrapy-redis --frontier'|'migrate scrapy-redis --bot'|'migrate scrapy-redis --crawl'|'migrate scrapy-redis --queue-key'|'migrate scrapy-redis --dupefilter-key'|'migrate scrapy-redis --start-urls-key') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
     esac
     case $command in
-    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains schedules versions variables tokens migrate --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor top diagnose scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains bench schedules versions variables tokens migrate --help --version' -- "$cur")) ;;
     'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
     'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
     'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
@@ -167,12 +177,16 @@ _gossamer() {
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v --json' -- "$cur")); else COMPREPLY=($(compgen -W 'all intake actions crawler spider machine queue rest' -- "$cur")); fi ;;
     'dump') COMPREPLY=($(compgen -W '--help --list --from-beginning -b --limit --consumer -c --no-body --just-body --decode-base64 -d --pretty -p --bus --prefix --frontier --data-dir --config --verbose -v --json' -- "$cur")) ;;
     'monitor') COMPREPLY=($(compgen -W '--help --project -p --bus --prefix --frontier --data-dir --config --verbose -v --once --json' -- "$cur")) ;;
+    'top')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --data-dir --config --verbose -v --once --json --metrics' -- "$cur")); else _gossamer_files "$cur"; fi ;;
+    'diagnose')
+        if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --data-dir --config --verbose -v --pages --interval --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'scrapyd') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --folder -d --scrapyd-conf' -- "$cur")) ;;
     'deploy') COMPREPLY=($(compgen -W '--help --project -p --version --all -a --list -l --egg --environment --build --quiet -q --json' -- "$cur")) ;;
     'schedule') COMPREPLY=($(compgen -W '--help --target -t --project -p -a -s --version --priority --split-file --parts --split-as --column --processes --wait --follow -f --json' -- "$cur")) ;;
     'jobs') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --state --group --limit -n --all --watch --json' -- "$cur")) ;;
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
-    'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --keep-logs --keep-items --keep-jobs --scrapyd-conf' -- "$cur")) ;;
+    'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --keep-logs --keep-items --keep-jobs --crawl-service --scrapyd-conf' -- "$cur")) ;;
     'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d --project-users' -- "$cur")) ;;
     'nodes') COMPREPLY=($(compgen -W '--help --target -t --drain --undrain --forget --json' -- "$cur")) ;;
     'extract')
@@ -197,9 +211,12 @@ _gossamer() {
     'domains load')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'domains dump') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
-    'schedules') COMPREPLY=($(compgen -W 'list add pause resume run remove --help' -- "$cur")) ;;
+    'bench') COMPREPLY=($(compgen -W 'spider --help' -- "$cur")) ;;
+    'bench spider') COMPREPLY=($(compgen -W '--help --items --items-per-page --links --starts --response-time --page-bytes --concurrency --item-concurrency --held-bytes --pipeline-time --slots --api-calls --api-time --log-seconds --pipeline --direct --processes --data-dir' -- "$cur")) ;;
+    'schedules') COMPREPLY=($(compgen -W 'list show add pause resume run remove --help' -- "$cur")) ;;
     'schedules list') COMPREPLY=($(compgen -W '--help --target -t --project -p --all --json' -- "$cur")) ;;
-    'schedules add') COMPREPLY=($(compgen -W '--help --target -t --project -p --cron --every --at --time-zone --if-running --missed --jitter -a -s --version --json' -- "$cur")) ;;
+    'schedules show') COMPREPLY=($(compgen -W '--help --target -t --project -p --json' -- "$cur")) ;;
+    'schedules add') COMPREPLY=($(compgen -W '--help --target -t --project -p --cron --every --at --time-zone --if-running --missed --jitter -a -s --version --crawl --depth --max-pages --json' -- "$cur")) ;;
     'schedules pause') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
     'schedules resume') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
     'schedules run') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
@@ -215,9 +232,10 @@ _gossamer() {
     'variables set') COMPREPLY=($(compgen -W '--help --target -t --project -p --secret' -- "$cur")) ;;
     'variables delete') COMPREPLY=($(compgen -W '--help --target -t --project -p' -- "$cur")) ;;
     'variables rotate') COMPREPLY=($(compgen -W '--help --target -t' -- "$cur")) ;;
-    'tokens') COMPREPLY=($(compgen -W 'list make revoke --help' -- "$cur")) ;;
+    'tokens') COMPREPLY=($(compgen -W 'list make release revoke --help' -- "$cur")) ;;
     'tokens list') COMPREPLY=($(compgen -W '--help --target -t --json' -- "$cur")) ;;
     'tokens make') COMPREPLY=($(compgen -W '--help --target -t --project -p --scope --days' -- "$cur")) ;;
+    'tokens release') COMPREPLY=($(compgen -W '--help --target -t' -- "$cur")) ;;
     'tokens revoke') COMPREPLY=($(compgen -W '--help --target -t' -- "$cur")) ;;
     'migrate') COMPREPLY=($(compgen -W 'scrapy-redis --help' -- "$cur")) ;;
     'migrate scrapy-redis') COMPREPLY=($(compgen -W '--help --spider --redis --frontier --config --verbose -v --bot --crawl --lifo --queue-key --dupefilter-key --start-urls-key --dry-run --json --quiet -q' -- "$cur")) ;;
