@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-builds chaos scale politeness hostile soak links jobs docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view chaos scale politeness hostile soak links jobs schedules docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -35,7 +35,7 @@ check: setup  ## Lint, types, arrows.
 
 test: setup check  ## All tests, on real servers, in PROCESSES=3 at once.
 	bash tests/servers/install
-	$(BIN)/pytest -n $(or $(PROCESSES),3) --dist loadfile
+	PROCESSES=$(or $(PROCESSES),3) bash tests/all
 	bash tests/servers/wheel
 
 bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
@@ -47,8 +47,17 @@ bench-jobs: setup  ## From the request of a job to its process, on an idle node:
 bench-pending: setup  ## Add, list and take jobs while 10,000 wait, on SQLite and PostgreSQL.
 	$(BIN)/python -m bench.pending_jobs $(ARGS)
 
+bench-view: setup  ## What the performance view costs a Scrapy process and a worker.
+	$(BIN)/python -m bench.view $(ARGS)
+
+bench-cases: setup  ## Seven spiders, each diagnosed, and run again with the advice followed: six minutes.
+	$(BIN)/python -m bench.cases $(ARGS)
+
 bench-builds: setup  ## How fast the platform's API answers while an environment is built with pip and with uv.
 	$(BIN)/python -m bench.version_build $(ARGS)
+
+bench-pipelines: setup  ## Items per CPU second into PostgreSQL, MariaDB and OpenSearch, against pipelines that insert one by one.
+	$(BIN)/python -m bench.pipelines $(ARGS)
 
 bench: setup  ## The comparison table, from one run.
 	bash bench/install
@@ -62,6 +71,9 @@ chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, noth
 
 jobs: setup  ## Jobs on four nodes under fire: SEEDS=50 runs of 500 jobs, none may be lost or run twice at a time (an hour).
 	$(BIN)/python -m tests.jobs --seeds $(or $(SEEDS),50) $(ARGS)
+
+schedules: setup  ## 60 schedules of one second on two managers, one of which is killed now and then: SEEDS=10 runs of a minute.
+	$(BIN)/python -m tests.schedules --seeds $(or $(SEEDS),10) $(ARGS)
 
 scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 20 minutes.
 	$(BIN)/python -m tests.scale $(ARGS)
@@ -88,7 +100,7 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 	.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
-proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak and scale runs into the documentation.
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs and schedules runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
