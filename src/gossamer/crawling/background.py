@@ -53,6 +53,7 @@ class BackgroundTask(Generic[T]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_loop = threading.Event()
         self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
         # A daemon: for any other thread the end of the program would wait before anything could stop it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         _running.add(self)
@@ -77,6 +78,9 @@ class BackgroundTask(Generic[T]):
 
     async def _keep_task(self) -> T:
         self._task = asyncio.current_task()
+        if self._cancelled:  # before the event loop reached this task
+            self._main.close()
+            raise asyncio.CancelledError
         return await self._main
 
     def call(self, function: Callable[[], None]) -> None:
@@ -88,6 +92,7 @@ class BackgroundTask(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel the coroutine. Call it in the event loop of the thread (`call`)."""
+        self._cancelled = True
         if self._task is not None:
             self._task.cancel()
 

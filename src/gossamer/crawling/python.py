@@ -35,7 +35,7 @@ from gossamer.crawling.options import (
 )
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.single import fetch_page
-from gossamer.crawling.work import CrawlResult, Snapshot
+from gossamer.crawling.work import UNFINISHED, CrawlResult, Snapshot
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
@@ -187,6 +187,8 @@ class Crawler:
         self._handover = Handover(wants=self._wants)
         self._control = _Control()
         self._task: BackgroundTask[CrawlResult] | None = None
+        self._before: BackgroundTask[CrawlResult] | None = None
+        """Crawl in the same data directory that is being stopped at the start of this one."""
         self._first_failure = ""
 
     def __repr__(self) -> str:
@@ -302,6 +304,8 @@ class Crawler:
                 "processes: a loop gets its pages from one process. Write processes=1, or call run() with output."
             )
         self._has_loop = has_loop
+        # Asked here, not in the crawl's thread: a stop at the start would enter this crawl, which waited for itself.
+        self._before = _stopping.get(self._settings.data_dir.resolve())
         self._task = BackgroundTask(
             self._main(), name="gossamer-crawl", stop=self._begin_stop, on_end=self._handover.end
         )
@@ -309,9 +313,8 @@ class Crawler:
     async def _main(self) -> CrawlResult:
         """Run the crawl, after an earlier one in the same data directory has stopped."""
         try:
-            before = _stopping.get(self._settings.data_dir.resolve())
-            if before is not None:
-                await asyncio.to_thread(before.wait)
+            if self._before is not None:
+                await asyncio.to_thread(self._before.wait)
             plan = await engine.prepare(
                 self._settings,
                 self._urls,
@@ -350,6 +353,7 @@ class Crawler:
         task = self._task
         if task is not None and not task.wait(0):
             _stopping[self._settings.data_dir.resolve()] = task
+            self._control.was_interrupted = True  # first: the crawl notices what follows in its own thread
             self._handover.stop()
             task.call(partial(self._control.stop, task))
 
@@ -408,7 +412,7 @@ class _Control:
     def say(self, sentence: str) -> None:
         if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:  # a text of `fetch_error`
             self.failures.append(sentence)
-        else:
+        elif UNFINISHED not in sentence or not self.was_interrupted:  # else the program left its loop, and knows it
             log.warning("%s", in_python_words(sentence))
 
     def update(self, snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -166,6 +166,10 @@ class WorkRunner(Protocol):
         ...
 
 
+UNFINISHED: Final = "could not be finished; nothing is lost"
+"""Part of the sentence about pages that a worker had fetched when it was stopped, for callers that do not show it."""
+
+
 async def work(
     settings: Settings,
     frontier: ValkeyFrontier,
@@ -259,7 +263,7 @@ async def _attend(
     if tally.abandoned and not cancelled:
         one = tally.abandoned == 1
         observer.say(
-            f"{tally.abandoned:,} fetched URL{'' if one else 's'} could not be finished; nothing is lost, "
+            f"{tally.abandoned:,} fetched URL{'' if one else 's'} {UNFINISHED}, "
             f"{'it is' if one else 'they are'} fetched again when the crawl is resumed."
         )
         control.limit_time()  # an output that accepts nothing may not close either

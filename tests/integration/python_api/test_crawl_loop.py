@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import gossamer
+from gossamer.crawling import background
+from gossamer.crawling.background import BackgroundTask
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fetch.resolve import parse_override
@@ -282,6 +284,48 @@ def test_a_crawl_that_is_stopped_at_its_start_has_no_result(web: FakeWeb) -> Non
     stopper.join()
     with pytest.raises(RuntimeError, match="stopped before it fetched anything"):
         _ = crawl.result
+
+
+def test_a_crawl_that_is_stopped_before_its_thread_begins_does_not_wait_for_itself(
+    web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+    factory = background.loop_factory
+    monkeypatch.setattr(background, "loop_factory", lambda: factory() if stopped.wait() else None)
+    crawl = gossamer.crawl(*web.seeds(), **fast(web))
+    stop_reading = crawl._handover.stop
+
+    def stop() -> None:
+        stop_reading()
+        stopped.set()  # the crawl counts as stopping now, and its thread has done nothing yet
+
+    monkeypatch.setattr(crawl._handover, "stop", stop)
+    stopper = threading.Thread(target=_stop_when_started, args=[crawl])
+    stopper.start()
+    assert list(crawl) == []
+    stopper.join()
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: list[BackgroundTask[None]] = []
+    made = threading.Event()
+
+    def loop_that_cancels_first() -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        assert made.wait(10)
+        loop.call_soon(tasks[0].cancel)
+        return loop
+
+    monkeypatch.setattr(background, "loop_factory", lambda: loop_that_cancels_first)
+    tasks.append(BackgroundTask(_wait_for_ever(), name="test"))
+    made.set()
+    assert tasks[0].wait(10)
+    with pytest.raises(asyncio.CancelledError):
+        tasks[0].result()
+
+
+async def _wait_for_ever() -> None:
+    await asyncio.Event().wait()
 
 
 def _stop_when_started(crawl: gossamer.Crawler) -> None:
