@@ -51,6 +51,23 @@ def at_least(least: float, kind: Callable[[str], float] = int) -> Callable[[str]
     return read
 
 
+def seeds_parser(program: str, description: str | None, *, runs: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of each program that has a run for each seed. `runs`: how many, by default."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=at_least(1), default=runs, help=f"how many runs; default: {runs}")
+    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--keep", action="store_true", help="keep the files of good runs, too")
+    return parser
+
+
+def seeds_of(options: argparse.Namespace) -> Sequence[int]:
+    """Return the seeds that the options of `seeds_parser` name."""
+    return [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+
+
 def run_seeds(
     seeds: Sequence[int], run: Callable[[int, Path], T], tell: Callable[[T], Sequence[str]], *, keep: bool
 ) -> Runs[T]:

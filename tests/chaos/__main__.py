@@ -22,7 +22,7 @@ from tests.chaos.checker import FORGIVEN_AT_MOST, TWICE_AT_MOST
 from tests.chaos.run import HEARTBEAT_SECONDS, Outcome, run
 from tests.chaos.schedule import Kind
 from tests.chaos.stores import Opener
-from tests.command import at_least, run_command
+from tests.command import at_least, run_command, seeds_of, seeds_parser
 
 PAGES = 10_000
 PAGES_A_SECOND = 500
@@ -36,7 +36,7 @@ TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], int]] = {
 
 def main() -> int:
     options = _options()
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    seeds = seeds_of(options)
     base = Path(options.folder or tempfile.mkdtemp(prefix="chaos-"))
     base.mkdir(parents=True, exist_ok=True)
     print(f"{len(seeds)} runs of {options.pages:,} pages, {options.topology}; files in {base}", flush=True)
@@ -70,12 +70,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=at_least(1), default=50, help="how many runs; default: 50")
-    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
-    parser.add_argument("--seed", type=int, help="only this one")
+    parser = seeds_parser("tests.chaos", __doc__, runs=50)
     parser.add_argument("--pages", type=at_least(100), default=PAGES, help=f"pages of each run's web; default: {PAGES}")
     parser.add_argument(
         "--pages-a-second",
@@ -91,7 +86,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--cluster", action="store_const", const="cluster", dest="topology", help="--topology cluster")
     parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
-    parser.add_argument("--keep", action="store_true", help="keep the files of good runs too")
     return parser.parse_args()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import proof
-from tests.command import Runs, at_least, run_command, run_seeds
+from tests.command import Runs, at_least, run_command, run_seeds, seeds_of, seeds_parser
 from tests.jobs.plan import make_plan
 from tests.jobs.run import Outcome, run_plan
 from tests.servers.postgresql import postgresql
@@ -33,7 +33,7 @@ _REAL_JOBS_A_SECOND = 1.2
 
 def main() -> int:
     options = _options()
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    seeds = seeds_of(options)
     print(f"{len(seeds)} runs of {options.jobs:,} jobs on 4 nodes", flush=True)
     runs = run_seeds(seeds, lambda seed, folder: _one(seed, folder, options), _tell, keep=options.keep)
     if runs.outcomes or runs.broken:
@@ -42,14 +42,8 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=at_least(1), default=50, help="how many runs; default: 50")
-    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
-    parser.add_argument("--seed", type=int, help="only this one")
+    parser = seeds_parser("tests.jobs", __doc__, runs=50)
     parser.add_argument("--jobs", type=at_least(10), default=JOBS, help=f"jobs of a run; default: {JOBS}")
-    parser.add_argument("--keep", action="store_true", help="keep the files of good runs, too")
     return parser.parse_args()
 
 

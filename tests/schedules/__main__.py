@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import proof
-from tests.command import Runs, at_least, run_command, run_seeds
+from tests.command import Runs, at_least, run_command, run_seeds, seeds_of, seeds_parser
 from tests.schedules.run import Outcome, make_plan, run_plan
 from tests.servers.postgresql import postgresql
 
 
 def main() -> int:
     options = _options()
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    seeds = seeds_of(options)
     print(f"{len(seeds)} runs of {options.schedules} schedules of one second for {options.seconds} s", flush=True)
     runs = run_seeds(seeds, lambda seed, folder: _one(seed, folder, options), _tell, keep=options.keep)
     if runs.outcomes or runs.broken:
@@ -31,15 +31,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.schedules", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=at_least(1), default=10, help="how many runs; default: 10")
-    parser.add_argument("--first", type=int, default=1, help="the first run's seed; default: 1")
-    parser.add_argument("--seed", type=int, help="only this one")
+    parser = seeds_parser("tests.schedules", __doc__, runs=10)
     parser.add_argument("--schedules", type=at_least(1), default=60, help="schedules of a run; default: 60")
     parser.add_argument("--seconds", type=at_least(2), default=60, help="their duration; default: 60")
-    parser.add_argument("--keep", action="store_true", help="keep the files of good runs, too")
     return parser.parse_args()
 
 

@@ -10,30 +10,16 @@ from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
 from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer.platform.schedules.firing import fire_due, start_schedule
+from gossamer.platform.schedules.firing import fire_due
 from gossamer.platform.state import crawl_firings, schedules, webhooks
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.schedule_tables import crawl_firings as firing_table
 from gossamer.platform.state.schedule_tables import schedules as schedule_table
 from gossamer.platform.state.tables import deliveries
 from tests.servers.receiver import Receiver, receiver
+from tests.servers.schedules import add_schedule
 
 _REQUESTS = [{"appid": "shop", "crawlid": "nightly", "url": "https://example.com/", "fresh": True}]
-_COLUMNS = {
-    "kind": "every",
-    "rule": "86400.0",
-    "time_zone": "UTC",
-    "start_at": 1000.0,
-    "jitter": 0.0,
-    "missed": "skip",
-    "if_running": "run",
-    "spider": "",
-    "crawl": _REQUESTS,
-    "arguments": {},
-    "settings": {},
-    "priority": 0.0,
-    "policy": {},
-}
 
 
 def answer(*statuses: int, reason: str = "") -> bytes:
@@ -51,10 +37,7 @@ def service() -> Iterator[Receiver]:
 
 
 def _add(connection: Connection, name: str, **columns: object) -> int:
-    number = schedules.add_schedule(connection, "shop", name, {**_COLUMNS, **columns})
-    assert number is not None
-    start_schedule(connection, number)
-    return number
+    return add_schedule(connection, name, crawl=_REQUESTS, **columns)
 
 
 def _be_due(connection: Connection, number: int) -> None:

@@ -5,33 +5,18 @@ import asyncio
 from sqlalchemy import Connection, func, select, update
 
 from gossamer.platform.lifecycle import JobState
-from gossamer.platform.schedules.firing import ClockWatch, fire_due, fire_schedules, start_schedule, step_back
+from gossamer.platform.schedules.firing import ClockWatch, fire_due, fire_schedules, step_back
 from gossamer.platform.state import jobs, projects, schedules
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.schedule_tables import schedules as schedule_table
 from gossamer.platform.state.tables import jobs as job_table
+from tests.servers.schedules import add_schedule
 
-_COLUMNS = {
-    "kind": "every",
-    "rule": "86400.0",
-    "time_zone": "UTC",
-    "start_at": 1000.0,
-    "jitter": 0.0,
-    "missed": "skip",
-    "if_running": "run",
-    "spider": "a",
-    "arguments": {},
-    "settings": {},
-    "priority": 0.0,
-    "policy": {"retries": 1},
-}
+_JOB = {"spider": "a", "policy": {"retries": 1}}
 
 
 def _add(connection: Connection, name: str, **columns: object) -> int:
-    number = schedules.add_schedule(connection, "shop", name, {**_COLUMNS, **columns})
-    assert number is not None
-    start_schedule(connection, number)
-    return number
+    return add_schedule(connection, name, **{**_JOB, **columns})
 
 
 def _be_due(connection: Connection, seconds: float) -> None:

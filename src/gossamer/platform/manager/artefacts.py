@@ -43,6 +43,12 @@ def check_artefact(project: str, version: str, content: IO[bytes]) -> str:
     return f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
 
 
+def digest_of(content: IO[bytes]) -> str:
+    """Return the SHA-256 of an artefact, as hexadecimal digits."""
+    content.seek(0)
+    return hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
 class ArtefactStore:
     """Artefacts below two folders. The methods wait for the disk: call them in a thread."""
 
@@ -59,8 +65,7 @@ class ArtefactStore:
         """Keep an artefact that is to be built. Return its digest, and the name of the version's file below the folder
         of eggs. Raises UnsafeName or NotAnArtefact."""
         file = check_artefact(project, version, content)
-        content.seek(0)
-        digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+        digest = digest_of(content)
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
         return digest, file
@@ -127,7 +132,7 @@ class ArtefactStore:
         if not (self._eggs / file).exists():
             return ""
         with (self._eggs / file).open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+            return digest_of(content)
 
     def clean(self, building: set[str], wanted: set[str]) -> None:
         """Delete old uploads of versions that are not being built any more. `wanted`: digests of all versions that may

@@ -8,7 +8,6 @@ the network: call them in a thread. Safe to change: the numbers.
 """
 
 import contextlib
-import hashlib
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from gossamer.platform.manager.artefacts import ArtefactStore, FoundArtefact, check_artefact
+from gossamer.platform.manager.artefacts import ArtefactStore, FoundArtefact, check_artefact, digest_of
 from gossamer.platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
 _FOLDER: Final = "artefacts"
@@ -49,8 +48,7 @@ class StoredArtefacts(ArtefactStore):
         Raises UnsafeName, NotAnArtefact, or StorageUnavailable.
         """
         file = check_artefact(project, version, content)
-        content.seek(0)
-        digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+        digest = digest_of(content)
         self._unwanted.pop(f"{_FOLDER}/{digest}", None)
         with self._sending:
             content.seek(0)
