@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,13 +34,14 @@ from gossamer.crawling.options import (
     settings_of,
 )
 from gossamer.crawling.outputs import StartOptions
+from gossamer.crawling.program_control import ProgramControl
 from gossamer.crawling.single import fetch_page
-from gossamer.crawling.work import UNFINISHED, CrawlResult, Snapshot
+from gossamer.crawling.work import CrawlResult
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.extract.page import Page
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.record import PageRecord
-from gossamer.policy.words import CANNOT_FETCH, RETRYING, fetch_error
+from gossamer.policy.words import CANNOT_FETCH, fetch_error
 from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir
@@ -185,7 +186,7 @@ class Crawler:
         self._failures = bool(given.get("failures"))
         self._has_loop = False
         self._handover = Handover(wants=self._wants)
-        self._control = _Control()
+        self._control = ProgramControl()
         self._task: BackgroundTask[CrawlResult] | None = None
         self._before: BackgroundTask[CrawlResult] | None = None
         """Crawl in the same data directory that is being stopped at the start of this one."""
@@ -397,46 +398,6 @@ class Items:
             async for page in pages:
                 for item in page.items:
                     yield item
-
-
-class _Control:
-    """Implements the two protocols of crawling/work.py for a crawl: WorkObserver, by logging, and WorkControl."""
-
-    def __init__(self) -> None:
-        self.drain: Callable[[], None] | None = None
-        """Set by the work when it begins. None: it has not begun."""
-        self.was_interrupted = False
-        self.failures: list[str] = []
-        """Sentences about URLs that failed for good, held back while there is no page: NothingFetched may say them."""
-
-    def say(self, sentence: str) -> None:
-        if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:  # a text of `fetch_error`
-            self.failures.append(sentence)
-        elif UNFINISHED not in sentence or not self.was_interrupted:  # else the program left its loop, and knows it
-            log.warning("%s", in_python_words(sentence))
-
-    def update(self, snapshot: Snapshot) -> None:
-        if snapshot.tally.pages:
-            self.log_failures()
-
-    def log_failures(self) -> None:
-        """Log the sentences that were held back. Any thread may call it."""
-        while self.failures:
-            log.warning("%s", in_python_words(self.failures.pop(0)))
-
-    def set_ending(self) -> None:
-        """Do nothing: `stop` is harmless at the end."""
-
-    def limit_time(self) -> None:
-        """Do nothing: the program decides how long it waits."""
-
-    def stop(self, task: BackgroundTask[CrawlResult]) -> None:
-        """Stop the work, or what comes before the work. Called in the event loop of the crawl."""
-        self.was_interrupted = True
-        if self.drain is not None:
-            self.drain()
-        else:
-            task.cancel()
 
 
 def _delete_leftovers() -> None:
