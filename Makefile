@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view chaos scale politeness hostile soak links jobs schedules docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view chaos scale politeness hostile soak links jobs schedules stores docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -75,6 +75,9 @@ jobs: setup  ## Jobs on four nodes under fire: SEEDS=50 runs of 500 jobs, none m
 schedules: setup  ## 60 schedules of one second on two managers, one of which is killed now and then: SEEDS=10 runs of a minute.
 	$(BIN)/python -m tests.schedules --seeds $(or $(SEEDS),10) $(ARGS)
 
+stores: setup  ## 100,000 items of a crawl into each store, whose server is killed twice, as is the crawl: none lost, none twice (ARGS=mysql: only this one).
+	$(BIN)/python -m tests.stores $(ARGS)
+
 scale: setup  ## An endless host among many, slow hosts, outages, a full disk: about 20 minutes.
 	$(BIN)/python -m tests.scale $(ARGS)
 
@@ -100,7 +103,7 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 	.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
-proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs and schedules runs into the documentation.
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules and stores runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +160,18 @@ class OpenSearchServer:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())
 
-    def documents(self, index: str) -> list[dict[str, Any]]:
-        """Return up to 10,000 documents of an index."""
+    def documents(self, index: str, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Return the documents of an index. `fields`: only these; empty: all."""
         self.call("POST", f"{index}/_refresh")
-        found = self.call("POST", f"{index}/_search", {"size": 10_000})
-        return [hit["_source"] for hit in found["hits"]["hits"]]
+        body = {"size": 10_000, "_source": list(fields) or True}
+        found = self.call("POST", f"{index}/_search?scroll=1m", body)
+        documents: list[dict[str, Any]] = []
+        while hits := found["hits"]["hits"]:
+            documents += [hit["_source"] for hit in hits]
+            if len(hits) < body["size"]:
+                break
+            found = self.call("POST", "_search/scroll", {"scroll": "1m", "scroll_id": found["_scroll_id"]})
+        return documents
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError, urllib.error.URLError):

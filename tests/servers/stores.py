@@ -38,6 +38,9 @@ class StoreServer(Protocol):
         """Return all rows of a table, without the columns that have no value. Arrays and objects are decoded, and
         numbers without a fraction are integers."""
 
+    def column(self, address: str, table: str, name: str) -> list[str]:
+        """Return a column of all rows of a table, of any number."""
+
     def kill(self) -> None: ...
 
     def start(self) -> None: ...
@@ -64,6 +67,10 @@ class PostgreSqlServer:
     def rows(self, address: str, table: str) -> list[dict[str, Any]]:
         with self._connect(address) as connection:
             return [_plain(row) for row in connection.execute(f"SELECT * FROM {table}").fetchall()]
+
+    def column(self, address: str, table: str, name: str) -> list[str]:
+        with self._connect(address) as connection:
+            return [row[name] for row in connection.execute(f"SELECT {name} FROM {table}").fetchall()]
 
     def execute(self, address: str, statement: str) -> None:
         with self._connect(address) as connection:
@@ -96,6 +103,11 @@ class MariaDbServer:
         with self._connect(address) as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             return [_plain(row) for row in cursor.fetchall()]
+
+    def column(self, address: str, table: str, name: str) -> list[str]:
+        with self._connect(address) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT {name} FROM {table}")
+            return [row[name] for row in cursor.fetchall()]
 
     def execute(self, address: str, statement: str) -> None:
         with self._connect(address) as connection, connection.cursor() as cursor:
@@ -136,6 +148,9 @@ class OpenSearchIndexes:
 
     def rows(self, address: str, table: str) -> list[dict[str, Any]]:
         return [_plain(document) for document in self.server.documents(table)]
+
+    def column(self, address: str, table: str, name: str) -> list[str]:
+        return [document[name] for document in self.server.documents(table, [name])]
 
 
 def _with_options(address: str, options: dict[str, str]) -> str:
