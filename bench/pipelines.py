@@ -1,8 +1,8 @@
 """Items per CPU second into stores: Gossamer's pipelines against plain ones that insert items one by one.
 
 `python -m bench.pipelines [ITEMS]` needs the servers of the tests (tests/servers/install). Each pipeline gets items as
-Scrapy gives them: 100 at a time. The CPU time of the tasks around an item is measured with an empty pipeline, and is
-left out. The rounds of the pipelines take turns.
+Scrapy gives them: 100 at a time. The CPU time of the loop around the pipelines is measured with an empty pipeline, and
+is left out. The rounds of the pipelines take turns.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from gossamer.scrapy.pipelines import MySqlPipeline, OpenSearchPipeline, Postgre
 from tests.servers.stores import KINDS, StoreServer, store_server
 
 _CONCURRENT_ITEMS = 100  # Scrapy's default
-_ROUNDS = 3
+_ROUNDS = 5
 
 
 class Pipeline(Protocol):
@@ -128,7 +128,7 @@ def items(count: int, round_number: int) -> list[dict[str, Any]]:
 
 
 class Nothing:
-    """A pipeline that does nothing: the cost of the tasks around a pipeline."""
+    """A pipeline that does nothing: the cost of the loop around a pipeline."""
 
     async def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(0)
@@ -155,16 +155,16 @@ def server_seconds(pid: int) -> float:
 
 async def measure(pipeline: Pipeline, server: StoreServer, batch: list[dict[str, Any]]) -> Cost:
     """Return the cost of an item."""
-    limit = asyncio.Semaphore(_CONCURRENT_ITEMS)
+    waiting = iter(batch)
 
-    async def one(item: dict[str, Any]) -> None:
-        async with limit:
+    async def take() -> None:
+        for item in waiting:
             await pipeline.process_item(item)
 
     began, process, of_server = time.monotonic(), time.process_time(), server_seconds(server.pid)
     async with asyncio.TaskGroup() as group:
-        for item in batch:
-            group.create_task(one(item))
+        for _ in range(_CONCURRENT_ITEMS):
+            group.create_task(take())
     elapsed, process = time.monotonic() - began, time.process_time() - process
     count = len(batch)
     return Cost(process / count, (server_seconds(server.pid) - of_server) / count, elapsed / count)
@@ -207,7 +207,7 @@ async def compare(server: StoreServer, count: int) -> None:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    for kind in KINDS:
+    for kind in sys.argv[2:] or KINDS:
         with store_server(kind) as server:
             asyncio.run(compare(server, count))
 

@@ -71,6 +71,7 @@ def test_pages_and_items_have_their_tables_and_all_their_fields(
     odd = {
         "title": "Ein “Zelt”, it's \\ 100% \U0001f3d5", "price": 12.5, "count": 3, "is_new": True, "tags": ["a", "ö"],
         "size": {"w": 1}, "nothing": None, "nul": "a\0b", "lone": "x\ud800", "other name": "1", "quote\"`'": "2",
+        "odd text": "\x01\f\b\n\r\t\x1a\x7f\\u0041\\f\\'\"`%s\u2028", "path": "C:\\users\\f", "tail": "\\",
     }  # fmt: skip
     output.add([page("r1"), item("r1", odd), item("r1", {"title": "2"}), page("r2", success=False, body="")])
     output.disconnect()
@@ -90,6 +91,7 @@ def test_pages_and_items_have_their_tables_and_all_their_fields(
     assert (kept["price"], kept["count"], kept["is_new"]) == (12.5, 3, True)
     assert (kept["tags"], kept["size"]) == (["a", "ö"], {"w": 1})
     assert (kept["other name"], kept["quote\"`'"]) == ("1", "2")
+    assert (kept["odd text"], kept["path"], kept["tail"]) == (odd["odd text"], odd["path"], odd["tail"])
     assert kept["lone"] == "x\ufffd"
     assert kept["nul"] in ("a\0b", "a\ufffdb")
     assert kept["page_url"] == "https://a.test/r1"
@@ -279,3 +281,25 @@ def test_a_store_takes_rows_of_any_table(server: StoreServer, place: str) -> Non
     store.close()
     rows = {row["name"]: row["people"] for row in server.rows(place, table.name)}
     assert rows == {"Ulm": 127_000, "Bonn": 330_000}
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_values_of_any_type_are_stored_in_columns_of_any_type(server: StoreServer, place: str) -> None:
+    statement = "CREATE TABLE mixed (k VARCHAR(9) PRIMARY KEY, t TEXT, d DOUBLE PRECISION, s TIMESTAMP NULL)"
+    server.execute(place, statement)  # type: ignore[attr-defined]
+    store = open_store(StoreAddress.parse(place))
+    table = StoreTable("mixed", ("k",))
+    values = [True, 7, 2.5, "x", ["a", True], {"b": None}, None, 2**53 + 1, "plain", "bell\a"]
+    numbers = [7, 2.5, 2**53, None]
+    time = "2026-01-02T03:04:05+02:00"
+    rows = [{"k": f"t{number}", "t": value, "s": time} for number, value in enumerate(values)]
+    rows += [{"k": f"d{number}", "d": value, "s": ""} for number, value in enumerate(numbers)]
+    assert store.write(table, rows) == []
+    store.close()
+    stored = {row["k"]: row for row in server.rows(place, "mixed")}
+    assert [stored[f"t{number}"].get("t") for number in range(len(values))] == [
+        "true", "7", "2.5", "x", ["a", True], {"b": None}, None, str(2**53 + 1), "plain", "bell\a"
+    ]  # fmt: skip
+    assert [stored[f"d{number}"].get("d") for number in range(len(numbers))] == numbers
+    assert stored["t0"]["s"].startswith("2026-01-02T01:04:05" if server.kind == "mysql" else "2026-01-02T03:04:05")
+    assert "s" not in stored["d0"]

@@ -40,10 +40,13 @@ _STATEMENT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a statement from which the next rows go into another one. May be changed: more take memory."""
 _EXACT_INTEGER: Final = 2**53
 """Largest integer of a DOUBLE without a loss: fixed."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+"""Types of values whose JSON is SQL."""
 _COLUMN: Final = re.compile(
     r"[Cc]olumn (?:[`'\"]?[^`'\"]+[`'\"]?\.)*[`'\"]([^`'\"]+)[`'\"]|CONSTRAINT `(?:[^`.]*\.)?([^`]+)`"
 )
 """Name of a column, or of a condition on it, in the message of an error."""
+_encoder: Final = msgspec.json.Encoder()
 _MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 """Mode of the session: a value that does not fit is an error, instead of being cut."""
 
@@ -147,26 +150,24 @@ class MySqlStore(SqlStore):
 
     def insert(self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row]) -> None:
         names = ", ".join(map(_quoted, types))
-        beginning = f"INSERT INTO {_table(table.name)} ({names}) VALUES "  # noqa: S608 (names are quoted)
+        beginning = f"INSERT INTO {_table(table.name)} ({names}) VALUES ("  # noqa: S608 (names are quoted)
         updates = ", ".join(f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key)
-        ending = f" ON DUPLICATE KEY UPDATE {updates or f'{_quoted(table.key[0])}={_quoted(table.key[0])}'}"
-        values: list[str] = []
+        ending = f") ON DUPLICATE KEY UPDATE {updates or f'{_quoted(table.key[0])}={_quoted(table.key[0])}'}"
+        head, tail = beginning.encode(), ending.encode()
+        values: list[bytes] = []
         size = 0
         limit = min(_STATEMENT_BYTES, self._packet_bytes - _SPARE_BYTES)
-        columns = list(types.items())
-        for row in rows:
-            get = row.get
-            text = f"({','.join([_literal(get(name), kind) for name, kind in columns])})"
-            length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for text in _values(types, rows):
+            length = len(text) + 3
             if length > self._packet_bytes - _SPARE_BYTES:
                 raise pymysql.err.DataError(_PACKET_TOO_LARGE, f"the row has more than {self._packet_bytes:,} bytes "
                                             "(max_allowed_packet)")  # fmt: skip
             if values and size + length > limit:
-                self._execute(connection, beginning + ",".join(values) + ending)
+                self._execute(connection, head + b"),(".join(values) + tail)
                 values, size = [], 0
             values.append(text)
             size += length
-        self._execute(connection, beginning + ",".join(values) + ending)
+        self._execute(connection, head + b"),(".join(values) + tail)
 
     def find_misfit(
         self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
@@ -183,7 +184,7 @@ class MySqlStore(SqlStore):
         statement = f"DELETE FROM {_table(table.name)} WHERE {_quoted(column)} IN ({literals})"  # noqa: S608 (as above)
         self._execute(connection, statement)
 
-    def _execute(self, connection: Any, statement: str, values: Sequence[Any] | None = None) -> Sequence[Any]:
+    def _execute(self, connection: Any, statement: str | bytes, values: Sequence[Any] | None = None) -> Sequence[Any]:
         """Carry out a statement and return its rows."""
         with connection.cursor() as cursor:
             cursor.execute(statement, values)
@@ -208,6 +209,50 @@ def _table(name: str) -> str:
 def _quoted(name: str) -> str:
     """Return a name as SQL has it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _values(types: dict[str, str], rows: Sequence[Row]) -> list[bytes]:
+    """Return the values of each row as SQL has them, with commas between them. `types`: of the columns, in their order.
+
+    Nearly all JSON is SQL: `["it's \\n",300.5,null,true]` has four values. So a JSON encoder makes the text of a whole
+    row, which takes a third of the time of one literal after the other. Two escapes mean something else in SQL: \\u and
+    \\f. This relies on _MODE, in which double quotes enclose texts and a backslash escapes.
+    """
+    columns = [_plain_column([row.get(name) for row in rows], kind) for name, kind in types.items()]
+    try:
+        texts = [_encoder.encode(values)[1:-1] for values in zip(*columns, strict=True)]
+    except (ValueError, OverflowError):  # a lone surrogate, or an integer of more than 64 bits
+        texts = [b"\\u"]
+    joined = b"".join(texts)
+    if b"\\u" not in joined and b"\\f" not in joined:
+        return texts
+    kinds = list(types.items())
+    return [",".join([_literal(row.get(name), kind) for name, kind in kinds]).encode() for row in rows]
+
+
+def _plain_column(values: list[Any], kind: str) -> list[Any]:
+    """Return the values of a column as those whose JSON is their SQL."""
+    found = set(map(type, values))
+    is_text = kind.endswith(("text", "char"))
+    if kind != "json" and found <= _PLAIN:
+        if kind in _TIMES and str in found:
+            return [_time(value) if isinstance(value, str) else value for value in values]
+        if bool in found and is_text:
+            return [str(value).lower() if isinstance(value, bool) else value for value in values]
+        if int in found and kind == "double":
+            return [str(value) if isinstance(value, int) and abs(value) > _EXACT_INTEGER else value for value in values]
+        return values
+    return [value if value is None else _plain_value(value, kind) for value in values]
+
+
+def _plain_value(value: Any, kind: str) -> Any:
+    """Return a value as one whose JSON is its SQL."""
+    if kind != "json" and type(value) in _PLAIN:
+        return _plain_column([value], kind)[0]
+    encoded = encode_value(value).decode()
+    if kind != "json" and encoded.startswith('"'):  # a date, for example
+        return _plain_column([msgspec.json.decode(encoded)], kind)[0]
+    return encoded
 
 
 def _literal(value: Any, kind: str) -> str:

@@ -135,6 +135,11 @@ class Store(Protocol):
 
 def split_keyless(table: StoreTable, rows: Sequence[Row]) -> tuple[list[Row], list[RefusedRow]]:
     """Return the rows to write and those that lack a key. Of rows with the same key, only the last one is written."""
+    if len(table.key) == 1:  # nearly all batches: each row has a text of its own as its key
+        [name] = table.key
+        keys = [row.get(name) for row in rows]
+        if set(map(type, keys)) == {str} and len(unique := set(keys)) == len(keys) and "" not in unique:
+            return list(rows), []
     by_key: dict[tuple[str, ...], Row] = {}
     keyless: list[Row] = []
     refused: list[RefusedRow] = []

@@ -179,8 +179,8 @@ class SqlStore(ABC):
         fitting = self._with_columns(connection, table, rows)
         columns = self._columns[table.name]
         written = self._written.setdefault(table.name, {})
-        for row in fitting:
-            if not written.keys() >= row.keys():
+        if not written.keys() >= set().union(*fitting):
+            for row in fitting:
                 written |= dict.fromkeys(row)
         types = {name: columns[name] for name in written if name in columns}
         groups = sorted({row[table.parent] for row in fitting if row.get(table.parent)}) if table.parent else []
@@ -230,8 +230,7 @@ class SqlStore(ABC):
             except BadInput as error:  # the table was replaced during the crawl
                 raise SinkError(str(error)) from error
             columns = self._columns[table.name]
-        names = columns.keys()
-        if all(row.keys() <= names for row in rows):
+        if columns.keys() >= set().union(*rows):
             return list(rows)
         known = {self.column_name(name): name for name in columns}
         missing = self._missing_columns(known, rows)
