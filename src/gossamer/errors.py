@@ -235,6 +235,14 @@ class ProxyFailed(FetchError):
 
     kind = "proxy"
 
+    def __init__(self, detail: str = "", *, for_target: bool = False, wait_seconds: float = 0.0) -> None:
+        """`detail` must not have the proxy's address or password: it goes into records."""
+        super().__init__(detail)
+        self.for_target = for_target
+        """True: the proxy works, but did not connect to this host."""
+        self.wait_seconds = wait_seconds
+        """Seconds until another proxy may be tried. 0: unknown."""
+
 
 class FirstByteTimeout(FetchError):
     """The response did not begin in time."""

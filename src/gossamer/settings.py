@@ -12,7 +12,6 @@ another crawl id, so that it does not resume its crawl.
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from gossamer import __version__
 from gossamer.errors import BadInput
+from gossamer.fetch.proxies import read_app_proxies, read_proxies
+from gossamer.fetch.request import contact_address
 from gossamer.model.content import CHUNK_RANGE
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Rate
 from gossamer.model.record import Destination, destination_fields
@@ -57,22 +58,6 @@ from gossamer.setting_groups import field_of as _setting
 CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
 DEFAULT_USER_AGENT = f"gossamer/{__version__}"
 """Fixed: the word before the slash, which sites name in robots.txt."""
-
-
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
-_PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
-"""A URL of printable ASCII except ( and ). May be extended, but not by these two, which would end that part of the
-User-Agent header, nor by spaces."""
-
-
-def contact_address(value: Any) -> Any:
-    """Return the value of `fetch.contact`. Raises BadInput for what is neither a URL nor an e-mail address."""
-    if not isinstance(value, str) or not value:
-        return value
-    address = value.strip().removeprefix("mailto:")
-    if _EMAIL.fullmatch(address) or _PAGE.fullmatch(address):
-        return address
-    raise BadInput(f"cannot use {value!r:.100}. Write a URL or an e-mail address: https://example.org/bot")
 
 
 def rate_text(value: Any) -> Any:
@@ -291,8 +276,32 @@ class FetchSettings(SettingGroup):
     )
     proxy: str = _setting(
         "",
-        "Proxy as an http://, socks5:// or socks5h:// URL, with user and password if needed. Empty: none. A request to "
-        "a service may name another one, at an address that it could also crawl",
+        "Proxy as an http://, socks5:// or socks5h:// URL, with user and password if needed; several with spaces "
+        "between, which are used in turn; or a file of them. Empty: none. A request to a service may name others, at "
+        "addresses that it could also crawl",
+        prepare=read_proxies,
+    )
+    app_proxies: dict[str, str] = _setting(
+        {},
+        "Proxies of single applications of a service, by appid, each written like proxy. Their crawls use these "
+        "instead of proxy",
+        prepare=read_app_proxies,
+    )
+    proxy_sticky: bool = _setting(
+        False,
+        "Of several proxies, fetch each domain through the same one while that is usable. False: each request uses the "
+        "next one",
+    )
+    proxy_rest: _Seconds = _setting(
+        10.0,
+        "Seconds for which one of several proxies is not used after a failure: for all sites if it cannot be reached, "
+        "else for the site. They double with each further failure",
+    )
+    proxy_longest_rest: _Seconds = _setting(600.0, "Longest of these rests in seconds")
+    proxy_ban_statuses: tuple[Annotated[int, integers(100, 599)], ...] = _setting(
+        (403, 429),
+        "Statuses by which a site refuses one of several proxies. The request is retried through another one. Empty: "
+        "none",
     )
     egress_url: str = _setting(
         "",

@@ -242,7 +242,7 @@ OPTIONS = {
     "cookie": SettingOption("crawl.cookie", ("--cookie",), str, REQUESTS, "TEXT"),
     "secret_header": SettingOption("crawl.secret_header", ("--secret-header",), list[str], REQUESTS, "NAME", tuple),
     "headers_for": SettingOption("crawl.headers_for", ("--headers-for",), list[str], REQUESTS, "DOMAIN", tuple),
-    "proxy": SettingOption("fetch.proxy", ("--proxy",), str, REQUESTS, "URL"),
+    "proxy": SettingOption("fetch.proxy", ("--proxy",), list[str], REQUESTS, "URL|FILE", tuple),
     "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
     "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),
     "retries": SettingOption("fetch.retries", ("--retries",), int, REQUESTS, "N"),

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gossamer.errors import BadExtraction, BadInput, BadUrl, CrawlRefused, RequestRejected
-from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.guard import Network, host_address, refusal_reason, within
+from gossamer.fetch.proxies import parse_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
 from gossamer.frontier.base import Frontier, SpiderRegistry
@@ -226,7 +226,7 @@ class RequestValidator:
         if secret := request.secret_headers:
             _checked("secret_headers", lambda: check_headers(tuple((name, "") for name in secret)))
         if proxy := request.proxy:
-            _checked("proxy", lambda: parse_proxy(proxy))
+            _checked("proxy", lambda: parse_proxies(proxy))
 
     def _url(self, text: str) -> str:
         """Return the URL in canonical form. Raises RequestRejected, also for an address that may not be crawled."""

@@ -40,6 +40,7 @@ from gossamer.crawling.work import (
     work,
 )
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, SinkError
+from gossamer.fetch.proxies import resolve_names
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ALL, ASSET_SPIDER
 from gossamer.model.crawl import CrawlState, Run
@@ -108,7 +109,7 @@ async def prepare(
             resolver,
             plan.seeds,
             allowed=settings.crawl.allow_private,
-            look_up_names=not settings.fetch.proxy.startswith("socks5h:"),  # such a proxy looks the names up itself
+            look_up_names=not resolve_names(settings.fetch.proxy),  # such a proxy looks the names up itself
             say=say,
         )
         if private:  # made again, because the look-up needed the seeds of the first plan

@@ -48,8 +48,8 @@ class RequestOptions(TypedDict, total=False):
     """Names of headers that are sent only where the cookie is sent."""
     headers_for: Texts
     """Further domains, with their subdomains, that get the cookie and the secret headers."""
-    proxy: str
-    """Proxy as an http://, socks5:// or socks5h:// URL."""
+    proxy: Texts
+    """Proxy as an http://, socks5:// or socks5h:// URL, a file of them, or several."""
     timeout: float
     """Seconds for a complete request and response."""
     config: PathLike
@@ -231,7 +231,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "cookie": ("crawl.cookie", None),
     "secret_header": ("crawl.secret_header", _texts),
     "headers_for": ("crawl.headers_for", _texts),
-    "proxy": ("fetch.proxy", None),
+    "proxy": ("fetch.proxy", _texts),
     "timeout": ("fetch.timeout", None),
     "depth": ("crawl.depth", None),
     "max_pages": ("crawl.max_pages", None),

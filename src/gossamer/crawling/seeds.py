@@ -18,6 +18,7 @@ from pathlib import Path
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
 from gossamer.fetch.guard import host_address, refusal_reason
+from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.resolve import Resolver
 from gossamer.policy.urls import canonical, from_user_input, host, redirect_target
 from gossamer.settings import Settings
@@ -156,7 +157,7 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
                 FetchRequest(
                     url,
                     headers=headers,
-                    proxy=settings.fetch.proxy or None,
+                    proxy=first_proxy(settings.fetch.proxy),
                     insecure=settings.crawl.insecure,
                     allow_private=host(url) == private_host,  # as for a seed: its own host, not where it redirects
                 )

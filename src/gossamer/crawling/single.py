@@ -17,6 +17,7 @@ from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
+from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
 from gossamer.model.request import DropReason, Lease
@@ -108,7 +109,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
             resolver,
             [url],
             allowed=settings.crawl.allow_private,
-            look_up_names=not settings.fetch.proxy.startswith("socks5h:"),
+            look_up_names=not resolve_names(settings.fetch.proxy),
         )
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
         attempt = _attempt(settings, plan, url)
@@ -179,7 +180,9 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
         identity=b"",
         charged=time.monotonic(),
     )
-    return Attempt(lease, context)
+    attempt = Attempt(lease, context)
+    attempt.proxy = first_proxy(context.proxy)
+    return attempt
 
 
 async def _follow(

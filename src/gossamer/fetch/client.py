@@ -423,11 +423,11 @@ def _response(
 
 
 def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
-    """Add the password of a plain proxy, which the request head of the response does not show."""
-    if plan.proxy is None or not plan.proxy.authorization:
+    """Add the password and the headers of a plain proxy, which the request head of the response does not show."""
+    if plan.proxy is None or not (lines := plan.proxy.header_lines):
         return head
     # In place of the empty line that ends every head, which follows again.
-    return head.removesuffix(b"\r\n") + f"Proxy-Authorization: {plan.proxy.authorization}\r\n\r\n".encode("ascii")
+    return head.removesuffix(b"\r\n") + f"{lines}\r\n".encode("ascii")
 
 
 _MAX_CLIENTS = 16

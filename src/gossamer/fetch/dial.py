@@ -14,24 +14,22 @@ failure or cancellation no socket is left open.
 """
 
 import asyncio
+import os
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import NamedTuple, Protocol
-from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from gossamer.errors import BadInput, BlockedAddress, ConnectFailed, ConnectTimeout, DnsFailed, ProxyFailed, TlsFailed
+from gossamer.errors import BlockedAddress, ConnectFailed, ConnectTimeout, DnsFailed, ProxyFailed, TlsFailed
 from gossamer.fetch.connection import ClientContext, HttpConnection, PoolKey, TlsContexts
 from gossamer.fetch.exchange import FetchRequest
-from gossamer.fetch.request import Origin, basic_credentials
+from gossamer.fetch.proxies import Proxy, parse_proxy
+from gossamer.fetch.request import Origin
 
-_DEFAULT_PORTS = {"http": 8080, "socks5": 1080, "socks5h": 1080}
-"""Supported kinds of proxy, each with the port of a URL that names none. A changed port would send the requests of
-existing settings to another port."""
 _MAX_REPLY_BYTES = 16 * 1024
 """Longest answer to CONNECT. Tuning only: it bounds memory."""
 _READ_BYTES = 4096
@@ -48,8 +46,6 @@ _CONNECT = b"\x05\x01\x00"
 """Version, command, and a reserved byte."""
 _IPV4, _NAME, _IPV6 = 1, 3, 4
 """Types of an address."""
-_MAX_FIELD_BYTES = 255
-"""Longest user, password or name: one byte gives its length."""
 _SUCCEEDED = 0
 _SOCKS_REFUSALS = {
     1: "general failure",
@@ -62,49 +58,6 @@ _SOCKS_REFUSALS = {
     8: "address type not supported",
 }
 """Replies of RFC 1928, section 6, as people read them. The texts may be changed."""
-
-
-class Proxy(msgspec.Struct, frozen=True):
-    """A proxy's address and protocol."""
-
-    scheme: str
-    """`http`, `socks5` or `socks5h`."""
-    host: str
-    port: int
-    user: bytes = b""
-    password: bytes = b""
-
-    def __repr__(self) -> str:
-        return f"Proxy({self.scheme}://{self.host}:{self.port})"  # without user and password, which must not reach logs
-
-    @property
-    def resolves_names(self) -> bool:
-        """True: the proxy gets the target's name instead of its address."""
-        return self.scheme != "socks5"
-
-    @property
-    def authorization(self) -> str:
-        """Value of a Proxy-Authorization header; empty when the proxy has no user."""
-        return basic_credentials(self.user, self.password) if self.user else ""
-
-
-def parse_proxy(url: str) -> Proxy:
-    """Parse the URL of a proxy. Raises BadInput, without secrets, unless it is `http://`, `socks5://` or `socks5h://`
-    with a host."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        user, password = unquote_to_bytes(parts.username or ""), unquote_to_bytes(parts.password or "")
-    except ValueError as exc:
-        raise BadInput("cannot read the proxy's URL; write http://USER:PASSWORD@HOST:PORT") from exc
-    if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
-        given = f"{parts.scheme}://{host or ''}" if parts.scheme else "what has no scheme"
-        raise BadInput(
-            f"a proxy is http://, socks5:// or socks5h:// with a host, as http://proxy.example:3128, not {given}"
-        )
-    if len(user) > _MAX_FIELD_BYTES or len(password) > _MAX_FIELD_BYTES:
-        raise BadInput(f"user and password of proxy {host} may have 255 bytes each")
-    return Proxy(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], user, password)
 
 
 async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
@@ -122,9 +75,7 @@ async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -
 async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
     """Ask an HTTP proxy for a tunnel with CONNECT (RFC 9110, section 9.3.6)."""
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n"
-    if proxy.authorization:
-        head += f"Proxy-Authorization: {proxy.authorization}\r\n"
+    head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{proxy.header_lines}"
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(sock, head.encode("ascii") + b"\r\n")
     answer = b""
@@ -132,46 +83,49 @@ async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int)
         piece = await loop.sock_recv(sock, _READ_BYTES)
         answer += piece
         if not piece or len(answer) > _MAX_REPLY_BYTES:
-            raise ProxyFailed(f"{proxy.host}:{proxy.port} gave no proper answer to CONNECT")
+            raise ProxyFailed("it gave no proper answer to CONNECT")
     status_line = answer.partition(b"\r\n")[0].decode("latin-1")
     version, _, rest = status_line.partition(" ")
     if not version.startswith("HTTP/1.") or not rest.startswith("2"):
-        raise ProxyFailed(f"{proxy.host}:{proxy.port} refused {authority}: {status_line[:_SHOWN_CHARACTERS]!r}")
+        wants_credentials = rest.startswith("407")
+        raise ProxyFailed(
+            f"it refused {authority}: {status_line[:_SHOWN_CHARACTERS]!r}", for_target=not wants_credentials
+        )
     # In TLS the client speaks first, so no bytes may have arrived yet.
     if not answer.endswith(b"\r\n\r\n"):
-        raise ProxyFailed(f"{proxy.host}:{proxy.port} spoke out of turn")
+        raise ProxyFailed("it spoke out of turn")
 
 
 async def _connect_socks(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
     """Ask a SOCKS5 proxy for a tunnel: agree on an authentication, log in if need be, then CONNECT."""
-    where = f"{proxy.host}:{proxy.port}"
     loop = asyncio.get_running_loop()
     methods = bytes([_NO_AUTHENTICATION, _USER_AND_PASSWORD] if proxy.user else [_NO_AUTHENTICATION])
     await loop.sock_sendall(sock, bytes([_SOCKS_VERSION, len(methods)]) + methods)
-    version, method = await _receive(sock, 2, where)
+    version, method = await _receive(sock, 2)
     if version != _SOCKS_VERSION:
-        raise ProxyFailed(f"{where} does not speak SOCKS5")
+        raise ProxyFailed("it does not speak SOCKS5")
     if method == _USER_AND_PASSWORD and proxy.user:
         user, password = proxy.user, proxy.password
         login = bytes([_USER_AND_PASSWORD_VERSION, len(user)]) + user + bytes([len(password)]) + password
         await loop.sock_sendall(sock, login)
-        _, refused = await _receive(sock, 2, where)
+        _, refused = await _receive(sock, 2)
         if refused:
-            raise ProxyFailed(f"{where} refused user and password")
+            raise ProxyFailed("it refused user and password")
     elif method != _NO_AUTHENTICATION:
-        raise ProxyFailed(f"{where} wants another kind of authentication")
+        raise ProxyFailed("it wants another kind of authentication")
     await loop.sock_sendall(sock, _CONNECT + _socks_address(host) + port.to_bytes(2, "big"))
-    version, reply, _, kind = await _receive(sock, 4, where)
+    version, reply, _, kind = await _receive(sock, 4)
     if version != _SOCKS_VERSION or reply != _SUCCEEDED:
-        raise ProxyFailed(f"{where} could not connect: {_SOCKS_REFUSALS.get(reply, f'reply {reply}')}")
+        refusal = _SOCKS_REFUSALS.get(reply, f"reply {reply}")
+        raise ProxyFailed(f"it could not connect: {refusal}", for_target=True)
     # The address and port (2 bytes) that the proxy connected from: unused, but the tunnel begins after them.
     if kind == _IPV4:
         length = 4
     elif kind == _IPV6:
         length = 16
     else:
-        length = (await _receive(sock, 1, where))[0]
-    await _receive(sock, length + 2, where)
+        length = (await _receive(sock, 1))[0]
+    await _receive(sock, length + 2)
 
 
 def _socks_address(host: str) -> bytes:
@@ -184,13 +138,13 @@ def _socks_address(host: str) -> bytes:
     return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 
 
-async def _receive(sock: socket.socket, count: int, where: str) -> bytes:
+async def _receive(sock: socket.socket, count: int) -> bytes:
     """Read exactly `count` bytes: the bytes after them belong to the tunnel."""
     received = b""
     while len(received) < count:
         piece = await asyncio.get_running_loop().sock_recv(sock, count - len(received))
         if not piece:
-            raise ProxyFailed(f"{where} hung up")
+            raise ProxyFailed("it hung up")
         received += piece
     return received
 
@@ -233,6 +187,8 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
     """Open a connection. Raises ConnectFailed, ConnectTimeout, ProxyFailed or TlsFailed; no socket is left behind
     then."""
     where = f"{route.ip}:{route.port}" if ":" not in route.ip else f"[{route.ip}]:{route.port}"
+    if route.to_proxy:
+        where = "the proxy"  # its address must not reach records and logs
     try:
         async with asyncio.timeout(timeout_seconds):
             return await _connect(route, new_connection)
@@ -244,8 +200,9 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
         raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
     except OSError as exc:
         # That nothing listens on the proxy's port is the proxy's failure, not the site's.
-        failure = ProxyFailed if route.to_proxy else ConnectFailed
-        raise failure(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
+        if route.to_proxy:
+            raise ProxyFailed(os.strerror(exc.errno) if exc.errno else type(exc).__name__) from exc
+        raise ConnectFailed(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
     except ValueError as exc:
         # A name that cannot be in a certificate, such as one with an empty label.
         raise TlsFailed(f"{route.server_name}: {exc}") from exc
@@ -389,9 +346,9 @@ class ConnectionPlanner:
             # The operator's own proxy (`guard` is False) may be anywhere.
             return await self._resolver.addresses(proxy.host, proxy.port, allow_private=not guard)
         except DnsFailed as exc:
-            raise ProxyFailed(str(exc)) from exc
+            raise ProxyFailed("its name could not be resolved") from exc
         except BlockedAddress as exc:
-            raise BlockedAddress(f"the proxy {exc.detail}") from exc
+            raise BlockedAddress("the proxy's address is not on the public internet") from exc
 
     async def _resolve_target(self, request: FetchRequest, origin: Origin, proxy: Proxy) -> str:
         """Return the server's address; empty if it is unknown because the proxy looks up the name."""

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 
 from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.fetch.proxies import first_proxy
 from gossamer.policy.urls import canonical
 from gossamer.telemetry.logs import Troubles
 
@@ -45,7 +46,7 @@ class AddressService:
         self.request = FetchRequest(
             self.url,
             headers=(("User-Agent", user_agent), ("Accept", "text/plain,*/*;q=0.5")),
-            proxy=proxy or None,
+            proxy=first_proxy(proxy),
         )
 
     def parse(self, response: FetchResponse) -> str:

@@ -191,3 +191,19 @@ def _cache(memory: dict[Key, Value], key: Key, value: Value) -> None:
     if len(memory) >= _MAX_CACHED:
         memory.clear()
     memory[key] = value
+
+
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+_PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
+"""A URL of printable ASCII except ( and ). May be extended, but not by these two, which would end that part of the
+User-Agent header, nor by spaces."""
+
+
+def contact_address(value: object) -> object:
+    """Return the value of `fetch.contact`. Raises BadInput for what is neither a URL nor an e-mail address."""
+    if not isinstance(value, str) or not value:
+        return value
+    address = value.strip().removeprefix("mailto:")
+    if _EMAIL.fullmatch(address) or _PAGE.fullmatch(address):
+        return address
+    raise BadInput(f"cannot use {value!r:.100}. Write a URL or an e-mail address: https://example.org/bot")

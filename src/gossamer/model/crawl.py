@@ -176,6 +176,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     private_hosts: tuple[str, ...] = ()
     """Hosts that may have a private address (those of the seeds, where the user allowed it)."""
     proxy: str | None = None
+    """List of proxies (fetch/proxies.py), one of which each request goes through. None: the operator's."""
     timeout_seconds: float | None = None
     """Limit of one fetch. None: the worker's setting."""
     retries: int | None = None

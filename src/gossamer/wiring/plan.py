@@ -19,9 +19,9 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.fetch.connection import TlsContexts
-from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import AddressService
 from gossamer.fetch.guard import parse_networks
+from gossamer.fetch.proxies import check_proxies, shared_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.resolve import Resolver
 from gossamer.model.assets import read_kinds
@@ -70,10 +70,10 @@ def check_settings(settings: Settings) -> None:
                 _check_text(name, value)
     check_attrs(settings.crawl.attrs)
     _check_headers(settings)
+    check_proxies(settings.fetch.proxy, settings.fetch.app_proxies, only_one=bool(settings.fetch.egress_url))
     if settings.fetch.egress_url:
         address_service(settings)
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
-        ("--proxy", settings.fetch.proxy, parse_proxy),
         ("--ca-file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
         ("--resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
         ("--allow-network", settings.allow_networks, parse_networks),
@@ -461,7 +461,7 @@ def _terms(
         ignore_robots=crawl.ignore_robots,
         insecure=crawl.insecure,
         private_hosts=tuple(private_hosts),
-        proxy=fetch.proxy or None,
+        proxy=shared_proxies(fetch.proxy),
         timeout_seconds=fetch.timeout,
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),

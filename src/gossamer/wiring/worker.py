@@ -21,9 +21,9 @@ from gossamer.commit.retrier import Retrier
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
-from gossamer.fetch.dial import parse_proxy
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
+from gossamer.fetch.proxies import pool_egress
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
@@ -31,6 +31,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
+from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.base import ReaderFirst, Sink
@@ -47,6 +48,7 @@ from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader
+from gossamer.worker.proxies import ProxyOptions
 from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
@@ -196,6 +198,7 @@ class _WorkerParts:
         self._context_options = ContextOptions(
             user_agent=settings.fetch.full_user_agent,
             proxy=settings.fetch.proxy,
+            app_proxies=settings.fetch.app_proxies,
             include_links=bus is not None,
             redact=settings.records.secrets == "redact",
         )
@@ -247,6 +250,7 @@ class _WorkerParts:
                 retries=settings.fetch.retries,
                 retry_base_seconds=settings.fetch.retry_base,
                 asset_bytes=settings.fetch.max_asset,
+                proxies=_proxy_options(settings),
             ),
             budget=self.budget,
         )
@@ -414,14 +418,21 @@ async def _leaseholder(
 
 
 def _proxy_egress(settings: Settings) -> str:
-    """Return the egress of the configured proxy. Empty: no proxy.
+    """Return the egress of the configured proxies. Empty: no proxy.
 
     Must be the same for all workers behind one proxy, or each would use up the limit of the common address alone.
     """
-    if not settings.fetch.proxy:
-        return ""
-    proxy = parse_proxy(settings.fetch.proxy)
-    return f"{proxy.host}:{proxy.port}"
+    return pool_egress(settings.fetch.proxy)
+
+
+def _proxy_options(settings: Settings) -> ProxyOptions:
+    """Return how the proxies of each crawl are chosen."""
+    fetch = settings.fetch
+    return ProxyOptions(
+        sticky=fetch.proxy_sticky,
+        rests=ProxyRests(fetch.proxy_rest, max(fetch.proxy_rest, fetch.proxy_longest_rest)),
+        ban_statuses=frozenset(fetch.proxy_ban_statuses),
+    )
 
 
 def _robots_policy(settings: Settings, pool: str) -> RobotsPolicy:

@@ -97,6 +97,7 @@ class Attempt:
         "lease",
         "method",
         "payload",
+        "proxy",
         "request_id",
         "start",
         "url",
@@ -119,6 +120,9 @@ class Attempt:
         self.chain: list[tuple[str, int]] = list(payload.chain)
         """URL and status of each redirect."""
         self.cookies: dict[str, str] = dict(payload.cookies or {})
+        self.proxy = context.proxy
+        """Proxy of the next request, as a text for `parse_proxy`. `WorkerProxies` chooses it where the crawl has
+        several. None: no proxy."""
         self.request_id = payload.request_id or lease.request_id
         self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
         self.content_encoding: str | None = None
@@ -134,7 +138,7 @@ class Attempt:
             self.method,
             self.headers(),
             self.body,
-            context.proxy,
+            self.proxy,
             context.terms.insecure,
             bool(context.private_hosts) and host(self.url) in context.private_hosts,
             keep_wire,

@@ -7,7 +7,8 @@ until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -157,11 +158,13 @@ class ContextOptions(msgspec.Struct, frozen=True):
     user_agent: str
     """User agent where the terms name none."""
     proxy: str
-    """URL of the operator's proxy, where the terms name none; empty: no proxy."""
+    """The operator's proxies, where the terms name none; see fetch/proxies.py. Empty: no proxy."""
     include_links: bool
     """True: records name the links of every page, even where the terms do not ask for it."""
     redact: bool
     """True: records do not show the values of secret request headers."""
+    app_proxies: Mapping[str, str] = MappingProxyType({})
+    """By application: proxies that its crawls have instead of `proxy`."""
 
 
 class Context:
@@ -196,7 +199,8 @@ class Context:
         self.headers = CrawlHeaders(terms, self.user_agent)
         self.hidden_headers = self.headers.secrets.names if options.redact else frozenset[str]()
         """Lower-case names of the request headers whose values records do not show."""
-        self.proxy = terms.proxy or options.proxy or None
+        self.proxy = terms.proxy or options.app_proxies.get(run.crawl.id.appid) or options.proxy or None
+        """List of proxies, one of which each request goes through. None: no proxy."""
         self.guard_proxy = run.crawl.pool == SHARED_POOL and terms.proxy is not None
         """True: the proxy was named by a request to a service, so it must not reach the operator's private networks."""
         self.private_hosts = frozenset(terms.private_hosts)

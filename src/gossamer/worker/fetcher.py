@@ -20,7 +20,6 @@ import time
 from functools import partial
 
 import msgspec
-from msgspec import structs
 
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
@@ -33,6 +32,7 @@ from gossamer.errors import (
     FetchError,
     FrontierError,
     NotSentInTime,
+    ProxyFailed,
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
@@ -50,7 +50,8 @@ from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Contexts
 from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
-from gossamer.worker.records import NO_TEXT, bare_record, page_record, wire_of
+from gossamer.worker.proxies import ProxyOptions, WorkerProxies
+from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
 
 log = logging.getLogger("gossamer.worker")
@@ -60,9 +61,6 @@ _BLOCKING_STATUSES = (429, 503)
 _PUNCTUAL_SECONDS = 0.001
 """A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
 it may shorten."""
-_LARGE_BYTES = 64 * 1024
-"""Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also
-the part of a redirect's body that is kept. May be changed: a larger value leaves more memory uncounted."""
 _READING_FACTOR = 2
 """Memory that a page takes while it is read, as a multiple of its body: the body and its text. An estimate; a larger
 one lets fewer large pages be read at once."""
@@ -93,6 +91,7 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     """Delay before the first retry; it doubles with each further one."""
     asset_bytes: int
     """Largest asset, a file that a page embeds or links. A longer one fails."""
+    proxies: ProxyOptions
 
 
 class Fetcher:
@@ -118,6 +117,7 @@ class Fetcher:
         self._clients = clients
         self._robots = robots
         self._contexts = contexts
+        self._proxies = WorkerProxies(policy.proxies)
         self._reader = reader
         self._counts = counts
         self._tally = counts.tally
@@ -164,6 +164,7 @@ class Fetcher:
         """Fetch the attempt's URL and the redirects from it, and return the result."""
         while True:
             try:
+                self._proxies.choose(attempt)
                 request = attempt.request(keep_wire=self._keep_wire)
                 verdict = await self._robots.check(attempt, request)
                 if verdict is not None:
@@ -174,7 +175,7 @@ class Fetcher:
                 fetched = await self._send(attempt, request)
                 self._tally.bytes += fetched.received_bytes
                 if fetched.status in REDIRECT_STATUSES and first_header(fetched.headers, "location") is not None:
-                    fetched = _without_long_body(fetched)
+                    fetched = without_long_body(fetched)
                 if self._keep_wire:
                     hidden = attempt.context.hidden_headers
                     attempt.wires.append(wire_of(fetched, request.body, time.time(), hidden=hidden))
@@ -184,6 +185,8 @@ class Fetcher:
             except BlockedAddress as error:
                 return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
+                if self._proxies.on_failure(attempt, error):
+                    continue
                 return self._handle_failure(attempt, error)
             except BadInput as error:
                 return self._fail(attempt, "bad_request", str(error))
@@ -209,6 +212,7 @@ class Fetcher:
             raise
         if took := fetched.timings.connect + fetched.timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
+        self._proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, fetched.timings.total)
         return fetched
 
@@ -230,7 +234,7 @@ class Fetcher:
         pages would wait for that), and then with the size of its output.
         """
         budget = self._budget
-        reading = _READING_FACTOR * len(fetched.body) if len(fetched.body) > _LARGE_BYTES else 0
+        reading = _READING_FACTOR * len(fetched.body) if len(fetched.body) > LARGE_BYTES else 0
         if reading:
             budget.retain(reading)
         try:
@@ -241,7 +245,7 @@ class Fetcher:
         if finished is not None:
             if attempt.content_encoding is not None and finished.settlement.outcome is Outcome.FETCHED:
                 await self._reader.contents.add(attempt, finished, attempt.content_encoding)
-            if finished.size >= _LARGE_BYTES:
+            if finished.size >= LARGE_BYTES:
                 budget.retain(finished.size)
                 finished.on_released = partial(budget.release, finished.size)
         return finished
@@ -344,7 +348,8 @@ class Fetcher:
         # A name that does not exist: a person has mistyped a seed, and need not wait for retries to read that again.
         denied = isinstance(error, DnsFailed) and error.denied and not attempt.chain
         mistyped = denied and self._counts.seeds is not None and attempt.is_seed(self._tally.pages)
-        retry = None if mistyped else self._decide_retry(attempt, error.kind, None)
+        wait = error.wait_seconds if isinstance(error, ProxyFailed) else None
+        retry = None if mistyped else self._decide_retry(attempt, error.kind, wait)
         if retry is not None:
             return self._retry(attempt, error.kind, retry, error.detail)
         return self._fail(attempt, error.kind, str(error))
@@ -360,6 +365,8 @@ class Fetcher:
                 await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
                 )
+        if self._proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
+            return self._retry(attempt, f"http_{fetched.status}", Retry(0.0))
         retry = self._decide_retry(attempt, fetched.status, retry_after)
         if retry is not None:
             return self._retry(attempt, f"http_{fetched.status}", retry)
@@ -480,20 +487,3 @@ def _is_unanswered(outcome: Outcome, reason: str, fetched: FetchResponse | None)
 def _fingerprint(attempt: Attempt, url: str) -> int:
     """Return the fingerprint of the attempt's request as it would be sent to this URL."""
     return attempt.context.fingerprint(url, method=attempt.method, body=attempt.body)
-
-
-def _without_long_body(fetched: FetchResponse) -> FetchResponse:
-    """Cut the body of a redirect, which is no page of its own.
-
-    It would stay in memory along the whole chain without being counted, because bytes that count in the budget must
-    never wait for another response, such as the robots.txt of the redirect's target.
-    """
-    wire = fetched.wire_body
-    if len(fetched.body) <= _LARGE_BYTES and (wire is None or len(wire) <= _LARGE_BYTES):
-        return fetched
-    return structs.replace(
-        fetched,
-        body=fetched.body[:_LARGE_BYTES],
-        wire_body=None if wire is None else wire[:_LARGE_BYTES],
-        truncated=True,
-    )

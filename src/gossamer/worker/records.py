@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gossamer.fetch.exchange import FetchResponse
 from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop, WireExchange
 from gossamer.model.request import Lease
@@ -18,6 +20,9 @@ from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
 """Characters of an error's text that a record keeps. May be changed: more only make failed records larger."""
+LARGE_BYTES = 64 * 1024
+"""Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also
+the part of a redirect's body that is kept. May be changed: a larger value leaves more memory uncounted."""
 
 
 class PageText(NamedTuple):
@@ -218,3 +223,20 @@ def _timings(fetched: FetchResponse | None) -> dict[str, float]:
         "first_byte": round(timings.first_byte, 6),
         "total": round(timings.total, 6),
     }
+
+
+def without_long_body(fetched: FetchResponse) -> FetchResponse:
+    """Cut the body of a redirect, which is no page of its own.
+
+    It would stay in memory along the whole chain without being counted, because bytes that count in the budget must
+    never wait for another response, such as the robots.txt of the redirect's target.
+    """
+    wire = fetched.wire_body
+    if len(fetched.body) <= LARGE_BYTES and (wire is None or len(wire) <= LARGE_BYTES):
+        return fetched
+    return msgspec.structs.replace(
+        fetched,
+        body=fetched.body[:LARGE_BYTES],
+        wire_body=None if wire is None else wire[:LARGE_BYTES],
+        truncated=True,
+    )

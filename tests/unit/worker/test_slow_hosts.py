@@ -9,6 +9,7 @@ from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.policy.timing import send_by
 from gossamer.worker.fetcher import Fetcher
+from gossamer.worker.proxies import ProxyOptions
 
 CONNECT_SECONDS = 0.4
 SPACING = 0.05
@@ -32,6 +33,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, None
+    nothing.proxies = ProxyOptions()
     fetcher = Fetcher(
         nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
     )  # fmt: skip
@@ -40,7 +42,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
         start = time.monotonic()
         attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start))
         attempt.lease = SimpleNamespace(spacing_seconds=SPACING)
-        attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None))
+        attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None), proxy=None)
         attempt.payload = SimpleNamespace(asset=None)
         try:
             await fetcher._send(attempt, FetchRequest(attempt.url))

@@ -17,6 +17,7 @@ from gossamer.cli.running import run as run_loop
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import SHARED_POOL, Terms
@@ -193,7 +194,7 @@ async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str)
     agent = terms.useragent or settings.fetch.full_user_agent
     template = FetchRequest(
         url,
-        proxy=terms.proxy,
+        proxy=first_proxy(terms.proxy),
         insecure=terms.insecure,
         allow_private=host(url) in terms.private_hosts,
     )

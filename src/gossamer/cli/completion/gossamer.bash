@@ -37,19 +37,19 @@ _gossamer() {
         fi
     done
     case "$command $prev" in
-    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --data-dir'|'crawl --config') _gossamer_files "$cur"; return ;;
-    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --proxy'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --proxy'|'crawl --data-dir'|'crawl --config') _gossamer_files "$cur"; return ;;
+    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'crawl --scope') COMPREPLY=($(compgen -W 'domain host path any' -- "$cur")); return ;;
     'crawl --query-order') COMPREPLY=($(compgen -W 'significant ignored' -- "$cur")); return ;;
     'crawl --text-in') COMPREPLY=($(compgen -W 'records items both' -- "$cur")); return ;;
     'crawl --crawl-id') COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); return ;;
     'export --format') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'fetch --scope') COMPREPLY=($(compgen -W 'domain host path any' -- "$cur")); return ;;
-    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --proxy'|'fetch --timeout') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'fetch --ca-file'|'fetch --config') _gossamer_files "$cur"; return ;;
+    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --timeout') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'fetch --ca-file'|'fetch --proxy'|'fetch --config') _gossamer_files "$cur"; return ;;
     'report -o'|'report --output'|'report --csv') _gossamer_files "$cur"; return ;;
-    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --proxy'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'shell --ca-file'|'shell --config') _gossamer_files "$cur"; return ;;
+    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'shell --ca-file'|'shell --proxy'|'shell --config') _gossamer_files "$cur"; return ;;
     'why --crawl-id') COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur")); return ;;
     'why --app'|'why --resolve'|'why --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'why --data-dir'|'why --config') _gossamer_files "$cur"; return ;;
@@ -98,8 +98,8 @@ _gossamer() {
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
     'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name'|'node --project-users') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'nodes --target'|'nodes -t'|'nodes --drain'|'nodes --undrain'|'nodes --forget') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
-    'extract --extract'|'extract --ca-file'|'extract --config') _gossamer_files "$cur"; return ;;
-    'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'extract --extract'|'extract --ca-file'|'extract --proxy'|'extract --config') _gossamer_files "$cur"; return ;;
+    'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text -o'|'text --output'|'text --config') _gossamer_files "$cur"; return ;;
     'text --chunk'|'text --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'text --text-in') COMPREPLY=($(compgen -W 'records items both' -- "$cur")); return ;;

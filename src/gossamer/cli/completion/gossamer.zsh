@@ -25,19 +25,19 @@ _gossamer() {
         fi
     done
     case "$command $prev" in
-    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --data-dir'|'crawl --config') _files; return ;;
-    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --proxy'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') _message value; return ;;
+    'crawl --seeds'|'crawl --spider'|'crawl --extract'|'crawl -o'|'crawl --output'|'crawl --assets-to'|'crawl --report'|'crawl --ca-file'|'crawl --proxy'|'crawl --data-dir'|'crawl --config') _files; return ;;
+    'crawl --depth'|'crawl --max-pages'|'crawl --domain-max-pages'|'crawl --allow-domain'|'crawl --allow'|'crawl --deny'|'crawl --deny-extension'|'crawl --priority'|'crawl --expires'|'crawl --rate'|'crawl --domain-concurrency'|'crawl --concurrency'|'crawl --processes'|'crawl --field'|'crawl --each'|'crawl --assets'|'crawl --max-assets'|'crawl --assets-max-bytes'|'crawl --chunk'|'crawl --attrs'|'crawl --resolve'|'crawl --robots-patience'|'crawl --user-agent'|'crawl --contact'|'crawl --header'|'crawl --cookie'|'crawl --secret-header'|'crawl --headers-for'|'crawl --egress'|'crawl --timeout'|'crawl --retries'|'crawl --frontier') _message value; return ;;
     'crawl --scope') compadd -- domain host path any; return ;;
     'crawl --query-order') compadd -- significant ignored; return ;;
     'crawl --text-in') compadd -- records items both; return ;;
     'crawl --crawl-id') _gossamer_crawls; return ;;
     'export --format') _message value; return ;;
     'fetch --scope') compadd -- domain host path any; return ;;
-    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --proxy'|'fetch --timeout') _message value; return ;;
-    'fetch --ca-file'|'fetch --config') _files; return ;;
+    'fetch --allow-domain'|'fetch --allow'|'fetch --deny'|'fetch --deny-extension'|'fetch --resolve'|'fetch --user-agent'|'fetch --contact'|'fetch --header'|'fetch --cookie'|'fetch --secret-header'|'fetch --headers-for'|'fetch --timeout') _message value; return ;;
+    'fetch --ca-file'|'fetch --proxy'|'fetch --config') _files; return ;;
     'report -o'|'report --output'|'report --csv') _files; return ;;
-    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --proxy'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') _message value; return ;;
-    'shell --ca-file'|'shell --config') _files; return ;;
+    'shell --resolve'|'shell --user-agent'|'shell --contact'|'shell --header'|'shell --cookie'|'shell --secret-header'|'shell --headers-for'|'shell --timeout'|'shell --command'|'shell -c'|'shell --base-url') _message value; return ;;
+    'shell --ca-file'|'shell --proxy'|'shell --config') _files; return ;;
     'why --crawl-id') _gossamer_crawls; return ;;
     'why --app'|'why --resolve'|'why --frontier') _message value; return ;;
     'why --data-dir'|'why --config') _files; return ;;
@@ -86,8 +86,8 @@ _gossamer() {
     'node --config'|'node --folder'|'node -d') _files; return ;;
     'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name'|'node --project-users') _message value; return ;;
     'nodes --target'|'nodes -t'|'nodes --drain'|'nodes --undrain'|'nodes --forget') _message value; return ;;
-    'extract --extract'|'extract --ca-file'|'extract --config') _files; return ;;
-    'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --proxy'|'extract --timeout'|'extract --url') _message value; return ;;
+    'extract --extract'|'extract --ca-file'|'extract --proxy'|'extract --config') _files; return ;;
+    'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --timeout'|'extract --url') _message value; return ;;
     'text -o'|'text --output'|'text --config') _files; return ;;
     'text --chunk'|'text --processes') _message value; return ;;
     'text --text-in') compadd -- records items both; return ;;

@@ -1,0 +1,156 @@
+"""A worker with several proxies, of which one fails and one is banned."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import WebSpec, serve
+from gossamer.model.crawl import Terms
+from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.wiring.frontier import connect
+from tests.integration.test_worker_service import POLITE, Request, Service
+from tests.servers.crawling import settings_for
+from tests.servers.forwarding import ForwardingProxy, run_forwarding
+from tests.servers.http_proxy import run_http_proxy
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
+        frontier = await connect(settings_for(tmp_path), server.address)
+        try:
+            await frontier.set_domain_policy(None, POLITE)
+            yield Service(tmp_path, frontier, server.address)
+        finally:
+            await frontier.close()
+
+
+def requests_for(port: int, *hosts: str, pages: int = 12) -> list[Request]:
+    return [
+        Request(f"http://{host}:{port}/p/{page}", Terms(maxdepth=0)) for host in hosts for page in range(1, pages + 1)
+    ]
+
+
+def listed(*proxies: ForwardingProxy) -> str:
+    return " ".join(proxy.url for proxy in proxies)
+
+
+async def test_requests_take_turns_and_none_goes_out_directly(service: Service) -> None:
+    one, two, three = ForwardingProxy(), ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(one, two, three):
+        pages = await service.pages(*requests_for(web.port, "site0.test"), fetch__proxy=listed(one, two, three))
+        seen = len([record for record in web.log() if record.path != "/robots.txt"])
+    assert [page.status_code for page in pages] == [200] * 12
+    assert seen == 12
+    assert [proxy.pages("site0.test") for proxy in (one, two, three)] == [4, 4, 4]
+
+
+async def test_a_domain_keeps_its_proxy(service: Service) -> None:
+    proxies = [ForwardingProxy() for _ in range(3)]
+    hosts = [f"site{number}.test" for number in range(8)]
+    async with serve(WebSpec(hosts=8, pages=20)) as web, run_forwarding(*proxies):
+        await service.pages(
+            *requests_for(web.port, *hosts, pages=4), fetch__proxy=listed(*proxies), fetch__proxy_sticky=True
+        )
+    for host in hosts:
+        assert sorted(proxy.pages(host) for proxy in proxies) == [0, 0, 4]
+
+
+async def test_a_proxy_that_is_away_costs_no_attempt_and_comes_back(service: Service) -> None:
+    """Nothing is retried, because the site saw nothing; when the proxy listens again, it is used again."""
+    good, late = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=80)) as web, run_forwarding(good):
+        async with run_forwarding(late):
+            pass  # its port is free now
+        settings = {"fetch__proxy": listed(late, good), "fetch__proxy_rest": 0.01, "fetch__proxy_longest_rest": 0.02}
+        first = await service.pages(*requests_for(web.port, "site0.test"), **settings)
+        assert {(page.status_code, page.attempt) for page in first} == {(200, 0)}
+        assert good.pages("site0.test") == 12
+        async with run_forwarding(late):
+            run = await service.submit(*requests_for(web.port, "site0.test", pages=60), crawl="later")
+            await service.work(run, **settings)
+    assert late.pages("site0.test") > 0
+
+
+async def test_a_site_that_bans_a_proxy_is_fetched_through_others(service: Service) -> None:
+    for status in (403, 429):
+        banned, good = ForwardingProxy(bans={"site0.test": status}), ForwardingProxy()
+        async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(banned, good):
+            run = await service.submit(*requests_for(web.port, "site0.test", "site1.test"), crawl=f"c{status}")
+            await service.work(run, fetch__proxy=listed(banned, good))
+        assert banned.pages("site1.test") > 0  # only that site refuses it
+        assert good.pages("site0.test") == 12
+    assert {page.status_code for page in service.records()} == {200}
+    assert len(service.records()) == 2 * 24
+
+
+async def test_a_ban_of_all_proxies_is_recorded(service: Service) -> None:
+    proxies = [ForwardingProxy(bans={"site0.test": 403}) for _ in range(2)]
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(*proxies):
+        (page,) = await service.pages(
+            *requests_for(web.port, "site0.test", pages=1), fetch__proxy=listed(*proxies), fetch__retry_base=0
+        )
+    assert (page.status_code, page.reason) == (403, "http_403")
+    assert [proxy.pages("site0.test") for proxy in proxies] == [1, 1]
+
+
+async def test_where_no_proxy_works_the_request_fails_and_names_no_address(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    gone = ForwardingProxy(), ForwardingProxy(password="other")
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(gone[1]):
+        async with run_forwarding(gone[0]):
+            pass
+        text = " ".join(f"http://user:hidden@127.0.0.1:{proxy.port}" for proxy in gone)
+        (page,) = await service.pages(
+            *requests_for(web.port, "site0.test", pages=1),
+            fetch__proxy=text, fetch__retries=1, fetch__retry_base=0.01, fetch__proxy_rest=0.05,
+        )  # fmt: skip
+        assert web.log() == []  # nothing went out directly
+    assert page.reason == "proxy"
+    assert "of 2" in page.exception or "all 2 proxies rest" in page.exception
+    written = (service.folder / "pages.jsonl").read_text() + caplog.text + " ".join(service.said)
+    assert "hidden" not in written
+    for proxy in gone:
+        assert str(proxy.port) not in json.dumps(page.exception) + " ".join(service.said)
+
+
+async def test_the_proxies_of_a_request_and_of_an_application(service: Service) -> None:
+    operators, apps, own = ForwardingProxy(), ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(operators, apps, own):
+        settings = {"fetch__proxy": operators.url, "fetch__app_proxies": {"app": apps.url}}
+        await service.pages(Request(f"http://site0.test:{web.port}/p/1"), **settings)
+        run = await service.submit(
+            Request(f"http://site0.test:{web.port}/p/2", Terms(maxdepth=0, proxy=own.url)), crawl="own"
+        )
+        await service.work(run, **settings)
+    assert [proxy.pages("site0.test") for proxy in (operators, apps, own)] == [0, 1, 1]
+
+
+async def test_headers_and_keys_reach_the_proxy_and_no_one_else(service: Service) -> None:
+    api = ForwardingProxy(password="Basic S0VZOg==")
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(api):
+        text = f"http://KEY:@127.0.0.1:{api.port}\n  X-Proxy-Country: de"
+        (page,) = await service.pages(*requests_for(web.port, "site0.test", pages=1), fetch__proxy=text)
+    assert page.status_code == 200
+    assert {one.headers["x-proxy-country"] for one in api.asked} == {"de"}
+    assert "country" not in json.dumps(page.request_headers).lower()
+
+
+async def test_a_site_that_is_down_makes_no_proxy_rest_for_others(service: Service, unused_tcp_port: int) -> None:
+    """Through processes of a real proxy, which answer 502 for the site that is down."""
+    with run_http_proxy() as one, run_http_proxy() as two:
+        async with serve(WebSpec(hosts=1, pages=20)) as web:
+            requests = [Request(f"https://127.0.0.1:{unused_tcp_port}/{page}") for page in range(6)]
+            requests += [Request(f"http://127.0.0.1:{web.port}/p/{page}") for page in range(6)]
+            pages = await service.pages(
+                *requests,
+                fetch__proxy=f"http://127.0.0.1:{one} http://127.0.0.1:{two}", fetch__retries=0, fetch__robots="ignore",
+            )  # fmt: skip
+    reached = [page for page in pages if page.status_code]
+    assert len(reached) == 6
+    assert len(pages) == 12

@@ -1,0 +1,94 @@
+"""HTTP proxies in this process that note what they are asked, and that a site can ban."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+
+@dataclass
+class Asked:
+    """A request that a proxy got."""
+
+    host: str
+    path: str
+    headers: dict[str, str]
+    """By lower-case name."""
+
+
+@dataclass
+class ForwardingProxy:
+    """Forwards requests in absolute form, one for each connection."""
+
+    bans: dict[str, int] = field(default_factory=dict)
+    """By host: status that is answered in its place."""
+    password: str = ""
+    """Value of Proxy-Authorization that it wants. Empty: none."""
+    asked: list[Asked] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def pages(self, host: str) -> int:
+        """Number of requests for a host's pages."""
+        return sum(one.host == host and one.path != "/robots.txt" for one in self.asked)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            line, *lines = head.strip().split("\r\n")
+            method, target, _ = line.split(" ")
+            headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
+            parts = urlsplit(target)
+            assert parts.hostname, "no absolute form"
+            self.asked.append(Asked(parts.hostname, parts.path, headers))
+            if self.password and headers.get("proxy-authorization") != self.password:
+                writer.write(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            elif (status := self.bans.get(parts.hostname)) and parts.path != "/robots.txt":
+                writer.write(b"HTTP/1.1 %d Banned\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
+            else:
+                upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port or 80)
+                own = "".join(
+                    f"{one}\r\n" for one in lines if not one.lower().startswith(("proxy-", "connection:", "x-proxy-"))
+                )
+                sending.write(f"{method} {parts.path} HTTP/1.1\r\n{own}Connection: close\r\n\r\n".encode("latin-1"))
+                while piece := await upstream.read(65536):
+                    writer.write(piece)
+                sending.close()
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def run_forwarding(*proxies: ForwardingProxy) -> AsyncIterator[None]:
+    """Serve each proxy on its port, or on a free one, of 127.0.0.1. All connections end with the block."""
+    async with AsyncExitStack() as stack:
+        tasks: set[asyncio.Task[None]] = set()
+        for proxy in proxies:
+
+            async def accept(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: ForwardingProxy = proxy
+            ) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                tasks.add(task)
+                try:
+                    await proxy.serve(reader, writer)
+                finally:
+                    tasks.discard(task)
+
+            server = await asyncio.start_server(accept, "127.0.0.1", proxy.port)
+            proxy.port = server.sockets[0].getsockname()[1]
+            stack.callback(server.close)
+        try:
+            yield
+        finally:
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
