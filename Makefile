@@ -56,7 +56,7 @@ bench-cases: setup  ## Seven spiders, each diagnosed, and run again with the adv
 bench-builds: setup  ## How fast the platform's API answers while an environment is built with pip and with uv.
 	$(BIN)/python -m bench.version_build $(ARGS)
 
-bench-pipelines: setup  ## Items per CPU second into PostgreSQL, MariaDB and OpenSearch, against pipelines that insert one by one.
+bench-pipelines: setup  ## Items per CPU second into PostgreSQL, MariaDB, OpenSearch and Valkey, against pipelines that insert one by one.
 	$(BIN)/python -m bench.pipelines $(ARGS)
 
 bench: setup  ## The comparison table, from one run.

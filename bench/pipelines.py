@@ -6,6 +6,7 @@ is left out. The rounds of the pipelines take turns.
 """
 
 import asyncio
+import json
 import statistics
 import sys
 import tempfile
@@ -18,11 +19,18 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import psycopg
 import pymysql
+import redis
 from opensearchpy import OpenSearch
 from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
 
-from gossamer.scrapy.pipelines import MySqlPipeline, OpenSearchPipeline, PostgreSqlPipeline, StorePipeline
+from gossamer.scrapy.pipelines import (
+    MySqlPipeline,
+    OpenSearchPipeline,
+    PostgreSqlPipeline,
+    RedisHashPipeline,
+    StorePipeline,
+)
 from tests.servers.stores import KINDS, StoreServer, store_server
 
 _CONCURRENT_ITEMS = 100  # Scrapy's default
@@ -90,15 +98,26 @@ class PlainOpenSearch:
         return item
 
 
+class PlainRedis:
+    def __init__(self, address: str) -> None:
+        self._client = redis.Redis.from_url(address.partition("?")[0])
+
+    async def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
+        self._client.hset("plain", item["url"], json.dumps(item))
+        return item
+
+
 PLAIN: dict[str, Callable[[str], Pipeline]] = {
     "postgresql": PlainPostgreSql,
     "mysql": PlainMySql,
     "opensearch": PlainOpenSearch,
+    "redis": PlainRedis,
 }
 OURS: dict[str, type[StorePipeline]] = {
     "postgresql": PostgreSqlPipeline,
     "mysql": MySqlPipeline,
     "opensearch": OpenSearchPipeline,
+    "redis": RedisHashPipeline,
 }
 
 

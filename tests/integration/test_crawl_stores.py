@@ -14,7 +14,7 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, resolving
 from tests.servers.program import until
-from tests.servers.stores import KINDS, StoreServer, store_server
+from tests.servers.stores import TYPED, StoreServer, store_server
 
 pytestmark = pytest.mark.timeout(400)  # on a busy machine, a server may take minutes to start
 SPEC = WebSpec(hosts=1, pages=40)
@@ -30,7 +30,7 @@ class Titles(Spider):
 """
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=TYPED)
 def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
     with store_server(request.param) as started:
         yield started
@@ -109,7 +109,7 @@ def test_no_driver_is_imported_unless_an_output_needs_it(tmp_path: Path) -> None
         "import sys; import gossamer.crawling.engine, gossamer.cli.commands.crawl;"
         "from gossamer.sinks.open import open_sinks; from pathlib import Path;"
         "open_sinks(['a.jsonl', 'b.sqlite'], spool_dir=Path('s'));"
-        "print({'psycopg', 'pymysql', 'opensearchpy'} & set(sys.modules))"
+        "print({'psycopg', 'pymysql', 'opensearchpy', 'redis'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -120,6 +120,7 @@ def test_no_driver_is_imported_unless_an_output_needs_it(tmp_path: Path) -> None
     [
         ("psycopg", "postgresql://me:s3cret@h/d", "needs psycopg: pip install 'gossamer-crawl[postgresql]'"),
         ("pymysql", "mysql://me:s3cret@h/d", "needs PyMySQL: pip install 'gossamer-crawl[mysql]'"),
+        ("redis", "redis://:s3cret@h/0?table=a", "needs redis: pip install 'gossamer-crawl[redis]'"),
         ("opensearchpy", "opensearch://me:s3cret@h", "needs opensearch-py: pip install 'gossamer-crawl[opensearch]'"),
     ],
 )

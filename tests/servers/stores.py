@@ -16,8 +16,11 @@ from psycopg.rows import dict_row
 from tests.servers.mariadb import MariaDb, mariadb
 from tests.servers.opensearch import OpenSearchServer, opensearch
 from tests.servers.postgresql import PostgreSql, postgresql
+from tests.servers.valkey import Server, standalone
 
-KINDS = ("postgresql", "mysql", "opensearch")
+TYPED = ("postgresql", "mysql", "opensearch")
+"""Kinds of stores whose columns have types, so that a value may not fit."""
+KINDS = (*TYPED, "redis")
 
 
 class StoreServer(Protocol):
@@ -153,6 +156,39 @@ class OpenSearchIndexes:
         return [document[name] for document in self.server.documents(table, [name])]
 
 
+class RedisHashes:
+    kind = "redis"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.kill, self.start, self.command = server.kill, server.start, server.command
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    def address(self) -> str:
+        return f"redis://:{self._server.password}@127.0.0.1:{self._server.port}/0?table={unique('t')}"
+
+    def at(self, address: str, table: str, **options: str) -> str:
+        return _with_options(address.partition("?")[0], {"table": table} | options)
+
+    def rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        return [_plain(row) for row in self._rows(address, table)]
+
+    def column(self, address: str, table: str, name: str) -> list[str]:
+        return [row[name] for row in self._rows(address, table)]
+
+    def _rows(self, address: str, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a hash; `pages` and `items` are those of the address."""
+        [base] = parse_qs(urlsplit(address).query)["table"]
+        names = (f"{base}:{table}", base) if table in ("pages", "items") else (table,)
+        rows: list[dict[str, Any]] = []
+        for name in names:
+            rows += map(json.loads, self._server.command("HVALS", name))
+        return rows
+
+
 def _with_options(address: str, options: dict[str, str]) -> str:
     joined = "&".join(f"{name}={value}" for name, value in options.items())
     if not joined:
@@ -188,5 +224,7 @@ def store_server(kind: str) -> Iterator[StoreServer]:
             yield PostgreSqlServer(stack.enter_context(postgresql()))
         elif kind == "mysql":
             yield MariaDbServer(stack.enter_context(mariadb()))
+        elif kind == "redis":
+            yield RedisHashes(stack.enter_context(standalone(tcp=True, password="s3cret")))
         else:
             yield OpenSearchIndexes(stack.enter_context(opensearch()))

@@ -19,7 +19,7 @@ from tests.command import at_least, run_command
 from tests.servers.stores import KINDS, store_server
 from tests.stores.run import Outcome, make_plan, run_plan
 
-_NAMES = {"postgresql": "PostgreSQL", "mysql": "MariaDB", "opensearch": "OpenSearch"}
+_NAMES = {"postgresql": "PostgreSQL", "mysql": "MariaDB", "opensearch": "OpenSearch", "redis": "Valkey"}
 
 
 def main() -> int:

@@ -202,7 +202,7 @@ OPTIONS = {
         "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
         help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, .jsonl.gz, "
         ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, a database "
-        "(postgresql://, mysql://, opensearch://), or - for standard output. "
+        "(postgresql://, mysql://, opensearch://, redis://), or - for standard output. "
         "Default: pages.jsonl, or HOST.jsonl of a crawl from one URL.",
     ),
     "also_output": SettingOption(

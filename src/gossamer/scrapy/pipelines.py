@@ -1,4 +1,4 @@
-"""Item pipelines that write to stores: PostgreSQL, MySQL and MariaDB, OpenSearch and Elasticsearch.
+"""Item pipelines that write to stores: PostgreSQL, MySQL and MariaDB, OpenSearch and Elasticsearch, Redis.
 
 They work in any Scrapy project, with and without Gossamer's frontier. The stores are those of the outputs of a crawl
 (sinks/stores).
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
@@ -223,6 +223,21 @@ class OpenSearchPipeline(StorePipeline):
         index = split.path.strip("/").partition("/")[0]
         options = "&".join(filter(None, (split.query, "tls=true" if split.scheme == "https" else "")))
         return f"opensearch://{split.netloc}/{index}{'?' if options else ''}{options}"
+
+
+class RedisHashPipeline(StorePipeline):
+    """Writes items to a hash of Redis or Valkey: `REDIS_PIPELINE_URL = "redis://cache.example:6379/0?table=offers"`."""
+
+    settings_names = ("REDIS_PIPELINE_URL",)
+    kind = "redis"
+
+    @classmethod
+    def store_address(cls, text: str) -> str:
+        """Return the address of a store. One that names no hash, such as `redis://cache.example`, means `items`."""
+        split = urlsplit(text)
+        if "table" in parse_qs(split.query):
+            return text
+        return urlunsplit(split._replace(query="&".join(filter(None, (split.query, "table=items")))))
 
 
 def _is_plain(value: object) -> bool:

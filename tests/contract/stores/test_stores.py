@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gossamer.errors import BadInput, SinkError
+from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.open import check_outputs, open_sinks
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import StoreTable, items_table
 from gossamer.sinks.stores.sink import StoreSink, open_store
 from gossamer.sinks.tables import TableOptions
-from tests.servers.stores import KINDS, StoreServer, store_server, unique
+from tests.servers.stores import KINDS, TYPED, StoreServer, store_server, unique
 
 pytestmark = pytest.mark.timeout(400)  # on a busy machine, a server may take minutes to start
 _ITEMS = TableOptions(has_items=True)
@@ -127,6 +127,7 @@ def test_with_a_key_a_newer_row_replaces_the_older_one(server: StoreServer, plac
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("server", TYPED, indirect=True)
 def test_an_item_that_does_not_fit_goes_to_a_file_with_field_value_and_reason(
     server: StoreServer, place: str, tmp_path: Path
 ) -> None:
@@ -201,7 +202,8 @@ def test_fields_beyond_the_columns_of_a_table_are_together_in_one(
 
 
 def test_rows_of_a_crawl_can_be_deleted(server: StoreServer, place: str, tmp_path: Path) -> None:
-    store, table = open_store(StoreAddress.parse(place)), items_table("", ())
+    address = StoreAddress.parse(place)
+    store, table = open_store(address), items_table(address.table, ())
     store.delete_crawl(table, "c")  # there is no table
     output = sink(place, "items", tmp_path)
     output.add([item("r1", {"n": 1}), item("r2", {"n": 2}, crawlid="d")])
@@ -303,3 +305,44 @@ def test_values_of_any_type_are_stored_in_columns_of_any_type(server: StoreServe
     assert [stored[f"d{number}"].get("d") for number in range(len(numbers))] == numbers
     assert stored["t0"]["s"].startswith("2026-01-02T01:04:05" if server.kind == "mysql" else "2026-01-02T03:04:05")
     assert "s" not in stored["d0"]
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_a_hash_of_redis_expires_after_its_last_write(server: StoreServer, place: str, tmp_path: Path) -> None:
+    kept, expiring = unique("kept"), unique("expiring")
+    for table, options in ((kept, {}), (expiring, {"expire": "500"})):
+        output = sink(server.at(place, table, **options), "items", tmp_path)
+        output.add([item("r1", {"n": 1})])
+        output.disconnect()
+    assert server.command("TTL", kept) == -1  # type: ignore[attr-defined]
+    assert 400 < server.command("TTL", expiring) <= 500  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_a_key_of_another_type_and_a_server_that_deletes_keys_are_refused(server: StoreServer, place: str) -> None:
+    command = server.command  # type: ignore[attr-defined]
+    taken = unique("taken")
+    command("SET", taken, "1")
+    with pytest.raises(BadInput, match=f"the key {taken} exists and is a string, not a hash"):
+        check_outputs([server.at(place, taken)], tables=_ITEMS)
+    command("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(BadInput, match="Set noeviction"):
+            check_outputs([place], tables=_ITEMS)
+    finally:
+        command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_a_full_server_makes_the_crawl_wait_for_room(server: StoreServer, place: str, tmp_path: Path) -> None:
+    command = server.command  # type: ignore[attr-defined]
+    output = sink(place, "items", tmp_path)
+    command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(SinkFull, match="maxmemory"):
+            output.add([item("r1", {"n": 1})])
+    finally:
+        command("CONFIG", "SET", "maxmemory", "0")
+    output.add([item("r1", {"n": 1})])
+    output.disconnect()
+    assert len(server.rows(place, "items")) == 1

@@ -7,16 +7,17 @@ import pytest
 
 from tests.servers.program import until
 from tests.servers.scraping import Scraped, Scraper
-from tests.servers.stores import KINDS, StoreServer, store_server
+from tests.servers.stores import TYPED, StoreServer, store_server
 
 PIPELINES = {
     "postgresql": ("PostgreSqlPipeline", "POSTGRESQL_PIPELINE_URL"),
     "mysql": ("MySqlPipeline", "MYSQL_PIPELINE_URL"),
     "opensearch": ("OpenSearchPipeline", "ES_PIPELINE_URL"),
+    "redis": ("RedisHashPipeline", "REDIS_PIPELINE_URL"),
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=TYPED)
 def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
     with store_server(request.param) as started:
         yield started
@@ -77,6 +78,16 @@ def test_items_without_url_are_recognised_by_their_content(server: StoreServer, 
         assert done.exit_code == 0, done.log
     titles = sorted(row["title"] for row in server.rows(address, "items"))
     assert titles == sorted(f"Offer {number}" for number in range(300) if number % 100 != 50)
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_an_address_of_redis_without_a_table_means_the_hash_items(server: StoreServer, tmp_path: Path) -> None:
+    address = server.address().partition("?")[0]
+    done = scrape(tmp_path, server.kind, address)
+    assert done.exit_code == 0, done.log
+    rows = server.rows(f"{address}?table=items", "pages")
+    assert {row["url"] for row in rows} == {f"https://a.test/{number}" for number in range(300)}
+    assert done.stats["gossamer/redis/items"] == 300
 
 
 @pytest.mark.parametrize("server", ["mysql"], indirect=True)

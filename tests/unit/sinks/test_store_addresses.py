@@ -23,11 +23,20 @@ def test_the_parts_of_an_address() -> None:
         ("url",),
     )
     assert StoreAddress.parse("mariadb://h/d").kind == "mysql"
+    found = StoreAddress.parse("valkeys://:p@h/3?table=shop:offers&key=url&expire=60")
+    assert (found.kind, found.port, found.database, found.password) == ("redis", 6379, "3", "p")
+    assert (found.table, found.key, found.tls, found.expire_seconds) == ("shop:offers", ("url",), True, 60)
+    assert StoreAddress.parse("redis://h?table=a").database == "0"
 
 
 @pytest.mark.parametrize(
     ("variable", "address"),
-    [("PGPASSWORD", "postgresql://h/d"), ("MYSQL_PWD", "mysql://h/d"), ("OPENSEARCH_PASSWORD", "opensearch://me@h")],
+    [
+        ("PGPASSWORD", "postgresql://h/d"),
+        ("MYSQL_PWD", "mysql://h/d"),
+        ("OPENSEARCH_PASSWORD", "opensearch://me@h"),
+        ("REDISCLI_AUTH", "redis://h/0?table=a"),
+    ],
 )
 def test_the_password_may_be_in_the_environment(variable: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "s3cret")
@@ -58,6 +67,11 @@ def test_an_address_is_shown_without_its_password(address: str) -> None:
         ("mysql://me:s3cret@h:x/d", "cannot read the address"),
         ("opensearch://me:s3cret@h/Shop", "cannot be the name of an index"),
         ("opensearch://h/a?table=b", "an index is not an option"),
+        ("redis://:s3cret@h/0", "names no hash. Write redis://HOST:6379/0?table=NAME."),
+        ("redis://:s3cret@h/shop?table=a", "a database of Redis is a number, not 'shop'"),
+        ("redis://:s3cret@h/0?table=a%20b", "cannot be the name of a hash"),
+        ("redis://:s3cret@h/0?table=a&expire=0", "expire is a number of seconds from 1 to"),
+        ("mysql://me:s3cret@h/d?expire=5", "unknown option expire"),
         ("postgresql://h/d?host=elsewhere", "is not the path of a socket"),
     ],
 )

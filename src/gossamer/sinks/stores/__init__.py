@@ -1,1 +1,1 @@
-"""Outputs in databases and search servers (stores): PostgreSQL, MySQL and MariaDB, OpenSearch and Elasticsearch."""
+"""Outputs in databases and search servers (stores): PostgreSQL, MySQL, MariaDB, OpenSearch, Elasticsearch, Redis."""

@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 
-StoreKind = Literal["postgresql", "mysql", "opensearch"]
+StoreKind = Literal["postgresql", "mysql", "opensearch", "redis"]
 
 _KINDS: Final[dict[str, StoreKind]] = {
     "postgresql": "postgresql",
@@ -22,26 +22,42 @@ _KINDS: Final[dict[str, StoreKind]] = {
     "mariadb": "mysql",
     "opensearch": "opensearch",
     "elasticsearch": "opensearch",
+    "redis": "redis",
+    "rediss": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
 }
 """Kinds of stores by scheme. Documented names: must not change."""
-_PORTS: Final = {"postgresql": 5432, "mysql": 3306, "opensearch": 9200}
+_PORTS: Final = {"postgresql": 5432, "mysql": 3306, "opensearch": 9200, "redis": 6379}
 """Default ports of the servers: fixed."""
-_PASSWORD_VARIABLES: Final = {"postgresql": "PGPASSWORD", "mysql": "MYSQL_PWD", "opensearch": "OPENSEARCH_PASSWORD"}
-"""Variables of the environment with the password, where the address has none. The first two are those of the servers'
-own clients. Documented names: must not change."""
+_PASSWORD_VARIABLES: Final = {
+    "postgresql": "PGPASSWORD",
+    "mysql": "MYSQL_PWD",
+    "opensearch": "OPENSEARCH_PASSWORD",
+    "redis": "REDISCLI_AUTH",
+}
+"""Variables of the environment with the password, where the address has none. All but OpenSearch's are those
+of the servers' own clients. Documented names: must not change."""
 _OPTIONS: Final = frozenset({"table", "key", "tls", "host"})
+_REDIS_OPTIONS: Final = _OPTIONS | {"expire"}
+"""Options of addresses, those of Redis and of the others. Documented names: must not change."""
+_TLS_SCHEMES: Final = frozenset({"rediss", "valkeys"})
+_EXPIRE_SECONDS: Final = 10**9
+"""Longest time until a hash expires, 31 years. May be raised, below the server's limit of 2^63 milliseconds."""
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
 _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 """Names of an index that OpenSearch accepts. May match less."""
 _TABLE: Final = re.compile(r"[^\W\d]\w{0,62}(\.[^\W\d]\w{0,62})?")
 """Names of tables, maybe behind that of a schema or database. May match more; 63 letters are PostgreSQL's limit."""
+_HASH: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+"""Names of a hash of Redis. May match more: Redis takes any bytes."""
 SCHEMES: Final = tuple(_KINDS)
 """Schemes that select a store."""
 
 
 class StoreAddress(msgspec.Struct, frozen=True):
-    """A store, and the table of it (in OpenSearch: the index) that an output fills."""
+    """A store, and the table of it (in OpenSearch: the index, in Redis: the hash) that an output fills."""
 
     text: str
     """The address as a person wrote it."""
@@ -52,15 +68,17 @@ class StoreAddress(msgspec.Struct, frozen=True):
     password: str
     """Empty: none is known; the driver may find one, such as in `~/.pgpass`."""
     database: str
-    """Empty: the store has no databases (OpenSearch)."""
+    """Empty: the store has no databases (OpenSearch). Redis: a number."""
     table: str
-    """Table or index. Empty: `pages` or `items`."""
+    """Table, index or hash. Empty: `pages` or `items`; Redis always has a name."""
     key: tuple[str, ...]
     """Columns by which a new row replaces an older one. Empty: those of the record."""
     tls: bool
     """True: the connection is encrypted, and the server's certificate is verified."""
     socket: str
     """Unix socket in the place of host and port (PostgreSQL: its folder). Empty: none."""
+    expire_seconds: int = 0
+    """Redis: seconds after its last write at which the hash is deleted. 0: never."""
 
     def __str__(self) -> str:
         """Return the address without its password."""
@@ -77,8 +95,9 @@ class StoreAddress(msgspec.Struct, frozen=True):
         except ValueError:
             raise BadInput(f"cannot read the address {shown}. {_example(text)}") from None
         kind = _KINDS[split.scheme.lower()]
-        if unknown := options.keys() - _OPTIONS:
-            known = ", ".join(sorted(_OPTIONS))
+        allowed = _REDIS_OPTIONS if kind == "redis" else _OPTIONS
+        if unknown := options.keys() - allowed:
+            known = ", ".join(sorted(allowed))
             raise BadInput(f"{shown}: unknown option {min(unknown)}; known are {known}")
         tls = options.get("tls", "false").lower()
         if tls not in _YES | _NO:
@@ -92,11 +111,16 @@ class StoreAddress(msgspec.Struct, frozen=True):
             if "table" in options:
                 raise BadInput(f"{shown}: an index is not an option. {_example(text)}")
             table, path = path, ""
+        if kind == "redis":
+            path = path or "0"
+            if not (path.isascii() and path.isdigit()):
+                raise BadInput(f"{shown}: a database of Redis is a number, not {path!r}. {_example(text)}")
+            if not table:
+                raise BadInput(f"{shown} names no hash. {_example(text)}")
         if not (path or kind == "opensearch"):
             raise BadInput(f"{shown} names no database. {_example(text)}")
-        pattern = _INDEX if kind == "opensearch" else _TABLE
-        if table and not pattern.fullmatch(table):
-            raise BadInput(f"{shown}: {table!r} cannot be the name of {'an index' if not path else 'a table'}")
+        if table and not _NAMES.get(kind, _TABLE).fullmatch(table):
+            raise BadInput(f"{shown}: {table!r} cannot be the name of {_NOUNS.get(kind, 'a table')}")
         return cls(
             text,
             kind,
@@ -107,9 +131,23 @@ class StoreAddress(msgspec.Struct, frozen=True):
             path,
             table,
             tuple(name.strip() for name in options.get("key", "").split(",") if name.strip()),
-            tls in _YES,
+            tls in _YES or split.scheme.lower() in _TLS_SCHEMES,
             socket,
+            _expire_seconds(options.get("expire", ""), shown),
         )
+
+
+_NAMES: Final = {"opensearch": _INDEX, "redis": _HASH}
+_NOUNS: Final = {"opensearch": "an index", "redis": "a hash"}
+
+
+def _expire_seconds(text: str, shown: str) -> int:
+    """Return the option `expire`, 0 without one. Raises BadInput."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:12]) <= _EXPIRE_SECONDS):
+        raise BadInput(f"{shown}: expire is a number of seconds from 1 to {_EXPIRE_SECONDS:,}, not {text!r}")
+    return int(text)
 
 
 def is_store(path: str) -> bool:
@@ -138,5 +176,7 @@ def _split_at_last(rest: str) -> tuple[str, str, str]:
 def _example(text: str) -> str:
     """Return an advice with an address of the right form."""
     kind = _KINDS[text.partition("://")[0].lower()]
+    if kind == "redis":
+        return f"Write redis://HOST:{_PORTS[kind]}/0?table=NAME."
     place = "INDEX" if kind == "opensearch" else "DATABASE?table=NAME"
     return f"Write {kind}://USER@HOST:{_PORTS[kind]}/{place}."

@@ -36,7 +36,7 @@ OnRefused = Callable[[str, int], None]
 
 _VALUE_CHARACTERS: Final = 60
 """Characters of a refused value that a message shows. May be changed."""
-_DRIVERS: Final = {"postgresql": "psycopg", "mysql": "PyMySQL", "opensearch": "opensearch-py"}
+_DRIVERS: Final = {"postgresql": "psycopg", "mysql": "PyMySQL", "opensearch": "opensearch-py", "redis": "redis"}
 
 
 def open_store(address: StoreAddress) -> Store:
@@ -50,6 +50,10 @@ def open_store(address: StoreAddress) -> Store:
             from gossamer.sinks.stores.mysql import MySqlStore
 
             return MySqlStore(address)
+        if address.kind == "redis":
+            from gossamer.sinks.stores.redis import RedisStore
+
+            return RedisStore(address)
         from gossamer.sinks.stores.opensearch import OpenSearchStore
 
         return OpenSearchStore(address)
@@ -61,7 +65,12 @@ def open_store(address: StoreAddress) -> Store:
 
 def store_tables(address: StoreAddress, kind: StoredKind) -> dict[type, StoreTable]:
     """Return the tables of an output by the class of their records. Raises BadInput for a single table that would have
-    to hold pages and items."""
+    to hold pages and items; in Redis, `:pages` and `:items` are added to its name."""
+    if kind == "all" and address.kind == "redis":
+        return {
+            PageRecord: pages_table(f"{address.table}:pages", address.key),
+            ItemRecord: items_table(f"{address.table}:items", address.key),
+        }
     if kind == "all" and address.table:
         raise BadInput(
             f"the output {address} cannot hold both pages and items. Name no table, so that there are two: pages and "
