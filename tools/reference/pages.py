@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -13,19 +14,26 @@ from gossamer.platform.v1 import app as platform_api
 from gossamer.settings import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from tools.reference.messages import messages_page
+from tools.reference.schemas import spark_columns, with_table
 from tools.reference.scrapy_project import scrapy_page
 
+_ANALYSE = Path(__file__).parents[2] / "docs" / "howto" / "analyse.md"
 MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 
 
 def all_pages() -> dict[str, str]:
-    """Return the text of each file of docs/reference that is made, by its name."""
+    """Return the text of each file that is made, by its path from docs/reference.
+
+    Only the table of columns of `analyse.md` is made; a person writes the rest.
+    """
     return {
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
         "messages.md": f"{MADE}\n\n{messages_page()}",
         "scrapy.md": f"{MADE}\n\n{scrapy_page()}",
+        "schemas/records.spark.ddl": spark_columns(),
+        "../howto/analyse.md": with_table(_ANALYSE.read_text()),
         "openapi.json": _description(routes()),
         "platform-openapi.json": _description(platform_api.routes()),
     }

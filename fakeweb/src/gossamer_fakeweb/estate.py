@@ -18,7 +18,7 @@ import msgspec
 
 from gossamer.fakeweb.answer import Answer, html, redirect
 from gossamer.fakeweb.site import scramble
-from gossamer_fakeweb.estate_words import ADDRESSES, KINDS, PLACES, TRAITS
+from gossamer_fakeweb.estate_words import ADDRESSES, KINDS, PLACES, PRICE_PERCENT, TRAITS
 
 HOSTS = frozenset({"estate.test", "localhost", "127.0.0.1"})
 """Host names of the site. The last two need no `--resolve` of the client."""
@@ -207,10 +207,15 @@ def _image_name(number: int) -> str:
     return f"i{scramble(number) % _IMAGES:02d}.jpg"
 
 
-def _title(number: int) -> str:
+def _words(number: int) -> tuple[str, str, str]:
+    """Return the trait, the kind and the place in the title."""
     drawn = scramble(number)
-    kind, trait = KINDS[drawn % len(KINDS)], TRAITS[(drawn >> 8) % len(TRAITS)]
-    return f"{trait} {kind} near {PLACES[(drawn >> 16) % len(PLACES)]}"
+    return TRAITS[(drawn >> 8) % len(TRAITS)], KINDS[drawn % len(KINDS)], PLACES[(drawn >> 16) % len(PLACES)]
+
+
+def _title(number: int) -> str:
+    trait, kind, place = _words(number)
+    return f"{trait} {kind} near {place}"
 
 
 def _address(number: int) -> str:
@@ -224,4 +229,6 @@ def _description(number: int) -> str:
 
 def _price(number: int) -> str:
     pence = 15_000 + (scramble(number) >> 20) % 200_000
+    for word in _words(number):
+        pence = pence * PRICE_PERCENT.get(word, 100) // 100
     return f"£{pence / 100:,.2f}pw"

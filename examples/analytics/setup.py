@@ -1,0 +1,61 @@
+"""Installs Spark into an environment of its own, and its connector to Kafka, both with pinned checksums."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".cache" / "analytics"
+PYTHON = CACHE / "venv" / "bin" / "python"
+JARS = CACHE / "jars"
+_ADVICE = {
+    "java": "Java 17 or newer: apt install openjdk-17-jre-headless, or brew install openjdk@17",
+    "mvn": "Maven: apt install maven, or brew install maven",
+}
+
+
+def missing_programs() -> list[str]:
+    """Return one sentence for each program that has to be installed first."""
+    return [
+        f"{program} was not found. Install {advice}."
+        for program, advice in _ADVICE.items()
+        if not shutil.which(program)
+    ]
+
+
+def install() -> None:
+    """Install what is missing; quick if nothing is. Raises `CalledProcessError`, or `ValueError` for a wrong jar."""
+    lock, pom, sums = ((HERE / name).read_bytes() for name in ("requirements.lock", "pom.xml", "jars.sha256"))
+    digest = hashlib.sha256(lock + pom + sums).hexdigest()
+    stamp = CACHE / "installed"
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    shutil.rmtree(CACHE, ignore_errors=True)
+    CACHE.mkdir(parents=True)
+    print("Installing Spark into .cache/analytics (500 MB, one to three minutes)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", CACHE / "venv"], check=True)
+    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    subprocess.run([*pip, "-r", HERE / "requirements.lock"], check=True)
+    print("Fetching the connector of Spark to Kafka (10 MB)", flush=True)
+    subprocess.run(
+        [
+            "mvn", "-B", "-q", f"-Dmaven.repo.local={CACHE / 'm2'}", "-f", HERE / "pom.xml",
+            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+            "-DincludeScope=runtime", f"-DoutputDirectory={JARS}",
+        ],
+        check=True,
+    )  # fmt: skip
+    shutil.rmtree(CACHE / "m2", ignore_errors=True)
+    check_jars(JARS, sums.decode())
+    stamp.write_text(digest)
+
+
+def check_jars(folder: Path, sums: str) -> None:
+    """Compare the jars of a folder with lines of `SHA-256  NAME`. Raises `ValueError` if any differs or is missing."""
+    wanted = {name: digest for digest, name in (line.split() for line in sums.splitlines())}
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if wrong:
+        raise ValueError(f"these jars are not those of jars.sha256: {', '.join(wrong)}")

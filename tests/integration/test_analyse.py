@@ -1,0 +1,190 @@
+"""Records in DuckDB and pandas: the published columns, the programs of the how-to, and the batch of the example."""
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import sqlite3
+import urllib.request
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import pyarrow.parquet
+import pytest
+from examples.analytics.batch import batch_facts, differences, live_facts, summary
+from examples.analytics.chart import Chart
+from examples.analytics.setup import check_jars
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.crawling import gossamer
+from tools.reference.schemas import duckdb_type, pandas_type, parquet_schema
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "howto" / "analyse.md").read_text()
+INDEXES = 8
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Parquet file of the how-to's crawl, with one page that does not exist."""
+    folder = tmp_path_factory.mktemp("estate")
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=INDEXES)) as web:
+        site = f"http://localhost:{web.port}/properties"
+        flags = ["--allow-private", "--rate", "5000/1", "--field", "title=h1"]
+        flags += ["--field", "price=[itemprop=price] @number", "-o", "estate.parquet"]
+        done = gossamer("crawl", f"{site}/index_00000.html", f"{site}/none.html", *flags, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder / "estate.parquet"
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return list(pyarrow.parquet.read_table(path).to_pylist())
+
+
+def means(path: Path, *, at_least: int = 20) -> dict[str, tuple[int, float]]:
+    """Number of titles and mean price of each word, split at spaces, by plain Python."""
+    prices = defaultdict(list)
+    for row in rows_of(path):
+        item = json.loads(row["item"] or "{}")
+        if item.get("price") is not None and item.get("title") is not None:
+            for word in set(item["title"].split()):
+                prices[word].append(item["price"])
+    return {word: (len(found), sum(found) / len(found)) for word, found in prices.items() if len(found) >= at_least}
+
+
+def block(language: str, containing: str) -> str:
+    """A program of the how-to."""
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(next(text for text in found if containing in text))
+
+
+def test_duckdb_reads_the_published_columns(records: Path) -> None:
+    described = duckdb.sql(f"DESCRIBE SELECT * FROM '{records}'").fetchall()
+    assert {name: kind.replace('"', "") for name, kind, *_ in described} == {
+        field.name: duckdb_type(field.type) for field in parquet_schema()
+    }
+
+
+def test_pandas_reads_the_published_columns(records: Path) -> None:
+    frame = pandas.read_parquet(records, dtype_backend="numpy_nullable")
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        field.name: pandas_type(field.type) for field in parquet_schema()
+    }
+
+
+def test_the_duckdb_statement_of_the_page_gives_the_means(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(records.parent)
+    found = duckdb.sql(block("sql", "estate.parquet")).fetchall()
+    wanted = means(records)
+    assert wanted
+    assert {word: (n, mean) for word, n, mean in found} == {
+        word: (n, round(mean)) for word, (n, mean) in wanted.items()
+    }
+
+
+def test_the_pandas_program_of_the_page_gives_the_means(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(records.parent)
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(block("python", "import pandas"), names)
+    grouped = names["words"].groupby("word")["price"].agg(["count", "mean"])
+    wanted = means(records)
+    for word, (n, mean) in wanted.items():
+        assert grouped.loc[word, "count"] == n
+        assert grouped.loc[word, "mean"] == pytest.approx(mean)
+    assert {line.split()[0] for line in printed.getvalue().splitlines()[2:]} == wanted.keys()
+
+
+def by_hand(path: Path) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """The table of the batch, by plain Python."""
+    facts: dict[tuple[str, str, str], tuple[int, int]] = {}
+
+    def count(kind: str, key: str, detail: str, pence: int = 0) -> None:
+        n, total = facts.get((kind, key, detail), (0, 0))
+        facts[kind, key, detail] = n + 1, total + pence
+
+    for row in rows_of(path):
+        pence = 0
+        if row["type"] == "page":
+            state = "page" if row["success"] else "error"
+            count("domain", "localhost", row["reason"])
+        else:
+            state, item = "item", json.loads(row["item"])
+            if item["price"] is not None and item["title"] is not None:
+                pence = round(item["price"] * 100)
+                for word in {"", *(w for w in re.findall("[a-z]+", item["title"].lower()) if len(w) > 2)}:
+                    count("word", word, "", pence)
+        at = int(datetime.fromisoformat(row["timestamp"]).timestamp()) // 5 * 5
+        count("time", str(at), state, pence)
+    return facts
+
+
+def test_the_batch_counts_words_domains_and_time(records: Path) -> None:
+    facts = batch_facts(str(records))
+    assert facts == by_hand(records)
+    assert facts["word", "", ""][0] == INDEXES * 30
+    assert facts["domain", "localhost", "http_404"] == (1, 0)
+
+
+def test_a_repeated_record_is_counted_once(records: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copy(records, tmp_path / f"{name}.parquet")
+    assert batch_facts(f"{tmp_path}/*.parquet") == batch_facts(str(records))
+
+
+def test_a_difference_is_named() -> None:
+    live = {("word", "loft", ""): (3, 500), ("word", "house", ""): (1, 100)}
+    batch = {("word", "loft", ""): (4, 700), ("word", "house", ""): (1, 100), ("domain", "a.test", ""): (1, 0)}
+    assert differences(live, batch) == [
+        "domain a.test: Spark has nothing, the batch (1, 0)",
+        "word loft: Spark has (3, 500), the batch (4, 700)",
+    ]
+    assert not differences(batch, dict(batch))
+
+
+def test_the_words_that_raise_prices_are_found(records: Path) -> None:
+    percent = {row["word"]: row["percent"] for row in summary(batch_facts(str(records)))["words"]}
+    assert percent["house"] > 0 > percent["double"]  # type: ignore[operator]
+
+
+def test_the_chart_serves_what_spark_has_stored(tmp_path: Path) -> None:
+    chart = Chart(tmp_path / "results.sqlite", 0)
+    try:
+        assert b"results.json" in urllib.request.urlopen(chart.url).read()
+        empty = json.load(urllib.request.urlopen(f"{chart.url}results.json"))
+        assert empty == {"state": "starting", "batches": 0, "words": [], "domains": [], "times": []}
+        with contextlib.closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
+            database.execute("CREATE TABLE facts (kind, key, detail, n, pence)")
+            database.execute("CREATE TABLE batches (batch, at, changed)")
+            rows = [
+                ("domain", "a.test", "", 5, 0),
+                ("domain", "a.test", "http_404", 2, 0),
+                ("time", "10", "item", 2, 300),
+            ]
+            database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", rows)
+            database.execute("INSERT INTO batches VALUES (0, 0, 3)")
+            database.commit()
+        assert live_facts(tmp_path / "results.sqlite")["time", "10", "item"] == (2, 300)
+        found = json.load(urllib.request.urlopen(f"{chart.url}results.json"))
+        assert found["domains"] == [{"domain": "a.test", "pages": 5, "errors": {"http_404": 2}}]
+        assert found["times"] == [{"at": 10, "page": 0, "error": 0, "item": 2, "mean": 1.5}]
+        assert found["batches"] == 1
+    finally:
+        chart.close()
+
+
+def test_a_changed_jar_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").write_bytes(b"good")
+    sums = "770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c  a.jar\n"
+    check_jars(tmp_path, sums)
+    (tmp_path / "a.jar").write_bytes(b"bad")
+    with pytest.raises(ValueError, match=r"a\.jar"):
+        check_jars(tmp_path, sums)
+    (tmp_path / "a.jar").unlink()
+    with pytest.raises(ValueError, match=r"a\.jar"):
+        check_jars(tmp_path, sums)
