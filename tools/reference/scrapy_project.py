@@ -2,6 +2,9 @@
 
 from gossamer.scrapy.addon import ADDON_SETTINGS, EVENT_LOOP, HANDLER
 from gossamer.scrapy.options import PROJECT_SETTINGS, SHARED_SETTINGS
+from gossamer.scrapy.pipelines.lookup import LOOKUP_SETTINGS
+from gossamer.scrapy.pipelines.programs import PROGRAM_SETTINGS
+from gossamer.scrapy.pipelines.workers import WORKER_SETTINGS
 from gossamer.scrapy.redis.settings import OPTIONS
 from gossamer.settings import rows
 
@@ -44,6 +47,13 @@ def scrapy_page() -> str:
         f"| `{EVENT_LOOP[0]}` | `{EVENT_LOOP[1]!r}` | {EVENT_LOOP[2]} |",
         f"| `SPIDER_MIDDLEWARES` | `KnownLinks` at 1000 | {KNOWN_LINKS} |",
         f"| `DOWNLOAD_HANDLERS` | `{HANDLER!r}` for http and https | {DOWNLOADS} |",
+    ]
+    lines += ["", "## Pipelines", "", "For `gossamer.scrapy.pipelines`, with and without the shared frontier"]
+    lines[-1] += " ([how to](../howto/pipelines.md))."
+    lines += ["", "| setting | default | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{name}` | {'' if default == '' else f'`{default!r}`'} | {meaning} |"
+        for name, (default, meaning) in {**LOOKUP_SETTINGS, **WORKER_SETTINGS, **PROGRAM_SETTINGS}.items()
     ]
     lines += ["", "## scrapy-redis's settings", "", "For a project that moved to `gossamer.scrapy.redis`"]
     lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."

@@ -1,0 +1,43 @@
+"""Pipelines of a project: blocking work in threads, computations in processes."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from scrapy.crawler import Crawler
+
+from gossamer.scrapy.pipelines import ProcessPipeline, ThreadPipeline
+
+
+class Blocking(ThreadPipeline):
+    """Each call waits for another one, so it ends only if two run at a time, and never more than THREADS."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._two = threading.Barrier(2)
+        self._now = 0
+
+    def work(self, item: Any) -> Any:
+        with self.lock:
+            self._now += 1
+            item["at_a_time"] = self._now
+        self._two.wait(30)
+        with self.lock:
+            self._now -= 1
+        item["thread"] = threading.current_thread() is not threading.main_thread()
+        return item
+
+
+class Computing(ProcessPipeline):
+    """A process of the machine's that ends at the first `fatal` item, and at every `deadly` one."""
+
+    @staticmethod
+    def compute(item: Any) -> Any:
+        if item.get("fatal") and not os.path.exists(item["fatal"]):
+            Path(item["fatal"]).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if item.get("deadly"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {**item, "pid": os.getpid()}

@@ -1,0 +1,33 @@
+"""The code of the page about pipelines runs, and names settings and classes that exist."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from scrapy.utils.misc import load_object
+
+from gossamer.scrapy.pipelines.lookup import LOOKUP_SETTINGS
+from gossamer.scrapy.pipelines.programs import PROGRAM_SETTINGS
+from gossamer.scrapy.pipelines.workers import WORKER_SETTINGS
+
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "pipelines.md"
+_KNOWN = {*LOOKUP_SETTINGS, *PROGRAM_SETTINGS, *WORKER_SETTINGS, "MYSQL_PIPELINE_URL", "ITEM_PIPELINES"}
+
+
+def test_the_code_runs_and_its_settings_exist() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    made: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, made)
+    settings = {name for name in made if name.isupper()}
+    assert settings
+    assert settings <= _KNOWN
+    assert all(load_object(path) for path in made["ITEM_PIPELINES"])
+    assert made["VatPipeline"].parse(None, {"rates": [19]}) == 19
+    assert made["WordsPipeline"].compute({"description": "a b"})["words"] == 2
+
+
+def test_settings_in_the_text_exist() -> None:
+    named = re.findall(r"`((?:GEO|PROGRAM|THREAD|PROCESS|REDIS)_PIPELINE_[A-Z_]+)", PAGE.read_text())
+    assert named
+    assert {*named} <= _KNOWN
