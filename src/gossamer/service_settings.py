@@ -9,6 +9,7 @@ Fixed: the names of settings and the words that they accept, which stand in user
 from typing import Annotated, Any, Literal
 
 from gossamer.model.crawl import CONCURRENCY_RANGE
+from gossamer.model.record import Destination, destination_fields
 from gossamer.setting_groups import SettingGroup, field_of, integers, numbers
 
 SERVICE_IDLE_SECONDS = 5.0
@@ -151,6 +152,13 @@ def _process_count(value: Any) -> Any:
     return 0 if value == "auto" else -1 if str(value).strip() == "0" else value
 
 
+def _app_outputs(value: Any) -> Any:
+    """Return the value of `worker.app_outputs` with a list of destinations for each application."""
+    return (
+        {appid: destination_fields(outputs) for appid, outputs in value.items()} if isinstance(value, dict) else value
+    )
+
+
 class WorkerSettings(SettingGroup):
     """Size and life of the worker processes."""
 
@@ -170,6 +178,13 @@ class WorkerSettings(SettingGroup):
         "",
         "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
         "up serves the metrics of its workers at /metrics of the API",
+    )
+    app_outputs: dict[str, tuple[Destination, ...]] = field_of(
+        {},
+        "Databases of single applications of a service, by appid, each written like crawl.output. Workers write the "
+        "application's pages and items there, too",
+        prepare=_app_outputs,
+        expects='a table of outputs by appid, such as {shop = ["postgresql://me@db.example/shop"]}',
     )
     seen_cache: Annotated[int, integers(0, 10**9)] = field_of(
         200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"

@@ -4,19 +4,22 @@ Fixed: `_run_name` and `spool_folder`, under which an interrupted command has le
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gossamer.errors import BadInput
 from gossamer.model.crawl import Run
 from gossamer.model.extraction import PAGE_URL, field_names
-from gossamer.model.record import Output
+from gossamer.model.record import Destination, Output
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.assets import AssetFolder, manifest_of
-from gossamer.sinks.base import Fanout, RecordFilter, Sink
-from gossamer.sinks.open import RefusedOptions, delete_ledgers, open_asset_folder, open_sinks
+from gossamer.sinks.base import Fanout, RecordFilter, Sink, hide_password
+from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, open_asset_folder, open_sinks
+from gossamer.sinks.stores.address import is_store
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.extraction import load_extraction
 from gossamer.wiring.plan import asset_folder, content_options
@@ -38,8 +41,11 @@ class OutputLosses(msgspec.Struct, frozen=True):
 
 
 def open_outputs(settings: Settings, bus: "BusSink | None", run: Run | None, losses: OutputLosses) -> Sink:
-    """Return one output that stands for all outputs of the settings and the bus."""
+    """Return one output that stands for all outputs of the settings and the bus. `run` None: for the crawls of all
+    applications, whose own outputs are among them."""
     sinks = _open_sinks(settings, run, losses)
+    if run is None:
+        sinks += _open_app_sinks(settings, losses)
     if bus is not None:
         sinks.append(bus)
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
@@ -109,6 +115,45 @@ def _open_sinks(settings: Settings, run: Run | None, losses: OutputLosses) -> li
     if folder := asset_folder(settings):
         sinks.append(open_asset_folder(folder, spool_dir=spool_dir, run=name, on_missing=losses.on_missing))
     return sinks
+
+
+def check_app_outputs(settings: Settings) -> None:
+    """Connect to the databases of single applications, and make their tables. Raises BadInput if records cannot be
+    written there, or an output is no database."""
+    for appid, outputs in settings.worker.app_outputs.items():
+        try:
+            for output in outputs:
+                if not is_store(output.path):
+                    raise BadInput(f"{hide_password(output.path)} is not a database. {_STORES_ONLY}")
+            if outputs:
+                check_outputs(_with_kinds(outputs))
+        except BadInput as error:
+            raise BadInput(f"worker.app_outputs.{appid}: {error.detail}") from None
+
+
+_STORES_ONLY = "Write, for example, postgresql://me@db.example/shop. Files take the records of all applications (-o)."
+
+
+def _open_app_sinks(settings: Settings, losses: OutputLosses) -> list[Sink]:
+    """Return the outputs of single applications, each of which takes only its application's records."""
+    sinks: list[Sink] = []
+    for appid, outputs in settings.worker.app_outputs.items():
+        opened = open_sinks(
+            _with_kinds(outputs),
+            spool_dir=spool_folder(settings),
+            refused=RefusedOptions(refused_folder(settings), losses.on_refused),
+        )
+        sinks += [RecordFilter(sink, partial(_is_of_app, appid)) for sink in opened]
+    return sinks
+
+
+def _with_kinds(outputs: Sequence[Destination]) -> list[Destination]:
+    """Return the outputs of an application, which take pages and items unless they say which."""
+    return [Destination(one.path, "all") if one.records == "auto" else one for one in outputs]
+
+
+def _is_of_app(appid: str, output: Output) -> bool:
+    return output.record.appid == appid and output.asset is None
 
 
 def _is_no_asset(output: Output) -> bool:

@@ -28,6 +28,7 @@ from gossamer.model.crawl import SHARED_POOL
 from gossamer.settings import Settings, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
+from gossamer.wiring.outputs import check_app_outputs
 from gossamer.wiring.processes import WorkerProcesses, with_process_count
 from gossamer.wiring.service import (
     STREAMS,
@@ -134,7 +135,9 @@ def up(
         make_spider(find_spider(name))
     spiders = (*spider, *known_spiders()) if spider else ()
     port = platform_port if platform else None
-    run_loop(_run(_settings(given), workers=True, spiders=spiders, platform_port=port))
+    settings = _settings(given)
+    check_app_outputs(settings)
+    run_loop(_run(settings, workers=True, spiders=spiders, platform_port=port))
 
 
 @options.takes(

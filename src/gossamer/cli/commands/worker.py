@@ -22,6 +22,7 @@ from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import connect, warn_of_memory_only
+from gossamer.wiring.outputs import check_app_outputs
 from gossamer.wiring.processes import with_process_count
 from gossamer.worker.loading import find_spider, make_spider
 
@@ -78,6 +79,7 @@ def worker(
         settings = bus_worker_settings(settings)
     if settings.crawl.output:
         check_writable(settings)
+    check_app_outputs(settings)
     for name in spider or []:
         make_spider(find_spider(name))
     address = settings.frontier or running_address(settings.data_dir)
