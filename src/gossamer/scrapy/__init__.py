@@ -1,7 +1,7 @@
 """Scrapy on the shared frontier (extra `scrapy`): a scheduler for unmodified Scrapy projects.
 
 A project needs two settings: `SCHEDULER = "gossamer.scrapy.Scheduler"` and `GOSSAMER_FRONTIER = "redis://…"`.
-`ADDONS = {"gossamer.scrapy.Addon": 0}` instead of the first also makes it faster. Projects write the six names below
+`ADDONS = {"gossamer.scrapy.Addon": 0}` instead of the first also makes it faster. Projects write the names below
 into their settings and imports, so they must not change; the modules that they come from may.
 """
 
@@ -13,10 +13,19 @@ if TYPE_CHECKING:
     from gossamer.scrapy.batches import DistributedLinks
     from gossamer.scrapy.cluster.spiders import ClusterSpider
     from gossamer.scrapy.entries import RequestFingerprinter
+    from gossamer.scrapy.feeds import WholeFeeds
     from gossamer.scrapy.performance import PerformanceView
     from gossamer.scrapy.scheduler import Scheduler
 
-__all__ = ["Addon", "ClusterSpider", "DistributedLinks", "PerformanceView", "RequestFingerprinter", "Scheduler"]
+__all__ = [
+    "Addon",
+    "ClusterSpider",
+    "DistributedLinks",
+    "PerformanceView",
+    "RequestFingerprinter",
+    "Scheduler",
+    "WholeFeeds",
+]
 
 _MODULES = {
     "Addon": "gossamer.scrapy.addon",
@@ -25,6 +34,7 @@ _MODULES = {
     "PerformanceView": "gossamer.scrapy.performance",
     "RequestFingerprinter": "gossamer.scrapy.entries",
     "Scheduler": "gossamer.scrapy.scheduler",
+    "WholeFeeds": "gossamer.scrapy.feeds",
 }
 
 

@@ -15,30 +15,26 @@ Safe to change: numbers, and the meanings in the table (the reference page is ge
 settings, which are those of the book that introduced this way of crawling.
 """
 
-import contextlib
-import ftplib
 import json
 import logging
 import os
 import posixpath
-import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
-from scrapy.extensions.feedexport import FileFeedStorage, FTPFeedStorage
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.spiders import CrawlSpider
 from scrapy.utils.defer import maybe_deferred_to_future
-from scrapy.utils.ftp import ftp_makedirs_cwd
 
 from gossamer.errors import BadInput
 from gossamer.platform.client.batches import CALL_SECONDS, LOOK_SECONDS, BatchSender, BatchServer, LinkStore
+from gossamer.scrapy.feeds import whole_storages
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +74,7 @@ class DistributedLinks:
             return
         form = _FORMATS.get(posixpath.splitext(feed)[1], "jsonlines")
         settings.set("FEEDS", {**settings.getdict("FEEDS"), feed: {"format": form, "overwrite": True}}, "cmdline")
-        whole = {"": WholeFileStorage, "file": WholeFileStorage, "ftp": WholeFTPStorage, "ftps": WholeFTPStorage}
-        settings.set("FEED_STORAGES", {**whole, **settings.getdict("FEED_STORAGES")}, "cmdline")
+        settings.set("FEED_STORAGES", {**whole_storages(), **settings.getdict("FEED_STORAGES")}, "cmdline")
 
 
 class LinkBatches:
@@ -208,49 +203,3 @@ def _urls(text: Any) -> list[str]:
     if not isinstance(found, list | tuple) or not all(isinstance(url, str) for url in found):
         raise BadInput('DISTRIBUTED_START_URLS is not a JSON list of URLs, such as ["https://example.com/"]')
     return list(found)
-
-
-class WholeFileStorage(FileFeedStorage):
-    """Feed in a file that appears under its name when it is complete."""
-
-    def open(self, spider: Spider) -> IO[bytes]:
-        """Open a hidden file beside it."""
-        path = Path(self.path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return self._new().open("wb")
-
-    def store(self, file: IO[bytes]) -> None:
-        """Give the file its name."""
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
-        self._new().replace(self.path)
-
-    def _new(self) -> Path:
-        return Path(self.path).with_name(f".{Path(self.path).name}.part")
-
-
-class WholeFTPStorage(FTPFeedStorage):
-    """Feed on an FTP server that appears under its name when it is complete."""
-
-    def _store_in_thread(self, file: IO[bytes]) -> None:
-        folder, name = posixpath.split(self.path)
-        new = f".{name}.part"
-        path, self.path = self.path, posixpath.join(folder, new)
-        try:
-            super()._store_in_thread(file)
-        finally:
-            self.path = path
-        # Releases of Scrapy that do not know ftps have no attribute `tls`.
-        ftp = ftplib.FTP_TLS(context=ssl.create_default_context()) if getattr(self, "tls", False) else ftplib.FTP()  # noqa: S321 (the address says so)
-        with ftp:
-            ftp.connect(self.host, self.port)
-            ftp.login(self.username, self.password)
-            if isinstance(ftp, ftplib.FTP_TLS):
-                ftp.prot_p()
-            if self.use_active_mode:
-                ftp.set_pasv(False)
-            ftp_makedirs_cwd(ftp, folder)
-            with contextlib.suppress(ftplib.error_perm):  # it is there only if an earlier attempt has written it
-                ftp.delete(name)
-            ftp.rename(new, name)

@@ -11,7 +11,15 @@ from gossamer.scrapy.pipelines.programs import PROGRAM_SETTINGS
 from gossamer.scrapy.pipelines.workers import WORKER_SETTINGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "pipelines.md"
-_KNOWN = {*LOOKUP_SETTINGS, *PROGRAM_SETTINGS, *WORKER_SETTINGS, "MYSQL_PIPELINE_URL", "ITEM_PIPELINES"}
+_KNOWN = {
+    *LOOKUP_SETTINGS,
+    *PROGRAM_SETTINGS,
+    *WORKER_SETTINGS,
+    "MYSQL_PIPELINE_URL",
+    "ITEM_PIPELINES",
+    "ADDONS",
+    "FEEDS",
+}
 
 
 def test_the_code_runs_and_its_settings_exist() -> None:
@@ -22,7 +30,7 @@ def test_the_code_runs_and_its_settings_exist() -> None:
     settings = {name for name in made if name.isupper()}
     assert settings
     assert settings <= _KNOWN
-    assert all(load_object(path) for path in made["ITEM_PIPELINES"])
+    assert all(load_object(path) for path in {**made["ITEM_PIPELINES"], **made["ADDONS"]})
     assert made["VatPipeline"].parse(None, {"rates": [19]}) == 19
     assert made["WordsPipeline"].compute({"description": "a b"})["words"] == 2
 

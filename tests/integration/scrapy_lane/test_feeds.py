@@ -1,0 +1,133 @@
+"""Feeds of plain Scrapy projects are never half-written under their names."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.scrapy_lane.test_pipelines import SPIDERS, program_settings
+from tests.integration.test_sinks_spooled import FTP_SERVER
+from tests.servers.program import until
+from tests.servers.s3 import S3Server, s3_server
+from tests.servers.scraping import ROOT
+
+ITEMS = [{"number": number, "price": 1.0} for number in range(300)]
+
+
+def begin(folder: Path, *options: str, feeds: dict[str, Any] | None = None, **settings: Any) -> subprocess.Popen[bytes]:
+    """A `scrapy runspider` of a project with the add-on."""
+    (folder / "items.json").write_text(json.dumps(ITEMS))
+    given = {"ADDONS": {"gossamer.scrapy.WholeFeeds": 0}, "FEEDS": feeds or {}, **settings}
+    (folder / "shop_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in given.items()))
+    command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "SCRAPY_JOB"},
+        "PYTHONPATH": f"{ROOT}:{folder}",
+        "SCRAPY_SETTINGS_MODULE": "shop_settings",
+    }
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen([*command, *options], cwd=folder, env=environment, stdout=log, stderr=log)
+
+
+def finish(folder: Path, *options: str, **settings: Any) -> None:
+    with begin(folder, *options, **settings) as process:
+        assert process.wait(60) == 0, (folder / "log").read_text()
+
+
+def numbers(path: Path) -> list[int]:
+    return sorted(json.loads(line)["number"] for line in path.read_text().splitlines())
+
+
+def test_a_file_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    feeds = {f"{out}/%(batch)s_%(name)s_%(time)s.jl": {"format": "jsonlines"}}
+    (tmp_path / "hang-1").touch()
+    halting = {
+        **program_settings(tmp_path, TIMEOUT="600", START_SECONDS="600"),
+        "ITEM_PIPELINES": {"gossamer.scrapy.pipelines.ProgramPipeline": 1},
+    }
+    with begin(tmp_path, "-a", "batch=b1", feeds=feeds, **halting) as process:
+        # One program hangs with the first item; the feed has the others.
+        until(lambda: process.poll() is not None or any(out.glob(".*.part")), "the hidden file")
+        process.kill()
+    assert not [*out.glob("b1*")]
+    (hidden,) = out.iterdir()
+    assert re.fullmatch(r"\.b1_items_.*\.jl\.\w+\.part", hidden.name)
+
+    finish(tmp_path, "-a", "batch=b1", feeds=feeds)
+    (whole,) = out.glob("b1*")
+    assert re.fullmatch(r"b1_items_\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\+00-00\.jl", whole.name)
+    assert numbers(whole) == [*range(300)]
+    assert {*out.iterdir()} == {hidden, whole}
+
+    finish(tmp_path, feeds=feeds)
+    assert len([*out.glob("all_items_*.jl")]) == 1
+
+
+def test_a_feed_that_is_appended_to_keeps_its_content(tmp_path: Path) -> None:
+    out = tmp_path / "out.jl"
+    for _ in range(2):
+        finish(tmp_path, "-o", f"{out}:jsonlines")
+    assert numbers(out) == sorted([*range(300)] * 2)
+    finish(tmp_path, "-O", f"{out}:jsonlines")
+    assert numbers(out) == [*range(300)]
+    assert not [*tmp_path.glob(".*.part")]
+
+
+def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with begin(tmp_path, "-O", f"{pipe}:jsonlines") as process:
+        assert numbers(pipe) == [*range(300)]
+        assert process.wait(60) == 0
+    assert pipe.is_fifo()
+
+
+@pytest.fixture
+def ftp(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Address and folder of an FTP server."""
+    folder = tmp_path / "ftp"
+    folder.mkdir()
+    command = [sys.executable, "-W", "ignore", "-c", FTP_SERVER, str(folder), "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        yield f"ftp://user:secret@127.0.0.1:{port}", folder
+        server.kill()
+
+
+def test_an_upload_by_ftp_is_renamed_when_it_is_complete(tmp_path: Path, ftp: tuple[str, Path]) -> None:
+    address, stored = ftp
+    (stored / "a").mkdir()
+    (stored / "a" / "b1_items.jl").write_text("of an earlier attempt")
+    finish(tmp_path, "-a", "batch=b1", feeds={f"{address}/a/%(batch)s_%(name)s.jl": {"format": "jsonlines"}})
+    assert numbers(stored / "a" / "b1_items.jl") == [*range(300)]
+    assert [path.name for path in (stored / "a").iterdir()] == ["b1_items.jl"]
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+def test_a_feed_in_s3_is_whole(tmp_path: Path, s3: S3Server) -> None:
+    import s3fs
+
+    address = f"http://127.0.0.1:{s3.port}"
+    settings = {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION_NAME": "us-east-1",
+    }
+    feeds = {"s3://platform/%(batch)s_%(name)s.jl": {"format": "jsonlines"}}
+    finish(tmp_path, "-a", "batch=b1", feeds=feeds, **settings)
+    files = s3fs.S3FileSystem(key="key", secret="secret", endpoint_url=address, use_listings_cache=False)
+    assert [json.loads(line)["number"] for line in files.cat("platform/b1_items.jl").splitlines()] == [*range(300)]
