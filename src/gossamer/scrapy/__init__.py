@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossamer.scrapy.entries import RequestFingerprinter
     from gossamer.scrapy.feeds import WholeFeeds
     from gossamer.scrapy.performance import PerformanceView
+    from gossamer.scrapy.proxies import ProxyPoolMiddleware
     from gossamer.scrapy.scheduler import Scheduler
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ClusterSpider",
     "DistributedLinks",
     "PerformanceView",
+    "ProxyPoolMiddleware",
     "RequestFingerprinter",
     "Scheduler",
     "WholeFeeds",
@@ -32,6 +34,7 @@ _MODULES = {
     "DistributedLinks": "gossamer.scrapy.batches",
     "ClusterSpider": "gossamer.scrapy.cluster.spiders",
     "PerformanceView": "gossamer.scrapy.performance",
+    "ProxyPoolMiddleware": "gossamer.scrapy.proxies",
     "RequestFingerprinter": "gossamer.scrapy.entries",
     "Scheduler": "gossamer.scrapy.scheduler",
     "WholeFeeds": "gossamer.scrapy.feeds",

@@ -20,7 +20,7 @@ from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.reactor import is_reactor_installed
 
-from gossamer.scrapy import download_handler, links
+from gossamer.scrapy import download_handler, links, proxies
 
 
 @runtime_checkable
@@ -136,6 +136,10 @@ class Addon:
         if not settings.getdict("ITEM_PIPELINES"):
             settings.set("CONCURRENT_ITEMS", _ITEMS_WITHOUT_PIPELINES, priority="addon")
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _CLOSEST_TO_THE_SPIDER)
+        if proxies.setting(settings, "GOSSAMER_PROXIES"):
+            settings.setdefault_in_component_priority_dict(
+                "DOWNLOADER_MIDDLEWARES", proxies.ProxyPoolMiddleware, proxies.POSITION
+            )
         if download_handler.is_supported(settings):
             for scheme in download_handler.SCHEMES:
                 _set_default_handler(settings, scheme)

@@ -56,6 +56,24 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         "crawls of the process",
     ),
     "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
+    "GOSSAMER_PROXIES": (
+        "",
+        "Proxies for all requests: http:// URLs in a list, or with spaces between, or a file of them. Empty: none",
+    ),
+    "GOSSAMER_PROXY_STICKY": (
+        False,
+        "Send the requests of a domain through the same proxy while that is usable. False: each uses the next one",
+    ),
+    "GOSSAMER_PROXY_REST": (
+        10.0,
+        "Seconds for which one of several proxies is not used after a failure. They double with each further failure",
+    ),
+    "GOSSAMER_PROXY_LONGEST_REST": (600.0, "Longest of these rests in seconds"),
+    "GOSSAMER_PROXY_BAN_STATUSES": (
+        (403, 429),
+        "Statuses by which a site refuses one of several proxies. The request is sent again through another one",
+    ),
+    "GOSSAMER_PROXY_PATIENCE": (300.0, "Seconds for which a request waits while all proxies rest; then it fails"),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,
         "Seconds between two lines of `gossamer.scrapy.PerformanceView` in the log. 0: none",
@@ -107,6 +125,11 @@ def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOpti
     own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in PROJECT_SETTINGS.items()}
     if not settings.frontier:
         raise BadInput('GOSSAMER_FRONTIER is not set; name the server: GOSSAMER_FRONTIER = "redis://localhost:6379"')
+    if own["GOSSAMER_PROXIES"] and "ProxyPoolMiddleware" not in str(scrapy_settings.getdict("DOWNLOADER_MIDDLEWARES")):
+        raise BadInput(
+            "GOSSAMER_PROXIES is set, but requests would go out directly; add "
+            '"gossamer.scrapy.ProxyPoolMiddleware": 740 to DOWNLOADER_MIDDLEWARES, or use the add-on'
+        )
     delay = _number(spider, "download_delay", scrapy_settings, "DOWNLOAD_DELAY")
     concurrency = int(_number(spider, "max_concurrent_requests", scrapy_settings, "CONCURRENT_REQUESTS_PER_DOMAIN"))
     if concurrency < 1:

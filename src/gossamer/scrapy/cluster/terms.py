@@ -15,6 +15,7 @@ from typing import Any
 from scrapy import Request, Spider
 
 from gossamer.errors import BadUrl
+from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import QueryOrder, Terms
@@ -90,8 +91,8 @@ def apply_terms(request: Request, lease: Lease, payload: Payload, *, may_ignore_
             request.headers.setdefault(name, value)
     if cookies := _cookie_header(cookie, payload.cookies):
         request.headers.setdefault("Cookie", cookies)
-    if terms.proxy:
-        meta.setdefault("proxy", terms.proxy)
+    if proxy := first_proxy(terms.proxy):
+        meta.setdefault("proxy", proxy.partition("\n")[0])
     if terms.timeout_seconds:
         meta.setdefault("download_timeout", terms.timeout_seconds)
     if may_ignore_robots and terms.ignore_robots:

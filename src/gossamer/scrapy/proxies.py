@@ -1,0 +1,231 @@
+"""Scrapy downloader middleware that sends requests through a pool of proxies; also for projects without the frontier.
+
+It must stand directly before Scrapy's HttpProxyMiddleware (750), so that it sees responses before the middlewares that
+retry and redirect. A request has its proxy only while it is downloaded: neither the spider nor the frontier (the queue
+that processes share) sees an address or a password.
+
+Safe to change: the numbers, as they say. Fixed: the name ProxyPoolMiddleware, which projects write into their settings;
+and a request is never sent without its proxy.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from scrapy import Request
+from scrapy.core.downloader.handlers.http11 import TunnelError
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from twisted.internet.error import ConnectError, DNSLookupError
+
+from gossamer.errors import BadInput, ProxyFailed
+from gossamer.fetch.proxies import parse_proxies, read_proxies, split_proxies
+from gossamer.policy.proxies import ProxyPool, ProxyRests
+from gossamer.policy.urls import host, registered_domain
+from gossamer.scrapy.options import PROJECT_SETTINGS, abort
+
+log = logging.getLogger(__name__)
+
+POSITION = 740
+"""Position among the downloader middlewares. It must be just below that of HttpProxyMiddleware."""
+_NUMBER = "gossamer_proxy"
+"""Key of a request's meta: place of its proxy in the list, from 1. Spiders may read it."""
+_TRIES = "gossamer_proxy_tries"
+"""Key of a request's meta: number of proxies that failed or were refused for it."""
+_MAX_TRIES = 10
+"""Proxies that are tried for one request because others failed. May be changed: more try longer where most fail."""
+_UNREACHABLE = ("DownloadConnectionRefusedError", "CannotResolveHostError")
+"""Exceptions of newer versions of Scrapy for a proxy that cannot be reached."""
+
+
+class ProxyPoolMiddleware:
+    """Chooses a proxy for each request, and learns from responses and exceptions which proxies work.
+
+    A request whose meta names a `proxy` keeps it. `proxy: None` in the meta sends the request directly.
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "ProxyPoolMiddleware":
+        """Invalid settings end the crawl with one line in the log."""
+        try:
+            return cls(crawler)
+        except BadInput as error:
+            abort(error)
+
+    def __init__(self, crawler: Crawler) -> None:
+        """Raises BadInput for invalid settings."""
+        settings = crawler.settings
+        try:
+            text = str(read_proxies(setting(settings, "GOSSAMER_PROXIES")) or "")
+            self._proxies = dict(zip(split_proxies(text), parse_proxies(text), strict=True))
+            if any(proxy.scheme != "http" for proxy in self._proxies.values()):
+                raise BadInput("Scrapy sends requests through http:// proxies only")
+        except BadInput as error:
+            raise BadInput(f"GOSSAMER_PROXIES: {error}") from None
+        if not self._proxies:
+            raise BadInput("GOSSAMER_PROXIES is not set; name the proxies that ProxyPoolMiddleware is to use")
+        first = _number(settings, "GOSSAMER_PROXY_REST", above=0)
+        rests = ProxyRests(first, max(first, _number(settings, "GOSSAMER_PROXY_LONGEST_REST", above=0)))
+        sticky = str(setting(settings, "GOSSAMER_PROXY_STICKY")).lower() in ("1", "true", "yes", "on")
+        self._pool = ProxyPool(tuple(self._proxies), sticky=sticky, rests=rests)
+        self._patience_seconds = _number(settings, "GOSSAMER_PROXY_PATIENCE", above=-1)
+        self._bans = _statuses(settings)
+        self._stats = crawler.stats
+        self._warned = False
+        self._last_failure = ""
+
+    async def process_request(self, request: Request) -> None:
+        """Give the request a proxy. Waits while all proxies rest; raises ProxyFailed after GOSSAMER_PROXY_PATIENCE."""
+        if "proxy" in request.meta or not request.url.startswith(("http:", "https:")):
+            return
+        domain = _domain(request)
+        give_up_at = time.monotonic() + self._patience_seconds
+        while (chosen := self._pool.choose(domain, now=time.monotonic())) is None:
+            now = time.monotonic()
+            wait = self._pool.seconds_until_usable(domain, now=now)
+            if now + wait > give_up_at:
+                raise ProxyFailed(
+                    f"all {len(self._proxies)} proxies rest; the next one is tried in {max(1, round(wait))} s"
+                    f"{self._last_failure}",
+                    wait_seconds=wait,
+                )
+            await asyncio.sleep(wait)
+        self._set(request, chosen)
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:
+        """Return the response, or the request for another proxy if the site refuses this one."""
+        proxy = self._unset(request)
+        if proxy is None:
+            return response
+        domain, now, jitter = _domain(request), time.monotonic(), random.random()
+        if response.status == 407:
+            self._pool.on_failure(proxy, now=now, random=jitter)
+            self._note(proxy, "it wants user and password")
+            return self._again(request) or self._fail(proxy, "it wants user and password")
+        if response.status not in self._bans:
+            self._pool.on_response(proxy, domain)
+            return response
+        self._pool.on_refusal(proxy, domain, now=now, random=jitter)
+        self._count("refused")
+        another = self._pool.seconds_until_usable(domain, now=now) == 0 and len(self._proxies) > 1
+        return (self._again(request) if another else None) or response
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """Return the request for another proxy if this one cannot be used. None: other middlewares decide.
+
+        Raises ProxyFailed where enough proxies were tried: Scrapy's exception shows the proxy's address.
+        """
+        proxy = self._unset(request)
+        if proxy is None:
+            return None
+        domain, now, jitter = _domain(request), time.monotonic(), random.random()
+        if isinstance(exception, TunnelError) and "407" not in str(exception):
+            self._pool.on_refusal(proxy, domain, now=now, random=jitter)
+            why = "it did not connect to the site"
+        elif isinstance(exception, (TunnelError, ConnectError, DNSLookupError, ConnectionRefusedError)) or (
+            type(exception).__name__ in _UNREACHABLE
+        ):
+            self._pool.on_failure(proxy, now=now, random=jitter)
+            why = "it wants user and password" if isinstance(exception, TunnelError) else "it could not be reached"
+        else:
+            self._pool.on_no_response(proxy, domain, now=now, random=jitter)
+            return None
+        self._note(proxy, why)
+        return self._again(request) or self._fail(proxy, why)
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    def _set(self, request: Request, chosen: str) -> None:
+        """Set the proxy, its credentials and, where it gets them, its headers."""
+        proxy = self._proxies[chosen]
+        address = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
+        request.meta["proxy"] = f"http://{address}:{proxy.port}"
+        request.meta[_NUMBER] = self._pool.proxies.index(chosen) + 1
+        if proxy.authorization:
+            request.headers["Proxy-Authorization"] = proxy.authorization
+        if request.url.startswith("http:"):
+            for name, value in proxy.headers:
+                request.headers[name] = value
+        elif proxy.headers and not self._warned:
+            self._warned = True
+            log.warning("The headers of proxies are not sent for https:// URLs: Scrapy would send them to the site.")
+
+    def _unset(self, request: Request) -> str | None:
+        """Remove what `_set` set, and return the proxy. None: the request has none of the pool."""
+        number = request.meta.get(_NUMBER)
+        if number is None or not request.meta.get("proxy"):
+            return None
+        chosen: str = self._pool.proxies[number - 1]
+        for key in ("proxy", "_auth_proxy"):
+            request.meta.pop(key, None)
+        for name in ("Proxy-Authorization", *(name for name, _ in self._proxies[chosen].headers)):
+            request.headers.pop(name, None)
+        return chosen
+
+    def _again(self, request: Request) -> Request | None:
+        """Return the request, to be sent through another proxy. None: enough were tried, or there is one only."""
+        tries = request.meta.get(_TRIES, 0) + 1
+        if len(self._proxies) == 1 or tries > _MAX_TRIES:
+            return None
+        again = request.replace(dont_filter=True)
+        again.meta[_TRIES] = tries
+        return again
+
+    def _note(self, proxy: str, why: str) -> None:
+        """Keep and log a failure of a proxy."""
+        number = self._pool.proxies.index(proxy) + 1
+        self._last_failure = f". Last failure: proxy {number} of {len(self._proxies)}: {why}"
+        log.info("Proxy %d of %d could not be used: %s.", number, len(self._proxies), why)
+        self._count("failed")
+
+    def _fail(self, proxy: str, why: str) -> NoReturn:
+        number = self._pool.proxies.index(proxy) + 1
+        raise ProxyFailed(f"proxy {number} of {len(self._proxies)}: {why}") from None
+
+    def _count(self, what: str) -> None:
+        if self._stats is not None:
+            self._stats.inc_value(f"gossamer/proxy/{what}")
+
+
+def setting(settings: BaseSettings, name: str) -> Any:
+    """Return the value of a project's setting, else of the environment's, else the default."""
+    default, _ = PROJECT_SETTINGS[name]
+    value = settings.get(name)
+    return os.environ.get(name, default) if value is None else value
+
+
+def _number(settings: BaseSettings, name: str, *, above: float) -> float:
+    """Return a number of seconds. Raises BadInput."""
+    seconds: float = _read(
+        name, setting(settings, name), float, lambda seconds: above < seconds < 10**9, "a number of seconds"
+    )
+    return seconds
+
+
+def _statuses(settings: BaseSettings) -> frozenset[int]:
+    """Return the statuses by which sites refuse a proxy. Raises BadInput."""
+    name = "GOSSAMER_PROXY_BAN_STATUSES"
+    given = setting(settings, name)
+    parts = [part for part in given.split(",") if part.strip()] if isinstance(given, str) else list(given)
+    valid = range(100, 600)
+    return frozenset(_read(name, part, int, valid.__contains__, "statuses, for example 403,429") for part in parts)
+
+
+def _read(name: str, value: Any, kind: type, is_valid: Callable[[Any], bool], expected: str) -> Any:
+    try:
+        read = kind(value)
+        if is_valid(read):
+            return read
+    except (TypeError, ValueError):
+        pass
+    raise BadInput(f"{name}: cannot use {value!r:.100}. Write {expected}.")
+
+
+def _domain(request: Request) -> str:
+    """Return the registered domain of a request."""
+    return registered_domain(host(request.url))

@@ -1,0 +1,111 @@
+"""Scrapy processes with several proxies, of which one fails and one is banned; with and without the frontier."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.fakeweb import WebSpec, serve
+from tests.integration.scrapy_lane.lane import prefix
+from tests.servers.forwarding import ForwardingProxy, run_forwarding
+from tests.servers.scraping import Scraper
+from tests.servers.valkey import Server
+
+SPIDERS = Path(__file__).parent / "proxy_spiders.py"
+LOUD = {"EXTENSIONS": "{}", "LOG_LEVEL": "DEBUG"}
+PLAIN = {"DOWNLOADER_MIDDLEWARES": json.dumps({"gossamer.scrapy.ProxyPoolMiddleware": 740})}
+
+
+def crawler(folder: Path, urls: Sequence[str], server: Server | None = None, **settings: Any) -> Scraper:
+    """A process that requests these; without a server, it is plain Scrapy."""
+    own: dict[str, Any] = PLAIN if server is None else {
+        "ADDONS": json.dumps({"gossamer.scrapy.Addon": 0}), "GOSSAMER_PREFIX": prefix(folder),
+    }  # fmt: skip
+    return Scraper(
+        folder, "proxied", frontier=None if server is None else server.address, settings=LOUD | own | settings,
+        arguments={"urls": ",".join(urls)}, file=SPIDERS,
+    )  # fmt: skip
+
+
+def urls_at(port: int, *hosts: str, pages: int = 8) -> list[str]:
+    return [f"http://{host}:{port}/p/{page}" for host in hosts for page in range(1, pages + 1)]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "frontier"])
+async def test_failing_and_banned_proxies_are_left_out(tmp_path: Path, server: Server, shared: bool) -> None:
+    away, banned = ForwardingProxy(), ForwardingProxy(bans={"site0.test": 403})
+    good = ForwardingProxy(password="Basic dXNlcjpoaWRkZW4=")
+    async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(banned, good):
+        async with run_forwarding(away):
+            pass  # its port is free now
+        proxies = [away.url, banned.url, f"http://user:hidden@127.0.0.1:{good.port}\n  X-Proxy-Country: de"]
+        urls = urls_at(web.port, "site0.test", "site1.test")
+        with crawler(tmp_path, urls, server if shared else None, GOSSAMER_PROXIES=" ".join(proxies)) as scraper:
+            await asyncio.to_thread(scraper.finish)
+        seen = [record for record in web.log() if record.path != "/robots.txt"]
+    assert sorted((item["url"], item["status"]) for item in scraper.items) == sorted((url, 200) for url in urls)
+    assert len(seen) == len(urls)
+    assert good.pages("site0.test") == 8
+    assert banned.pages("site1.test") > 0
+    assert {one.headers.get("x-proxy-country") for one in good.asked} == {"de"}
+    written = json.dumps(scraper.items) + scraper.log
+    for secret in ("hidden", "dXNlcjpoaWRkZW4", "x-proxy-country", f":{good.port}", f":{away.port}", f":{banned.port}"):
+        assert secret not in written.lower().replace(json.dumps(proxies).lower(), "")
+
+
+async def test_proxies_that_nothing_uses_are_refused(tmp_path: Path, server: Server) -> None:
+    """The scheduler alone would let the requests out directly."""
+    async with serve(WebSpec(hosts=1, pages=20)) as web:
+        settings = {"EXTENSIONS": "{}", "GOSSAMER_PREFIX": prefix(tmp_path), "GOSSAMER_PROXIES": "http://127.0.0.1:1"}
+        urls = ",".join(urls_at(web.port, "site0.test"))
+        with Scraper(
+            tmp_path, "proxied", frontier=server.address, settings=settings, arguments={"urls": urls}, file=SPIDERS
+        ) as scraper:
+            await asyncio.to_thread(scraper.finish)
+        assert web.log() == []
+    assert "requests would go out directly" in scraper.log
+
+
+async def test_a_domain_keeps_its_proxy(tmp_path: Path) -> None:
+    proxies = [ForwardingProxy() for _ in range(3)]
+    async with serve(WebSpec(hosts=4, pages=20)) as web, run_forwarding(*proxies):
+        hosts = [f"site{number}.test" for number in range(4)]
+        text = " ".join(proxy.url for proxy in proxies)
+        with crawler(
+            tmp_path, urls_at(web.port, *hosts), GOSSAMER_PROXIES=text, GOSSAMER_PROXY_STICKY="true"
+        ) as scraper:
+            await asyncio.to_thread(scraper.finish)
+    for host in hosts:
+        assert sorted(proxy.pages(host) for proxy in proxies) == [0, 0, 8]
+
+
+async def test_nothing_goes_out_directly_while_all_proxies_rest(tmp_path: Path) -> None:
+    gone = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web:
+        async with run_forwarding(*gone):
+            pass
+        text = " ".join(proxy.url for proxy in gone)
+        with crawler(
+            tmp_path, urls_at(web.port, "site0.test", pages=2), GOSSAMER_PROXIES=text, GOSSAMER_PROXY_PATIENCE="0.2"
+        ) as scraper:
+            await asyncio.to_thread(scraper.finish)
+        assert web.log() == []
+    assert len(scraper.items) == 2
+    assert all("all 2 proxies rest" in item["error"] for item in scraper.items)
+    assert not [proxy for proxy in gone if str(proxy.port) in json.dumps([item["error"] for item in scraper.items])]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("ftp://u:hidden@x", "GOSSAMER_PROXIES: a proxy is"), ("socks5://x", "http:// proxies only"), ("", "is not set")],
+)
+async def test_wrong_proxies_are_refused_at_the_start(tmp_path: Path, given: str, message: str) -> None:
+    async with serve(WebSpec(hosts=1, pages=20)) as web:
+        with crawler(tmp_path, urls_at(web.port, "site0.test"), GOSSAMER_PROXIES=given) as scraper:
+            await asyncio.to_thread(scraper.finish)
+        assert web.log() == []
+    assert message in scraper.log
+    assert not scraper.items
