@@ -16,6 +16,7 @@ import duckdb
 import pandas
 import pyarrow.parquet
 import pytest
+from examples.analytics.__main__ import show
 from examples.analytics.batch import batch_facts, differences, live_facts, summary
 from examples.analytics.chart import Chart
 from examples.analytics.setup import check_jars
@@ -26,6 +27,7 @@ from tools.reference.schemas import duckdb_type, pandas_type, parquet_schema
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "analyse.md").read_text()
+SCHEMAS = ROOT / "docs" / "reference" / "schemas"
 INDEXES = 8
 
 
@@ -100,6 +102,27 @@ def test_the_pandas_program_of_the_page_gives_the_means(records: Path, monkeypat
     assert {line.split()[0] for line in printed.getvalue().splitlines()[2:]} == wanted.keys()
 
 
+def test_the_table_of_duckdb_takes_parquet_and_json_lines(records: Path, tmp_path: Path) -> None:
+    done = gossamer("export", str(records), "estate.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with duckdb.connect() as database:
+        database.execute((SCHEMAS / "records.duckdb.sql").read_text())
+        database.execute(f"INSERT INTO records BY NAME FROM '{records}'")
+        wanted = len(rows_of(records))
+        assert database.execute("SELECT count(*) FROM records").fetchone() == (wanted,)
+        columns = {name: kind for name, kind, *_ in database.execute("DESCRIBE records").fetchall()}
+        database.read_json(str(tmp_path / "estate.jsonl"), columns=columns).create_view("lines")  # type: ignore[arg-type]
+        compared = "request_id, type, url, success, response_headers, timings, item->>'$.price' AS price"
+        assert database.execute(f"SELECT {compared} FROM records EXCEPT SELECT {compared} FROM lines").fetchall() == []
+        assert database.execute("SELECT count(*) FROM lines").fetchone() == (wanted,)
+
+
+def test_pandas_takes_the_published_types(records: Path) -> None:
+    types = json.loads((SCHEMAS / "records.pandas.json").read_text())
+    frame = pandas.read_parquet(records).astype(types)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == types
+
+
 def by_hand(path: Path) -> dict[tuple[str, str, str], tuple[int, int]]:
     """The table of the batch, by plain Python."""
     facts: dict[tuple[str, str, str], tuple[int, int]] = {}
@@ -145,6 +168,19 @@ def test_a_difference_is_named() -> None:
         "word loft: Spark has (3, 500), the batch (4, 700)",
     ]
     assert not differences(batch, dict(batch))
+
+
+def test_the_example_fails_if_spark_has_other_numbers(records: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results.sqlite"
+    with contextlib.closing(sqlite3.connect(results)) as database:
+        database.execute("CREATE TABLE facts (kind, key, detail, n, pence)")
+        rows = [(*row, n, pence) for row, (n, pence) in batch_facts(str(records)).items()]
+        database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", rows)
+        database.commit()
+        assert show(results, str(records))
+        database.execute("UPDATE facts SET n = n + 1 WHERE kind = 'domain' AND detail = ''")
+        database.commit()
+    assert not show(results, str(records))
 
 
 def test_the_words_that_raise_prices_are_found(records: Path) -> None:

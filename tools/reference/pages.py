@@ -14,7 +14,7 @@ from gossamer.platform.v1 import app as platform_api
 from gossamer.settings import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from tools.reference.messages import messages_page
-from tools.reference.schemas import spark_columns, with_table
+from tools.reference.schemas import duckdb_table, pandas_columns, spark_columns, with_table
 from tools.reference.scrapy_project import scrapy_page
 
 _ANALYSE = Path(__file__).parents[2] / "docs" / "howto" / "analyse.md"
@@ -33,6 +33,8 @@ def all_pages() -> dict[str, str]:
         "messages.md": f"{MADE}\n\n{messages_page()}",
         "scrapy.md": f"{MADE}\n\n{scrapy_page()}",
         "schemas/records.spark.ddl": spark_columns(),
+        "schemas/records.duckdb.sql": duckdb_table(),
+        "schemas/records.pandas.json": pandas_columns(),
         "../howto/analyse.md": with_table(_ANALYSE.read_text()),
         "openapi.json": _description(routes()),
         "platform-openapi.json": _description(platform_api.routes()),

@@ -1,5 +1,6 @@
 """The columns of records for Spark, DuckDB and pandas, made from the columns of Parquet outputs."""
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,17 @@ def pandas_type(kind: Any) -> str:
 def spark_columns() -> str:
     """Return all columns as Spark's `schema` takes them."""
     return ",\n".join(f"{field.name} {spark_type(field.type)}" for field in parquet_schema()) + "\n"
+
+
+def duckdb_table() -> str:
+    """Return the statement that makes an empty table with all columns in DuckDB."""
+    columns = ",\n".join(f'  "{field.name}" {duckdb_type(field.type)}' for field in parquet_schema())
+    return f"CREATE TABLE records (\n{columns}\n);\n"
+
+
+def pandas_columns() -> str:
+    """Return the types of all columns as JSON, for `astype` of a data frame."""
+    return json.dumps({field.name: pandas_type(field.type) for field in parquet_schema()}, indent=1) + "\n"
 
 
 def columns_table() -> str:
