@@ -7,7 +7,6 @@ into `.cache/kafka`, once; `python -m tests.servers.kafka --install` only gets t
 import base64
 import contextlib
 import hashlib
-import os
 import shutil
 import signal
 import subprocess
@@ -18,12 +17,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from .process import ServerProcess
 from .program import missing, require
 from .valkey import free_ports
 
 FILES = Path(__file__).with_name("kafka_files")
 CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
-_START_SECONDS = 60.0
 _FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
 
 
@@ -62,7 +61,7 @@ def _make_template() -> None:
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(broker.config)]
         subprocess.run([*_java(), *tool], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        broker.launch(f"-XX:ArchiveClassesAtExit={archive}")
+        broker.run(f"-XX:ArchiveClassesAtExit={archive}")
         _warm(broker.servers)
         broker.stop()
         shutil.rmtree(template, ignore_errors=True)
@@ -98,15 +97,14 @@ def _java(*flags: str) -> list[str]:
     return ["java", *_FLAGS, *flags, f"-Dlog4j2.configurationFile={FILES / 'log4j2.yaml'}", "-cp", jars]
 
 
-class Broker:
-    """One broker on one directory; may be killed and started again there."""
+class Broker(ServerProcess):
+    """One broker on one directory."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.data = folder / "data"
         self.config = folder / "server.properties"
         self.port, self._controller = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
@@ -145,44 +143,21 @@ class Broker:
             shutil.copytree(CACHE / "template", self.data)
         self.configure()
         archive = _archive()
-        self.launch(*([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []))
+        self.run(*([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []))
 
-    def launch(self, *flags: str) -> None:
-        """Start the process and wait until it answers."""
+    def run(self, *flags: str) -> None:
+        """Start the process with flags for Java, and return when it answers."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        with (self.folder / "log").open("ab") as out:
-            self._process = subprocess.Popen(
-                [*_java(*flags), "kafka.Kafka", str(self.config)],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        last = time.monotonic() + _START_SECONDS
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
-        while True:
-            try:
-                if admin.list_topics(timeout=1).brokers:
-                    return
-            except KafkaException:
-                pass
-            if self._process.poll() is not None or time.monotonic() > last:
-                raise RuntimeError(f"the broker did not start: {(self.folder / 'log').read_text()[-2000:]}")
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._end(signal.SIGKILL)
+        def answers() -> bool:
+            with contextlib.suppress(KafkaException):
+                return bool(admin.list_topics(timeout=1).brokers)
+            return False
 
-    def stop(self) -> None:
-        """SIGTERM. May be repeated."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, number)
-            self._process.wait(30)
+        self.launch([*_java(*flags), "kafka.Kafka", str(self.config)], answers)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ The server's programs come from the system's package (tests/servers/install). Sa
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import pymysql
 
+from tests.servers.process import ServerProcess
 from tests.servers.program import require
-from tests.servers.valkey import free_ports, wait_until
+from tests.servers.valkey import free_ports
 
 _OPTIONS = (
     "--bind-address=127.0.0.1",
@@ -29,21 +29,20 @@ _OPTIONS = (
 )
 
 
-class MariaDb:
-    """One server, in a folder of its own."""
+class MariaDb(ServerProcess):
+    """One server."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self.socket = folder / "s.sock"
         [self.port] = free_ports(1)
         self._as_root = ["--user=root"] if os.geteuid() == 0 else []
-        self._process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
         """Make the server's files."""
         done = subprocess.run(
             [
-                require("mariadb-install-db"), "--no-defaults", *self._as_root, f"--datadir={self._folder / 'data'}",
+                require("mariadb-install-db"), "--no-defaults", *self._as_root, f"--datadir={self.folder / 'data'}",
                 "--auth-root-authentication-method=normal", "--skip-test-db",
             ],
             capture_output=True,
@@ -53,35 +52,11 @@ class MariaDb:
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    require("mariadbd"), "--no-defaults", *self._as_root, f"--datadir={self._folder / 'data'}",
-                    f"--socket={self.socket}", f"--port={self.port}", f"--pid-file={self._folder / 'pid'}", *_OPTIONS,
-                ],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        wait_until(self._answers, f"MariaDB in {self._folder}")
-
-    @property
-    def pid(self) -> int:
-        """Id of the server's first process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """Kill the server at once."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(30)
-
-    def stop(self) -> None:
-        """Stop the server."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(30)
+        command = [
+            require("mariadbd"), "--no-defaults", *self._as_root, f"--datadir={self.folder / 'data'}",
+            f"--socket={self.socket}", f"--port={self.port}", f"--pid-file={self.folder / 'pid'}", *_OPTIONS,
+        ]  # fmt: skip
+        self.launch(command, self._answers)
 
     def new_database(self, *, password: str = "") -> str:
         """Create an empty database with a user of its own, and return its address."""

@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -19,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .process import ServerProcess
 from .program import missing, require
 from .valkey import free_ports
 
 VERSION = "2.19.6"
 CACHE = Path(__file__).parents[2] / ".cache" / "opensearch"
 HOME = CACHE / f"opensearch-{VERSION}"
-_START_SECONDS = 240.0
 _FLAGS = (
     "-Xms128m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto",
     "-Djna.nosys=true", "-Djna.nounpack=true",  # without the native library, the server runs as root, too
@@ -79,13 +78,14 @@ def _archive() -> Path:
     return CACHE / f"classes-{hashlib.sha256(version).hexdigest()[:12]}.jsa"
 
 
-class OpenSearchServer:
-    """One server in a folder of its own; may be killed and started again there."""
+class OpenSearchServer(ServerProcess):
+    """One server of one node."""
+
+    start_seconds = 240.0
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.port, self._transport = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -111,45 +111,12 @@ class OpenSearchServer:
         if not flags and archive.exists():
             flags = (f"-XX:SharedArchiveFile={archive}",)
         jars = ":".join(sorted(map(str, (HOME / "lib").glob("*.jar"))))
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    require("java"), *_FLAGS, *flags, f"-Dopensearch.path.home={HOME}",
-                    f"-Dopensearch.path.conf={self.folder / 'config'}", f"-Djava.io.tmpdir={self.folder / 'tmp'}",
-                    "-cp", jars, "org.opensearch.bootstrap.OpenSearch",
-                ],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
-        last = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > last:
-                raise RuntimeError(f"OpenSearch did not start: {(self.folder / 'log').read_text()[-3000:]}")
-            time.sleep(0.05)
-
-    @property
-    def pid(self) -> int:
-        """Id of the server's first process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(30)
-
-    def stop(self) -> None:
-        """SIGTERM. May be repeated."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(60)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(30)
+        command = [
+            require("java"), *_FLAGS, *flags, f"-Dopensearch.path.home={HOME}",
+            f"-Dopensearch.path.conf={self.folder / 'config'}", f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+            "-cp", jars, "org.opensearch.bootstrap.OpenSearch",
+        ]  # fmt: skip
+        self.launch(command, self._answers)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer to a request."""

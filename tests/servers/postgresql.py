@@ -16,47 +16,35 @@ from pathlib import Path
 
 import psutil
 
+from tests.servers.process import ServerProcess
 from tests.servers.program import require
-from tests.servers.valkey import wait_until
 
 _OPTIONS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=120", "fsync=off")
 """fsync=off: the tests kill the server, never the machine, so nothing that was committed is lost."""
 
 
-class PostgreSql:
-    """One server, in a folder of its own."""
+class PostgreSql(ServerProcess):
+    """One server."""
+
+    stop_signal = signal.SIGINT  # which disconnects clients; SIGTERM waits for them
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._programs = _programs()
         self._user = "nobody" if os.geteuid() == 0 else None
-        self._process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
         """Make the server's files."""
         if self._user is not None:
-            shutil.chown(self._folder, self._user)
-        arguments = ["-D", str(self._folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
+            shutil.chown(self.folder, self._user)
+        arguments = ["-D", str(self.folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
         self._run("initdb", *arguments, "--locale=C.UTF-8")
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
         options = [word for option in _OPTIONS for word in ("-c", option)]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder, *options],
-                stdout=log,
-                stderr=log,
-                user=self._user,
-                start_new_session=True,
-            )
-        wait_until(self._answers, f"PostgreSQL in {self._folder}")
-
-    @property
-    def pid(self) -> int:
-        """Id of the server's first process."""
-        assert self._process is not None
-        return self._process.pid
+        command = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options]
+        self.launch(command, self._answers, user=self._user)
 
     def kill(self) -> None:
         """Kill the server and its processes at once."""
@@ -72,22 +60,16 @@ class PostgreSql:
                 process.kill()
         self._process.wait(30)
         psutil.wait_procs(processes, timeout=30)
-        (self._folder / "data/postmaster.pid").unlink(missing_ok=True)
-
-    def stop(self) -> None:
-        """Stop the server, whose clients are disconnected."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            self._process.wait(30)
+        (self.folder / "data/postmaster.pid").unlink(missing_ok=True)
 
     def new_database(self) -> str:
         """Create an empty database, and return its SQLAlchemy URL."""
         name = f"test_{uuid.uuid4().hex}"
-        self._run("createdb", "-h", str(self._folder), "-U", "postgres", name)
-        return f"postgresql+psycopg://postgres@/{name}?host={self._folder}"
+        self._run("createdb", "-h", str(self.folder), "-U", "postgres", name)
+        return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
 
     def _answers(self) -> bool:
-        return self._run("pg_isready", "-q", "-h", str(self._folder), check=False) == 0
+        return self._run("pg_isready", "-q", "-h", str(self.folder), check=False) == 0
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> int:
         command = [self._programs / program, *arguments]

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -49,19 +49,40 @@ class StoreServer(Protocol):
     def start(self) -> None: ...
 
 
-class PostgreSqlServer:
-    kind = "postgresql"
+class _Killable(Protocol):
+    @property
+    def pid(self) -> int: ...
 
-    def __init__(self, server: PostgreSql) -> None:
-        self._server = server
-        self.kill, self.start = server.kill, server.start
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+ServerT = TypeVar("ServerT", bound=_Killable)
+
+
+class _RunningStore(Generic[ServerT]):
+    """What all stores have in common."""
+
+    def __init__(self, server: ServerT) -> None:
+        self.server = server
 
     @property
     def pid(self) -> int:
-        return self._server.pid
+        return self.server.pid
+
+    def kill(self) -> None:
+        self.server.kill()
+
+    def start(self) -> None:
+        self.server.start()
+
+
+class PostgreSqlServer(_RunningStore[PostgreSql]):
+    kind = "postgresql"
 
     def address(self) -> str:
-        url = urlsplit(self._server.new_database())
+        url = urlsplit(self.server.new_database())
         return f"postgresql://postgres@localhost{url.path}?host={parse_qs(url.query)['host'][0]}"
 
     def at(self, address: str, table: str, **options: str) -> str:
@@ -85,19 +106,11 @@ class PostgreSqlServer:
         return psycopg.connect(host=host, user="postgres", dbname=url.path[1:], row_factory=dict_row, autocommit=True)
 
 
-class MariaDbServer:
+class MariaDbServer(_RunningStore[MariaDb]):
     kind = "mysql"
 
-    def __init__(self, server: MariaDb) -> None:
-        self._server = server
-        self.kill, self.start = server.kill, server.start
-
-    @property
-    def pid(self) -> int:
-        return self._server.pid
-
     def address(self) -> str:
-        return self._server.new_database(password="s3cret")
+        return self.server.new_database(password="s3cret")
 
     def at(self, address: str, table: str, **options: str) -> str:
         return _with_options(address, {"table": table} | options)
@@ -118,7 +131,7 @@ class MariaDbServer:
 
     def _connect(self, address: str) -> Any:
         return pymysql.connect(
-            unix_socket=str(self._server.socket),
+            unix_socket=str(self.server.socket),
             user="root",
             database=urlsplit(address).path[1:],
             cursorclass=pymysql.cursors.DictCursor,
@@ -126,16 +139,8 @@ class MariaDbServer:
         )
 
 
-class OpenSearchIndexes:
+class OpenSearchIndexes(_RunningStore[OpenSearchServer]):
     kind = "opensearch"
-
-    def __init__(self, server: OpenSearchServer) -> None:
-        self.server = server
-        self.kill, self.start = server.kill, server.start
-
-    @property
-    def pid(self) -> int:
-        return self.server.pid
 
     def address(self) -> str:
         for index in ("pages", "items"):
@@ -156,19 +161,15 @@ class OpenSearchIndexes:
         return [document[name] for document in self.server.documents(table, [name])]
 
 
-class RedisHashes:
+class RedisHashes(_RunningStore[Server]):
     kind = "redis"
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.kill, self.start, self.command = server.kill, server.start, server.command
-
-    @property
-    def pid(self) -> int:
-        return self._server.pid
+    def command(self, *words: str) -> Any:
+        """Return the server's answer to a command."""
+        return self.server.command(*words)
 
     def address(self) -> str:
-        return f"redis://:{self._server.password}@127.0.0.1:{self._server.port}/0?table={unique('t')}"
+        return f"redis://:{self.server.password}@127.0.0.1:{self.server.port}/0?table={unique('t')}"
 
     def at(self, address: str, table: str, **options: str) -> str:
         return _with_options(address.partition("?")[0], {"table": table} | options)
@@ -185,7 +186,7 @@ class RedisHashes:
         names = (f"{base}:{table}", base) if table in ("pages", "items") else (table,)
         rows: list[dict[str, Any]] = []
         for name in names:
-            rows += map(json.loads, self._server.command("HVALS", name))
+            rows += map(json.loads, self.server.command("HVALS", name))
         return rows
 
 
