@@ -209,7 +209,7 @@ def test_the_pages_as_scrapydweb_reads_them(server: Scrapyd) -> None:
     [numbers] = [re.findall(r'class="number">(\d+)<', row) for row in page.split("</tr>") if ">page-ended<" in row]
     job = server.client.get(f"/v1/jobs/{numbers[0]}").json()
     assert (job["name"], len(numbers)) == ("page-ended", 1)
-    assert f"gossamer deploy --target http://127.0.0.1:{server.port}" in server.client.get("/").text
+    assert f"gossamer deploy http://127.0.0.1:{server.port}" in server.client.get("/").text
     server.post("cancel", project="pages", job="page-running", signal="KILL")
 
 

@@ -188,8 +188,8 @@ def _as_unreachable(url: str) -> Iterator[None]:
     except (OSError, http.client.HTTPException) as error:
         cause = getattr(error, "reason", error)
         raise ServerUnreachable(
-            f"{url} cannot be reached: {_words(cause)}. Is the server running? `gossamer scrapyd` starts one; --target "
-            "names another."
+            f"{url} cannot be reached: {_words(cause)}. Is the server running? `gossamer scrapyd` starts one. To "
+            "use another, write its address: --target, and after `gossamer deploy` the address alone."
         ) from error
 
 

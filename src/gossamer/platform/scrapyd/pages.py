@@ -88,11 +88,11 @@ def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: P
 {known}
 <h2>Deploy and run</h2>
 <p class="soft">In the folder of a Scrapy project:</p>
-<pre>gossamer deploy --target {server}
+<pre>gossamer deploy {server}
 gossamer schedule SPIDER --target {server} --follow
 gossamer jobs --target {server}
 gossamer job NUMBER --target {server} --log</pre>
-<p class="soft">Without <code>--target</code>, commands use the section <code>[deploy]</code> of scrapy.cfg. NUMBER is
+<p class="soft">Without an address, commands use the section <code>[deploy]</code> of scrapy.cfg. NUMBER is
 in the last column of <a href="{frame.address("/jobs")}">/jobs</a>. Clients of Scrapyd work, too:</p>
 <pre>curl {server}/schedule.json -d project=PROJECT -d spider=SPIDER</pre>
 <p class="soft">The platform's own API is described in
