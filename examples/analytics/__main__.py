@@ -72,7 +72,10 @@ def run(options: argparse.Namespace) -> int:
     work = setup.CACHE / "run"
     shutil.rmtree(work, ignore_errors=True)  # a checkpoint of an earlier run would count its records as read
     work.mkdir(parents=True)
-    chart = Chart(work / "results.sqlite", options.port)
+    try:
+        chart = Chart(work / "results.sqlite", options.port)
+    except OSError as error:
+        raise Failure(f"--port {options.port}: cannot listen there: {error.strerror}. Name another port.") from error
     print(f"The live chart: {chart.url}", flush=True)
     try:
         files = _CRAWLS[options.source](work, options.indexes, chart)

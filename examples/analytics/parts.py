@@ -65,16 +65,16 @@ class Part:
 
 @contextlib.contextmanager
 def running(name: str, folder: Path, command: list[str], **environment: str) -> Iterator[Part]:
-    """Run a part. At the end of the block it gets SIGTERM, and SIGKILL with its children if that is not enough."""
+    """Run a part. At the end of the block it gets SIGTERM; what is left of it and its children then gets SIGKILL."""
     part = Part(name, folder, command, environment)
     try:
         yield part
     finally:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             part.end()
-        except subprocess.TimeoutExpired:
-            os.killpg(part.process.pid, signal.SIGKILL)
-            part.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(part.process.pid, signal.SIGKILL)  # children that are left, such as the JVM of Spark
+        part.process.wait()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Installs Spark into an environment of its own, and its connector to Kafka, both with pinned checksums."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,12 +18,19 @@ _ADVICE = {
 
 
 def missing_programs() -> list[str]:
-    """Return one sentence for each program that has to be installed first."""
-    return [
-        f"{program} was not found. Install {advice}."
-        for program, advice in _ADVICE.items()
-        if not shutil.which(program)
-    ]
+    """Return one sentence for each program that has to be installed first, or that is too old."""
+    found = [f"{name} was not found. Install {advice}." for name, advice in _ADVICE.items() if not shutil.which(name)]
+    if shutil.which("java"):
+        printed = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+        if (version := java_version(printed)) < 17:
+            found.append(f"java is version {version}, which Spark does not support. Install {_ADVICE['java']}.")
+    return found
+
+
+def java_version(printed: str) -> int:
+    """Return the main version in the output of `java -version`; 0: there is none."""
+    version = re.search(r'version "(?:1\.)?(\d+)', printed)
+    return int(version[1]) if version else 0
 
 
 def install() -> None:

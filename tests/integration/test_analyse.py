@@ -19,7 +19,7 @@ import pytest
 from examples.analytics.__main__ import show
 from examples.analytics.batch import batch_facts, differences, live_facts, summary
 from examples.analytics.chart import Chart
-from examples.analytics.setup import check_jars
+from examples.analytics.setup import check_jars, java_version
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.crawling import gossamer
@@ -224,3 +224,16 @@ def test_a_changed_jar_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jar").unlink()
     with pytest.raises(ValueError, match=r"a\.jar"):
         check_jars(tmp_path, sums)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "25"', 25),
+        ("", 0),
+    ],
+)
+def test_the_version_of_java_is_read(printed: str, version: int) -> None:
+    assert java_version(printed) == version
