@@ -338,3 +338,25 @@ async def test_the_lease_of_a_merge_that_took_too_long_is_worth_nothing(
     await database.write(lambda c: chunks.release_file(c, file.id, "slow"))
     assert await database.read(lambda c: chunks.has_lease(c, file.id, "fast"))
     assert await database.read(lambda c: c.execute(text("SELECT count(*) FROM chunk")).scalar()) == 2
+
+
+async def test_a_missing_object_keeps_no_other_file_from_being_merged_and_deleted(
+    database: StateDatabase, store: ChunkStore, storage: ObjectStorage, job: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, other = FileKey(job, 1, "log"), FileKey(job, 1, "items")
+    for offset in range(0, 30, 10):
+        await asyncio.to_thread(store.append, "n", broken, offset, b"a" * 10)
+        await asyncio.to_thread(store.append, "n", other, offset, b"b" * 10)
+    # The broken file has more new chunks, so it comes first.
+    await asyncio.to_thread(store.append, "n", broken, 30, b"a")
+    await database.write(lambda c: c.execute(update(job_files).values(added=job_files.c.added + 1000)))
+    names = await asyncio.to_thread(storage.names, f"files/{job}/1/log")
+    await asyncio.to_thread(storage.delete, names[0])
+    for _ in range(2):
+        await asyncio.to_thread(store.maintain)
+    assert await _count(database) == 4 + 1
+    assert len([line for line in caplog.messages if "object is missing" in line]) == 1
+    await asyncio.to_thread(store.hide, [job], "log")
+    await database.write(lambda c: c.execute(update(job_files).values(deleted_at=1.0, read_until=1.0)))
+    await asyncio.to_thread(store.maintain)
+    assert await asyncio.to_thread(storage.names, f"files/{job}/1/log") == []

@@ -14,11 +14,11 @@ from gossamer.platform.manager.files import FileKind
 from gossamer.platform.manager.retention import delete_outdated, parse_limits
 from gossamer.platform.scrapyd.config import load
 from gossamer.platform.scrapyd.files import JobFile, ScrapydFiles
-from gossamer.platform.state import jobs
+from gossamer.platform.state import jobs, retention
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.jobs import NewJob
 from gossamer.platform.state.projects import JobPolicy, change_project
-from gossamer.platform.state.retention import KeepLimits, RetentionPolicy
+from gossamer.platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
 from gossamer.platform.state.tables import DatabaseNow
 from gossamer.platform.state.tables import jobs as job_table
 
@@ -114,3 +114,16 @@ def test_limits_as_a_person_writes_them(text: str, limits: tuple[float, int]) ->
 def test_limits_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         parse_limits(text)
+
+
+async def test_a_projects_limits_take_precedence_over_jobs_to_keep(database: StateDatabase) -> None:
+    await database.write(lambda c: [_add(c, "a", days) for days in (3, 2, 1)])
+
+    async def beyond(kind: KeptKind) -> list[str]:
+        found = await database.read(lambda c: retention.files_beyond(c, kind, "shop", "a", keep=1))
+        return [row.name for row in found]
+
+    assert await beyond(KeptKind.LOGS) == await beyond(KeptKind.ITEMS) == ["a-2", "a-3"]
+    await database.write(lambda c: change_project(c, "shop", JobPolicy(), keep_logs_jobs=50))
+    assert await beyond(KeptKind.LOGS) == []
+    assert await beyond(KeptKind.ITEMS) == ["a-2", "a-3"]

@@ -1,8 +1,14 @@
 """Entries of logs and conditions on rows, as Scrapy Cloud's clients see them."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.platform.cloud import records
+from gossamer.platform.cloud.calls import JobKey
 from gossamer.platform.cloud.log_entries import LogEntry, log_entries, response_of
 from gossamer.platform.cloud.row_filter import parse_row_filters
 from gossamer.platform.v1.items import ItemLine
@@ -87,3 +93,32 @@ def test_conditions(condition: str, is_met: bool) -> None:
 def test_a_condition_that_cannot_be_read_is_refused(condition: str) -> None:
     with pytest.raises(BadInput):
         parse_row_filters([condition])
+
+
+class _Rows:
+    """Rows without a file."""
+
+    def __init__(self, *rows: Any) -> None:
+        self._found = rows
+
+    def rows(self, start: int) -> Iterator[tuple[int, Any]]:
+        yield from enumerate(self._found)
+
+    def close(self) -> None:
+        pass
+
+
+def _answer(*rows: Any, since: int = 0, with_key: bool = False) -> list[Any]:
+    wanted = records.RecordSelection(0, None, since, [], with_key=with_key)
+    content = records._content(_Rows(*rows), wanted, JobKey(1, 2, 3), records._line)  # type: ignore[arg-type]
+    return [msgspec.json.decode(line) for line in b"".join(content).splitlines()]
+
+
+def test_only_times_that_are_numbers_are_compared() -> None:
+    rows = [{"time": "noon"}, {"time": None}, {"time": 5}, {"time": 2000}, {}]
+    assert _answer(*rows, since=1000) == [{"time": "noon"}, {"time": None}, {"time": 2000}, {}]
+
+
+def test_the_key_of_a_row_replaces_a_field_of_the_same_name() -> None:
+    assert _answer({"_key": "mine", "a": 1}, with_key=True) == [{"_key": "1/2/3/0", "a": 1}]
+    assert _answer({"_key": "mine"}) == [{"_key": "mine"}]

@@ -174,7 +174,7 @@ def _content(
                 break
             seen += 1
             if row is not None and _is_wanted(row, wanted):
-                parts.append(encode({"_key": f"{key}/{number}", **row} if wanted.with_key else row))
+                parts.append(encode({"_key": f"{key}/{number}", **_without_key(row)} if wanted.with_key else row))
                 length += len(parts[-1])
                 left = None if left is None else left - 1
             if length >= _PIECE_BYTES or seen >= _PIECE_ROWS:
@@ -185,8 +185,14 @@ def _content(
         records.close()
 
 
+def _without_key(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without a `_key` of its own: the key of the row takes its place."""
+    return {name: value for name, value in row.items() if name != "_key"}
+
+
 def _is_wanted(row: dict[str, Any], wanted: RecordSelection) -> bool:
-    if wanted.since and row.get("time", wanted.since) < wanted.since:
+    at = row.get("time")  # a site's items may have any value here; only numbers are compared
+    if wanted.since and isinstance(at, int | float) and at < wanted.since:
         return False
     return all(condition.accepts(row) for condition in wanted.filters)
 

@@ -186,7 +186,13 @@ class ChunkStore:
         """Replace chunks by one. Return False if the lease was lost."""
         if len(group) < 2:
             return True
-        content = b"".join(self._storage.read(row.object, 0, row.length) for row in group)
+        try:
+            content = b"".join(self._storage.read(row.object, 0, row.length) for row in group)
+        except ObjectMissing as error:
+            # The other chunks and files go on. These chunks are tried again only when the file has new ones.
+            what = f"the {file.kind} of job {file.job_id}, attempt {file.attempt}"
+            log.warning("%s: %d chunks cannot be merged, because an object is missing: %s", what, len(group), error)
+            return self._database.read_now(lambda connection: chunks.has_lease(connection, file.id, token))
         parts = self._database.read_now(lambda c: chunks.chunk_indexes(c, [row.id for row in group]))
         key = FileKey(file.job_id, file.attempt, file.kind)
         name = f"{_folder(key)}/{group[0].offset:020d}-{uuid.uuid4().hex}"

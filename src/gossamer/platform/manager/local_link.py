@@ -11,6 +11,7 @@ import logging
 import shutil
 import socket
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -33,8 +34,9 @@ from gossamer.platform.manager.files import FileKind, JobFiles
 from gossamer.platform.manager.groups import write_input
 from gossamer.platform.manager.nodes import NodeKey, NodeOperations, known_attempts
 from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, projects
+from gossamer.platform.state import jobs, projects, retention
 from gossamer.platform.state.nodes import NewNode
+from gossamer.platform.state.retention import KeptKind
 from gossamer.platform.wire import RELEASE
 
 T = TypeVar("T")
@@ -80,27 +82,27 @@ class LocalLink:
         return orders
 
     async def _delete_outdated(self, project: str, spider: str) -> None:
+        for kind, file_kind in ((KeptKind.LOGS, FileKind.LOG), (KeptKind.ITEMS, FileKind.ITEMS)):
+            await self._delete_kind(project, spider, kind, file_kind)
+
+    async def _delete_kind(self, project: str, spider: str, kind: KeptKind, file_kind: FileKind) -> None:
         keep = self._retention.files
-        database = self._manager.database
-        rows = await self._call(
-            database.read(lambda connection: jobs.outdated_files(connection, project, spider, keep=keep))
-        )
-        if not rows:
-            return
+        find = partial(retention.files_beyond, kind=kind, project=project, spider=spider, keep=keep)
         deleted = []
-        for row in rows:
+        for row in await self._call(self._manager.database.read(find)):
             try:
-                for kind in FileKind:
-                    await asyncio.to_thread(self._files.delete, row, kind)
+                await asyncio.to_thread(self._files.delete, row, file_kind)
                 deleted.append(row.id)
             except OSError as error:
                 log.warning("the files of job %d cannot be deleted: %s", row.id, error)
+        if not deleted:
+            return
 
         def forget(connection: Connection) -> None:
-            jobs.forget_files(connection, deleted)
+            retention.record_deleted(connection, kind, deleted)
             jobs.forget_jobs(connection, keep=self._retention.jobs)
 
-        await self._call(database.write(forget))
+        await self._call(self._manager.database.write(forget))
 
     def fetch(self, artefact: Artefact, target: Path) -> None:
         assert artefact.path is not None

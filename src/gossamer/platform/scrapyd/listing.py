@@ -65,7 +65,7 @@ def serve(root: Path, path: str, request: PageRequest) -> Response | None:
     try:
         is_folder = target.is_dir()
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
         return None
     if is_folder:
@@ -80,7 +80,7 @@ def _entries(folder: Path) -> Iterator[ListedEntry]:
         try:
             found = entry.stat()
             yield ListedEntry(entry.name, entry.is_dir(), found.st_size, found.st_mtime)
-        except FileNotFoundError:  # deleted since
+        except OSError:  # deleted since, or a link to itself
             continue
 
 
@@ -120,12 +120,13 @@ def _folder(found: Iterable[ListedEntry], shown: str, frame: PageFrame) -> str:
 
 
 def _row(entry: ListedEntry, kind: str) -> str:
+    name = os.fsencode(entry.name)  # the bytes on the disk, which may not be UTF-8
     slash = "/" if entry.is_folder else ""
     size = "" if slash else _size(entry.size)
     media, encoding = ("Directory", "") if slash else _types(entry.name)
     modified = datetime.fromtimestamp(entry.modified_at).strftime("%Y-%m-%d %H:%M")
     return f"""<tr class="{kind}">
-    <td><a href="{quote(entry.name)}{slash}">{escape(entry.name)}{slash}</a></td>
+    <td><a href="{quote(name)}{slash}">{escape(name.decode(errors="backslashreplace"))}{slash}</a></td>
     <td>{size}</td>
     <td>{modified}</td>
     <td>[{media}]</td>

@@ -392,18 +392,6 @@ def count_ended(connection: Connection, *, limit: int) -> int:
     return connection.scalar(select(func.count()).select_from(ended.subquery())) or 0
 
 
-def outdated_files(connection: Connection, project: str, spider: str, *, keep: int) -> list[Row[Any]]:
-    """Return the ended jobs of a spider whose files may be deleted: all that have any, but the `keep` latest."""
-    ended = (projects.c.name == project, jobs.c.spider == spider, jobs.c.has_files, jobs.c.ended_at.is_not(None))
-    latest_first = WITH_PROJECT.where(*ended).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
-    return list(connection.execute(latest_first.offset(keep)))
-
-
-def forget_files(connection: Connection, job_ids: Sequence[int]) -> None:
-    """Record that the files of these jobs are deleted."""
-    connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(has_files=False))
-
-
 def forget_jobs(connection: Connection, *, keep: int) -> None:
     """Delete the ended jobs that have no files, but the `keep` latest."""
     latest = select(jobs.c.id).where(jobs.c.ended_at.is_not(None)).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())

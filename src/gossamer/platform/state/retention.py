@@ -76,6 +76,21 @@ def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *
     return connection.execute(statement.order_by(jobs.c.id).limit(limit)).all()
 
 
+def files_beyond(connection: Connection, kind: KeptKind, project: str, spider: str, *, keep: int) -> Sequence[Row[Any]]:
+    """Return the ended jobs of a spider, with `project`, that have logs or items, except the `keep` latest.
+
+    A project with limits of its own for this kind has none: `outdated_jobs` applies its limits.
+    """
+    has_no_limits = (column.is_(None) for column in _COLUMNS[kind])
+    ended = (projects.c.name == project, jobs.c.spider == spider, jobs.c.ended_at.is_not(None), _PRESENT[kind])
+    statement = (
+        select(jobs, projects.c.name.label("project"))
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .where(*ended, *has_no_limits)
+    )
+    return connection.execute(statement.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).offset(keep)).all()
+
+
 def record_deleted(connection: Connection, kind: KeptKind, job_ids: Sequence[int]) -> None:
     """Record that the logs or the items of jobs are deleted; or delete the jobs, whose files are deleted."""
     if kind is KeptKind.JOBS:
