@@ -19,7 +19,7 @@ import pytest
 from gossamer_fakeweb.estate_words import ADDRESSES
 from tests.servers.program import until
 from tests.servers.scraping import ROOT, Scraper, together
-from tests.servers.valkey import Server
+from tests.servers.valkey import Server, standalone
 
 SPIDERS = ROOT / "tests" / "integration" / "scrapy_lane" / "pipeline_spiders.py"
 PIPELINES = "gossamer.scrapy.pipelines"
@@ -34,6 +34,9 @@ class Geocoder:
         looked_up: list[tuple[float, str]] = []
         self.looked_up = looked_up
         """Time and address of each request."""
+        limited: set[str] = set()
+        self.limited = limited
+        """Addresses whose next request is refused, as too many are made."""
 
         class Page(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -44,6 +47,9 @@ class Geocoder:
                 found = {"geometry": {"location": {"lat": len(address), "lng": -1}}}
                 is_known = address in ADDRESSES
                 answer = {"status": "OK" if is_known else "ZERO_RESULTS", "results": [found] if is_known else []}
+                if address in limited:
+                    limited.remove(address)
+                    answer = {"status": "OVER_QUERY_LIMIT", "results": []}
                 body = json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -135,19 +141,72 @@ def test_processes_share_the_look_ups_and_their_rate(tmp_path: Path, geocoder: G
     assert done.stats["geo_pipeline/already_set"] == ITEMS
 
 
-def test_a_cache_that_is_away_fails_no_item(tmp_path: Path, geocoder: Geocoder) -> None:
-    settings = {
-        "GEO_PIPELINE_URL": geocoder.url,
-        "GEO_PIPELINE_RATE": "100/1",
-        "REDIS_PIPELINE_URL": "redis://:s3cret@127.0.0.1:9",
-    }
-    with scraper(tmp_path, addresses(), f"{PIPELINES}.GeocodingPipeline", settings) as running:
-        done = running.finish()
+@pytest.mark.parametrize("state", ["refused", "frozen"])
+def test_a_cache_that_is_away_fails_no_item(tmp_path: Path, geocoder: Geocoder, state: str) -> None:
+    settings = {"GEO_PIPELINE_URL": geocoder.url, "GEO_PIPELINE_RATE": "100/1"}
+    with standalone(tcp=True) as away:
+        address = f"redis://:s3cret@127.0.0.1:{away.port}"
+        if state == "frozen":
+            os.kill(away.pid, signal.SIGSTOP)
+        else:
+            away.kill()
+        settings["REDIS_PIPELINE_URL"] = address
+        try:
+            with scraper(tmp_path, addresses(), f"{PIPELINES}.GeocodingPipeline", settings) as running:
+                done = running.finish()
+        finally:
+            if state == "frozen":
+                os.kill(away.pid, signal.SIGCONT)
     assert len(done.items) == ITEMS
     check_places(done.items)
     assert done.stats["geo_pipeline/cache_errors"] > 0
     assert "is away" in done.log
     assert "s3cret" not in done.log
+
+
+def test_a_cache_that_may_forget_is_used(tmp_path: Path, geocoder: Geocoder) -> None:
+    settings = {"GEO_PIPELINE_URL": geocoder.url, "GEO_PIPELINE_RATE": "100/1"}
+    options = {"appendonly": "no", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"}
+    with standalone(options=options) as forgetting:
+        settings["REDIS_PIPELINE_URL"] = forgetting.address
+        for name in ("one", "two"):
+            with scraper(tmp_path, addresses(), f"{PIPELINES}.GeocodingPipeline", settings, name=name) as running:
+                done = running.finish()
+            check_places(done.items)
+            assert "WARNING" not in done.log
+    assert len(geocoder.looked_up) == 35
+    assert done.stats["geo_pipeline/already_set"] == ITEMS
+
+
+def test_the_memory_is_bounded(tmp_path: Path, geocoder: Geocoder) -> None:
+    settings = {"GEO_PIPELINE_URL": geocoder.url, "GEO_PIPELINE_RATE": "1000/1", "GEO_PIPELINE_MEMORY": "5"}
+    settings["CONCURRENT_ITEMS"] = "1"
+    with scraper(tmp_path, addresses(105), f"{PIPELINES}.GeocodingPipeline", settings) as running:
+        done = running.finish()
+    check_places(done.items)
+    # The addresses come in turn, so none is still known when it comes again.
+    assert done.stats["geo_pipeline/misses"] == 105
+
+
+def test_a_look_up_that_is_refused_for_now_is_made_again(tmp_path: Path, geocoder: Geocoder, server: Server) -> None:
+    server.command("FLUSHALL")
+    geocoder.limited |= {ADDRESSES[1], ADDRESSES[2]}
+    settings = {"GEO_PIPELINE_URL": geocoder.url, "GEO_PIPELINE_RATE": "100/1", "REDIS_PIPELINE_URL": server.address}
+    with scraper(tmp_path, addresses(70), f"{PIPELINES}.GeocodingPipeline", settings) as running:
+        done = running.finish()
+    check_places(done.items)
+    assert done.stats["geo_pipeline/retries"] == 2
+    assert len(geocoder.looked_up) == 37
+
+
+def test_a_service_that_is_away_lets_the_items_pass(tmp_path: Path, geocoder: Geocoder) -> None:
+    settings = {"GEO_PIPELINE_URL": "http://127.0.0.1:9/{key}", "GEO_PIPELINE_TRIES": "2"}
+    with scraper(tmp_path, addresses(1) * 20, f"{PIPELINES}.GeocodingPipeline", settings) as running:
+        done = running.finish()
+    assert done.items == addresses(1) * 20
+    assert done.stats["geo_pipeline/failures"] == 20
+    assert done.stats["geo_pipeline/misses"] == 1
+    assert done.stats["geo_pipeline/retries"] == 1
 
 
 def test_a_failure_is_kept_and_its_items_pass_on(tmp_path: Path, geocoder: Geocoder, server: Server) -> None:

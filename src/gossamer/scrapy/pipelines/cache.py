@@ -6,21 +6,26 @@ over releases, and other programs fill and read them.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
 from gossamer.model.crawl import Rate
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import Scripts
+from gossamer.valkey.client import ClientOptions, Scripts
 from gossamer.valkey.shards import Shards
+from gossamer.valkey.topology import Topology
 
 _SCRIPTS: Final = Scripts(Path(__file__).with_name("scripts"))
 _CALL_SECONDS: Final = 5.0
 """Time limit of connecting and of a call. May be changed."""
+_AWAY_SECONDS: Final = 5.0
+"""Time for which calls to a server that has failed fail at once. May be changed."""
 _KEY_BYTES: Final = 200
 """Longest key that is stored as it is; a longer one is stored by its digest. Must stay: the cache would miss them."""
 _MARGIN_SECONDS: Final = 0.1
@@ -68,24 +73,29 @@ class LookupCache:
         self._address = Address.parse(address)
         if self._address.cluster:
             raise BadInput("name a single server: the keys of a look-up cannot lie on one server of a cluster")
-        self._address.tls_context()
+        options = ClientOptions.from_address(self._address, connect_seconds=_CALL_SECONDS, call_seconds=_CALL_SECONDS)
+        # Not Shards.connect: it refuses servers that may forget keys, which a cache may.
+        self._shards = Shards(Topology(self._address, options), confirm_ms=0)
         self._prefix = prefix
         self._rate = rate
         self._claim_ms = int(1000 * claim_seconds)
         self._name = secrets.token_hex(8)
-        self._shards: Shards | None = None
-        self._connecting = asyncio.Lock()
         self._turn = asyncio.Lock()
         """Held by the look-up that has the next moment, so that a process has one at a time."""
+        self._away_until = 0.0
 
     def __str__(self) -> str:
         return str(self._address)
 
+    @property
+    def away(self) -> bool:
+        """True while calls fail at once, because the server has failed."""
+        return time.monotonic() < self._away_until
+
     async def read(self, key: str) -> Cached | None:
         """Return the answer or failure of a look-up; None: there is neither."""
-        shards = await self._connected()
-        answer, failure = await shards.command(
-            self._key("", key), "MGET", self._key("", key), self._key("/failed", key)
+        answer, failure = await self._call(
+            self._shards.command(self._key("", key), "MGET", self._key("", key), self._key("/failed", key))
         )
         if answer is not None:
             return Cached("answer", answer)
@@ -112,33 +122,39 @@ class LookupCache:
 
     async def settle(self, key: str, *, answer: bytes | None, failure: str, life_seconds: float) -> None:
         """Store the answer, or without one the failure, and let other processes have it."""
-        shards = await self._connected()
         name = self._key("/failed" if answer is None else "", key)
         content: bytes | str = failure if answer is None else answer
         arguments: list[bytes | str | int] = [self._name, content, max(1, int(1000 * life_seconds))]
-        await shards.call(0, _SCRIPTS["settle"], [name, self._key("/claim", key)], arguments)
+        await self._call(self._shards.call(0, _SCRIPTS["settle"], [name, self._key("/claim", key)], arguments))
 
     async def close(self) -> None:
-        """Disconnect."""
-        if self._shards is not None:
-            await self._shards.close()
+        """Disconnect. Returns soon, even if the server does not answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CALL_SECONDS):
+                await self._shards.close()
 
     async def _claim(self, key: str, margin: float) -> tuple[bytes, Any]:
-        shards = await self._connected()
         keys = [self._key("", key), self._key("/failed", key), self._key("/claim", key), f"{self._prefix}/next"]
         window_ms, margin_ms = round(1000 * self._rate.window_seconds), round(1000 * margin)
         smallest_ms = round(1000 * _MARGIN_SECONDS)
         arguments: list[str | int] = [self._name, self._rate.hits, window_ms, margin_ms, smallest_ms, self._claim_ms]
-        state, value = await shards.call(0, _SCRIPTS["claim"], keys, arguments)
+        state, value = await self._call(self._shards.call(0, _SCRIPTS["claim"], keys, arguments))
         return state, value
 
-    async def _connected(self) -> Shards:
-        async with self._connecting:
-            if self._shards is None:
-                self._shards = await Shards.connect(
-                    self._address, connect_seconds=_CALL_SECONDS, call_seconds=_CALL_SECONDS
-                )
-            return self._shards
+    async def _call(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Return the reply to a call. Many may fail at a time, all of them within _CALL_SECONDS."""
+        if self.away:
+            call.close()
+            raise FrontierUnavailable(f"{self}: away")
+        try:
+            async with asyncio.timeout(_CALL_SECONDS):
+                return await call
+        except TimeoutError:
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            raise FrontierUnavailable(f"no answer in {_CALL_SECONDS:g} s") from None
+        except (FrontierError, OSError):
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            raise
 
     def _key(self, kind: str, key: str) -> str:
         # Pages may have halves of surrogate pairs, which have no UTF-8.

@@ -45,8 +45,10 @@ LOOKUP_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 
 _ANSWER_BYTES: Final = 1 << 20
 """Longest answer of the HTTP server. May be changed."""
-_AWAY_SECONDS: Final = 5.0
-"""Time for which a cache that has failed is not asked again. May be changed."""
+_VALUE_BYTES: Final = 1 << 16
+"""Longest value that is kept, as JSON: it bounds the memory. May be changed."""
+_WARNING_SECONDS: Final = 60.0
+"""Shortest time between two warnings of a cache that is away. May be changed."""
 _POLL_SECONDS: Final = 0.1
 """Longest pause before the cache is asked again for a look-up that another process makes. May be changed."""
 _RETRY_SECONDS: Final = 1.0
@@ -108,7 +110,7 @@ class LookupPipeline:
         """The most recently used result last."""
         self._running: dict[str, asyncio.Task[_Result]] = {}
         """Look-ups on their way. Scrapy bounds the items in pipelines, and so these."""
-        self._cache_away_until = 0.0
+        self._next_warning = 0.0
         self._cache: LookupCache | None = None
         self._loop = BackgroundLoop(self.name)
         try:
@@ -173,7 +175,11 @@ class LookupPipeline:
     def _remembered(self, key: str) -> _Result | None:
         """Return the result in memory; None: there is none. May be called in any thread."""
         result = self._memory.get(key)
-        return result if result is not None and time.monotonic() < result.expires else None
+        if result is None or time.monotonic() >= result.expires:
+            return None
+        with contextlib.suppress(KeyError):  # the other thread may have removed it
+            self._memory.move_to_end(key)
+        return result
 
     # --- in the background loop ---------------------------------------------------------------------------------------
 
@@ -202,7 +208,6 @@ class LookupPipeline:
         """Return the result of a look-up, and whether it was begun for this item."""
         result = self._remembered(key)  # it may have come since
         if result is not None:
-            self._memory.move_to_end(key)
             return result, False
         task = self._running.get(key)
         is_own = task is None
@@ -221,7 +226,7 @@ class LookupPipeline:
 
     async def _cached(self, key: str) -> _Result | None:
         """Return the result that the shared cache has; None: there is none, or the cache is away."""
-        if self._cache is None or time.monotonic() < self._cache_away_until:
+        if self._cache is None or self._cache.away:
             return None
         try:
             return self._from_cache(await self._cache.read(key))
@@ -256,7 +261,7 @@ class LookupPipeline:
                 if not attempt:
                     self._count("misses")
                 try:
-                    value = msgspec.json.encode(await self._request(key))
+                    value = _encode(await self._request(key))
                 except LookupFailed as error:
                     reason = str(error) or "failed"
                     if error.may_retry and attempt + 1 < self._tries:
@@ -270,7 +275,7 @@ class LookupPipeline:
 
     async def _turn(self, key: str) -> _Result | None:
         """Return None at the moment at which this process may make the look-up, or else the result of another one."""
-        while self._cache is not None and time.monotonic() >= self._cache_away_until:
+        while self._cache is not None and not self._cache.away:
             try:
                 cached = await self._cache.claim(key)
             except (FrontierError, OSError) as error:
@@ -286,7 +291,7 @@ class LookupPipeline:
         return None
 
     async def _settle(self, key: str, value: bytes | None, failure: str) -> None:
-        if self._cache is None or time.monotonic() < self._cache_away_until:
+        if self._cache is None or self._cache.away:
             return
         life_seconds = self._failure_seconds if value is None else self._life_seconds
         try:
@@ -297,9 +302,9 @@ class LookupPipeline:
     def _cache_failed(self, error: Exception) -> None:
         self._count("cache_errors")
         now = time.monotonic()
-        if now >= self._cache_away_until:
+        if now >= self._next_warning:
             log.warning("%s: the cache %s is away: %s; look-ups go on without it", self.name, self._cache, error)
-        self._cache_away_until = now + _AWAY_SECONDS
+            self._next_warning = now + _WARNING_SECONDS
 
     async def _request(self, key: str) -> Any:
         """Return the value that the server has for the key. Raises LookupFailed."""
@@ -353,6 +358,17 @@ class LookupPipeline:
         if not 0 < number < 1e10 or (name in ("MEMORY", "TRIES", "CONCURRENCY") and number < 1):
             raise BadInput(f"{self._prefix}_{name}: {value!r} is not a number over 0")
         return number
+
+
+def _encode(value: Any) -> bytes:
+    """Return the JSON of a value. Raises LookupFailed for one that the caches do not keep."""
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LookupFailed(f"the value is not JSON: {error}") from None
+    if len(text) > _VALUE_BYTES:
+        raise LookupFailed(f"the value has more than {_VALUE_BYTES:,} bytes")
+    return text
 
 
 class GeocodingPipeline(LookupPipeline):

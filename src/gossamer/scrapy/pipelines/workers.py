@@ -62,8 +62,8 @@ class ProcessPipeline:
     """Base class of pipelines that compute: `compute` runs in one of PROCESS_PIPELINE_PROCESSES processes.
 
     `compute` is a static method, and items and results must be picklable. When a process dies (out of memory, a crash
-    in C), its items are computed again, the second time each in a process of its own. An item that ends that one, too,
-    passes on unchanged, and is counted as `process_pipeline/failures`.
+    in C), its items are computed again, one at a time in another process. An item that ends that one, too, passes on
+    unchanged, and is counted as `process_pipeline/failures`.
     """
 
     compute: ClassVar[Callable[[Any], Any]]
@@ -75,7 +75,9 @@ class ProcessPipeline:
         self._processes = positive(crawler, "PROCESS_PIPELINE_PROCESSES", os.cpu_count() or 1)
         self._executor: Executor = _new_processes(self._processes)
         self._alone = ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
-        """Computes one item at a time in a process of its own."""
+        """Hands one item at a time to the single process."""
+        self._single: Executor | None = None
+        """Process for items whose first process has died."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -92,7 +94,7 @@ class ProcessPipeline:
             executor.shutdown(wait=False)
             self._executor = _new_processes(self._processes)
         try:
-            return await outcome(self._alone.submit(_compute_alone, type(self).compute, item))
+            return await outcome(self._alone.submit(self._compute_alone, item))
         except BrokenProcessPool:
             log.warning("The process of %s ended while it computed %.200r; the item stays as it is", type(self), item)
             self._stats.inc_value("process_pipeline/failures")
@@ -102,17 +104,24 @@ class ProcessPipeline:
         """End the processes. Scrapy closes a spider after its last item, so they are idle."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._alone.shutdown(wait=False, cancel_futures=True)
+        if self._single is not None:
+            self._single.shutdown(wait=False, cancel_futures=True)
+
+    def _compute_alone(self, item: Any) -> Any:
+        """Return the result. Raises BrokenProcessPool if this very item ends the process."""
+        if self._single is None:
+            self._single = _new_processes(1)
+        try:
+            return self._single.submit(type(self).compute, item).result()
+        except BrokenProcessPool:
+            self._single.shutdown(wait=False)
+            self._single = None
+            raise
 
 
 def _new_processes(count: int) -> Executor:
     # Not fork: this process has threads. Ctrl-C is for Scrapy, which lets items end.
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
-
-
-def _compute_alone(compute: Callable[[Any], Any], item: Any) -> Any:
-    """Return the result. Raises BrokenProcessPool if the process dies."""
-    with _new_processes(1) as executor:
-        return executor.submit(compute, item).result()
 
 
 def _ignore_interrupts() -> None:
