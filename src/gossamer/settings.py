@@ -287,6 +287,11 @@ class FetchSettings(SettingGroup):
         "instead of proxy",
         prepare=read_app_proxies,
     )
+    proxy_budget: Literal["shared", "address"] = _setting(
+        "shared",
+        "Of several proxies: shared: the rate of a domain holds for all together; address: for each address, if the "
+        "policy of the domain has the scope ip",
+    )
     proxy_sticky: bool = _setting(
         False,
         "Of several proxies, fetch each domain through the same one while that is usable. False: each request uses the "

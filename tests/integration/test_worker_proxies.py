@@ -1,5 +1,6 @@
 """A worker with several proxies, of which one fails and one is banned."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -8,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gossamer.fakeweb import WebSpec, serve
-from gossamer.model.crawl import Terms
+from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.wiring.frontier import connect
-from tests.integration.test_worker_service import POLITE, Request, Service
+from gossamer.wiring.worker import open_worker
+from tests.integration.test_worker_service import POLITE, Request, Service, _until
 from tests.servers.crawling import settings_for
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.http_proxy import run_http_proxy
@@ -154,3 +156,69 @@ async def test_a_site_that_is_down_makes_no_proxy_rest_for_others(service: Servi
     reached = [page for page in pages if page.status_code]
     assert len(reached) == 6
     assert len(pages) == 12
+
+
+# --- a budget for each address ----------------------------------------------------------------------------------------
+
+
+async def test_budgets_of_addresses_are_exact_for_all_workers_together(service: Service) -> None:
+    """Three hits in an hour for each of two proxies: six pages by two workers, three through each proxy."""
+    policy = DomainPolicy(hits=3, window_seconds=3600, moderated=False, concurrency=16, scope=BudgetScope.IP)
+    await service.frontier.set_domain_policy(None, policy)
+    one, two = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=2, pages=40)) as web, run_forwarding(one, two):
+        run = await service.submit(*requests_for(web.port, "site0.test", "site1.test", pages=30))
+        settings = service.settings(fetch__proxy=listed(one, two), fetch__proxy_budget="address")
+        async with (
+            open_worker(settings, service.frontier, pool="shared") as first,
+            open_worker(settings, service.frontier, pool="shared") as second,
+        ):
+            tasks = [asyncio.create_task(worker.run()) for worker in (first, second)]
+            await _until(service, run, lambda info: info.total().done == 12)
+            for worker in (first, second):
+                worker.stop()
+            await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    for site in ("site0.test", "site1.test"):
+        assert [proxy.pages(site) for proxy in (one, two)] == [3, 3]
+
+
+async def test_the_budget_of_all_proxies_together_does_not_grow_with_their_number(service: Service) -> None:
+    policy = DomainPolicy(hits=3, window_seconds=3600, moderated=False, concurrency=16)
+    await service.frontier.set_domain_policy(None, policy)
+    proxies = [ForwardingProxy() for _ in range(3)]
+    async with serve(WebSpec(hosts=1, pages=40)) as web, run_forwarding(*proxies):
+        run = await service.submit(*requests_for(web.port, "site0.test", pages=30))
+        for budget in ("shared", "address"):
+            settings = service.settings(fetch__proxy=listed(*proxies), fetch__proxy_budget=budget)
+            async with open_worker(settings, service.frontier, pool="shared") as worker:
+                task = asyncio.create_task(worker.run())
+                await _until(service, run, lambda info: info.total().done == 3)
+                worker.stop()
+                await asyncio.wait_for(task, 60)
+    assert sum(proxy.pages("site0.test") for proxy in proxies) == 3
+
+
+async def test_with_budgets_of_addresses_failing_and_banned_proxies_are_left_out(service: Service) -> None:
+    policy = DomainPolicy(hits=50, window_seconds=1, moderated=False, concurrency=16, scope=BudgetScope.IP)
+    await service.frontier.set_domain_policy(None, policy)
+    away, banned, good = ForwardingProxy(), ForwardingProxy(bans={"site0.test": 403}), ForwardingProxy()
+    async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(banned, good):
+        async with run_forwarding(away):
+            pass  # its port is free now
+        pages = await service.pages(
+            *requests_for(web.port, "site0.test", "site1.test"),
+            fetch__proxy=listed(away, banned, good), fetch__proxy_budget="address",
+        )  # fmt: skip
+    assert [page.status_code for page in pages] == [200] * 24
+    assert good.pages("site0.test") == 12
+    assert good.pages("site1.test") + banned.pages("site1.test") == 12
+
+
+async def test_with_budgets_of_addresses_a_request_may_not_name_others(service: Service) -> None:
+    one, two = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(one, two):
+        request = Request(f"http://site0.test:{web.port}/p/1", Terms(maxdepth=0, proxy=one.url))
+        (page,) = await service.pages(request, fetch__proxy=listed(one, two), fetch__proxy_budget="address")
+        assert web.log() == []
+    assert page.reason == "bad_request"
+    assert "fetch.proxy_budget" in page.exception

@@ -29,6 +29,8 @@ _MAX_FILE_BYTES = 1024 * 1024
 """Longest file of proxies. May be changed: it bounds memory."""
 _MAX_SHARED_CHARACTERS = 8000
 """Longest list that is stored with a crawl. May be changed: it is sent with every call that hands out requests."""
+_MAX_BUDGETED = 100
+"""Proxies with budgets of their own. May be changed: each adds work to the frontier for every domain."""
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]+([\x20-\x7e]*)")
 _OWNED = frozenset(("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"))
 """Headers that decide where a request goes and where it ends."""
@@ -214,6 +216,17 @@ def resolve_names(text: str) -> bool:
     know."""
     proxies = split_proxies(text)
     return bool(proxies) and all(proxy.startswith("socks5h:") for proxy in proxies)
+
+
+def proxy_budgets(text: str, of_apps: Mapping[str, str]) -> str:
+    """Return the list of proxies of which each address has a budget of its own. Raises BadInput where there cannot be
+    budgets: too many proxies, or others beside them. `text`, `of_apps`: as for `check_proxies`."""
+    count = len(split_proxies(text))
+    if not 1 < count <= _MAX_BUDGETED:
+        raise BadInput(f"fetch.proxy_budget = address needs 2 to {_MAX_BUDGETED} proxies, not {count}")
+    if of_apps:
+        raise BadInput("fetch.proxy_budget = address cannot be used with fetch.app_proxies")
+    return text
 
 
 def pool_egress(text: str) -> str:

@@ -131,9 +131,9 @@ class Leaseholder(Protocol):
         or blacklisted. The request does not count as in flight. A call whose reply was lost may have charged a hit:
         repeating it makes the crawl slower, never faster."""
 
-    def set_egress(self, egress: str) -> None:
-        """Set the address that the worker fetches from, beginning with the next lease. Empty: the address has no
-        name."""
+    def set_egress(self, *egresses: str) -> None:
+        """Set the address that the worker fetches from, beginning with the next lease; with several, each lease is for
+        one of them (`Lease.egress`). Empty: the address has no name."""
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
         """Return when a request may be due, when new requests arrived, or after `timeout_seconds`."""

@@ -148,6 +148,8 @@ class Lease(msgspec.Struct, frozen=True):
     """Seconds after `charged` at which the request is to start."""
     spacing_seconds: float = 0.0
     """Even gap in seconds between two requests that share its budget. 0: they may start together."""
+    egress: str = ""
+    """Egress (name of the address that requests leave from) under which its hit was charged."""
     blacklisted: bool = False
     """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
 

@@ -112,6 +112,10 @@ class ProxyPool:
         """Return whether a request to this domain may go through this proxy now."""
         return len(self.proxies) == 1 or self._usable_at(proxy, domain) <= now
 
+    def is_up(self, proxy: str, *, now: float) -> bool:
+        """Return whether a proxy does not rest for all domains."""
+        return len(self.proxies) == 1 or self._rests.until(proxy) <= now
+
     def seconds_until_usable(self, domain: str, *, now: float) -> float:
         """Return the seconds until any proxy is usable for this domain. 0: one is."""
         if len(self.proxies) == 1:

@@ -21,7 +21,7 @@ from gossamer.errors import BadInput
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.egress import AddressService
 from gossamer.fetch.guard import parse_networks
-from gossamer.fetch.proxies import check_proxies, shared_proxies
+from gossamer.fetch.proxies import check_proxies, proxy_budgets, shared_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.resolve import Resolver
 from gossamer.model.assets import read_kinds
@@ -71,6 +71,8 @@ def check_settings(settings: Settings) -> None:
     check_attrs(settings.crawl.attrs)
     _check_headers(settings)
     check_proxies(settings.fetch.proxy, settings.fetch.app_proxies, only_one=bool(settings.fetch.egress_url))
+    if settings.fetch.proxy_budget == "address":
+        proxy_budgets(settings.fetch.proxy, settings.fetch.app_proxies)
     if settings.fetch.egress_url:
         address_service(settings)
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (

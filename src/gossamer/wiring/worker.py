@@ -23,7 +23,7 @@ from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
-from gossamer.fetch.proxies import pool_egress
+from gossamer.fetch.proxies import pool_egress, proxy_budgets
 from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
@@ -48,7 +48,7 @@ from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
 from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader
-from gossamer.worker.proxies import ProxyOptions
+from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
@@ -69,6 +69,9 @@ _SILENCE_SECONDS = 2.5
 start of the command it should stay below 5 seconds."""
 _SILENCE_POLL_SECONDS = 0.5
 """Interval of checks for that, until there is an answer. Tuning only."""
+_PROXIES_POLL_SECONDS = 0.2
+"""Interval at which the worker checks which proxies can be used, where each has a budget of its own. May be changed:
+until then, hits of a proxy that rests are lost, or those of one that is back are not used."""
 _MIN_CONNECTIONS = 512
 """Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
 new connections in crawls of many sites, more need open files."""
@@ -169,7 +172,7 @@ async def open_worker(
         ):
             worker = parts.worker(holder)
             with performance_recorded(settings, worker, parts.tally, parts.budget, pool=pool, run=run):
-                async with _in_background(parts.tell_of_silence(worker)):
+                async with _in_background(parts.tell_of_silence(worker)), _in_background(parts.follow_proxies(holder)):
                     yield worker
     finally:
         await parts.close()
@@ -230,6 +233,7 @@ class _WorkerParts:
             max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
         )
         self._spider_runner: SpiderRunner | None = None
+        self._proxies: WorkerProxies | None = None
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
 
@@ -254,6 +258,9 @@ class _WorkerParts:
             ),
             budget=self.budget,
         )
+        self._proxies = fetcher.proxies
+        if egresses := fetcher.proxies.egresses():  # before the first lease
+            holder.set_egress(*egresses)
         return Worker(
             access,
             fetcher,
@@ -267,6 +274,15 @@ class _WorkerParts:
             ),
             run=WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds) if run else None,
         )
+
+    async def follow_proxies(self, holder: ValkeyLeaseholder) -> None:
+        """Lease for the addresses of the proxies that can be used, where each has a budget of its own."""
+        leased_for: tuple[str, ...] = ()
+        while self._proxies is not None and (egresses := self._proxies.egresses()):
+            if egresses != leased_for:
+                holder.set_egress(*egresses)
+                leased_for = egresses
+            await asyncio.sleep(_PROXIES_POLL_SECONDS)
 
     async def tell_of_silence(self, worker: Worker) -> None:
         """Tell the person who started a crawl if its first request gets no answer for some seconds."""
@@ -432,6 +448,7 @@ def _proxy_options(settings: Settings) -> ProxyOptions:
         sticky=fetch.proxy_sticky,
         rests=ProxyRests(fetch.proxy_rest, max(fetch.proxy_rest, fetch.proxy_longest_rest)),
         ban_statuses=frozenset(fetch.proxy_ban_statuses),
+        budgeted=proxy_budgets(fetch.proxy, fetch.app_proxies) if fetch.proxy_budget == "address" else "",
     )
 
 

@@ -117,7 +117,7 @@ class Fetcher:
         self._clients = clients
         self._robots = robots
         self._contexts = contexts
-        self._proxies = WorkerProxies(policy.proxies)
+        self.proxies = WorkerProxies(policy.proxies)
         self._reader = reader
         self._counts = counts
         self._tally = counts.tally
@@ -164,7 +164,8 @@ class Fetcher:
         """Fetch the attempt's URL and the redirects from it, and return the result."""
         while True:
             try:
-                self._proxies.choose(attempt)
+                if not self.proxies.choose(attempt):
+                    return self._requeue(attempt, Outcome.FORWARDED)
                 request = attempt.request(keep_wire=self._keep_wire)
                 verdict = await self._robots.check(attempt, request)
                 if verdict is not None:
@@ -185,7 +186,7 @@ class Fetcher:
             except BlockedAddress as error:
                 return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
             except FetchError as error:
-                if self._proxies.on_failure(attempt, error):
+                if self.proxies.on_failure(attempt, error):
                     continue
                 return self._handle_failure(attempt, error)
             except BadInput as error:
@@ -212,7 +213,7 @@ class Fetcher:
             raise
         if took := fetched.timings.connect + fetched.timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
-        self._proxies.on_response(attempt, fetched.status)
+        self.proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, fetched.timings.total)
         return fetched
 
@@ -365,7 +366,7 @@ class Fetcher:
                 await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
                 )
-        if self._proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
+        if self.proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
             return self._retry(attempt, f"http_{fetched.status}", Retry(0.0))
         retry = self._decide_retry(attempt, fetched.status, retry_after)
         if retry is not None:

@@ -10,8 +10,8 @@ from collections import OrderedDict
 
 import msgspec
 
-from gossamer.errors import ConnectionLost, FetchError, NotSentInTime, ProxyFailed
-from gossamer.fetch.proxies import split_proxies
+from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime, ProxyFailed
+from gossamer.fetch.proxies import parse_proxy, split_proxies
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.worker.attempt import Attempt
 
@@ -33,6 +33,9 @@ class ProxyOptions(msgspec.Struct, frozen=True):
     rests: ProxyRests = ProxyRests()
     ban_statuses: frozenset[int] = frozenset((403, 429))
     """Statuses by which a site refuses a proxy. Empty: none."""
+    budgeted: str = ""
+    """List of proxies that each have a budget of their own: a request goes through the proxy for whose address the
+    frontier granted its hit (the charge to the site's rate limit). Empty: all proxies share a budget."""
 
 
 class WorkerProxies:
@@ -42,18 +45,42 @@ class WorkerProxies:
         self._options = options
         self._pools: OrderedDict[str, ProxyPool] = OrderedDict()
         self._last_failures: dict[str, str] = {}
+        self._by_egress: dict[str, list[str]] = {}
+        """Budgeted proxies by address."""
+        for proxy in split_proxies(options.budgeted):
+            self._by_egress.setdefault(parse_proxy(proxy).address, []).append(proxy)
 
-    def choose(self, attempt: Attempt) -> None:
-        """Set the attempt's proxy, unless it has none or keeps the one it has.
+    def egresses(self) -> tuple[str, ...]:
+        """Return the addresses for which requests may be leased now: those of proxies that do not rest, or all if none
+        is left. Empty: proxies have no budgets of their own."""
+        now = time.monotonic()
+        if not self._by_egress:
+            return ()
+        pool = self._pool(self._options.budgeted)
+        usable = [name for name, own in self._by_egress.items() if any(pool.is_up(proxy, now=now) for proxy in own)]
+        return tuple(usable or self._by_egress)
 
-        Raises ProxyFailed, with the seconds to wait, if all proxies rest.
+    def choose(self, attempt: Attempt) -> bool:
+        """Set the attempt's proxy, unless it has none or keeps the one it has. Returns False if the request needs a hit
+        for another proxy.
+
+        Raises ProxyFailed, with the seconds to wait, if all proxies rest, and BadInput for a request with proxies of
+        its own where proxies have budgets: their budgets would be those of other addresses.
         """
         if attempt.context.proxy is None:
-            return
+            return True
         pool, domain, now = self._pool(attempt.context.proxy), attempt.lease.domain, time.monotonic()
+        if self._by_egress and attempt.context.proxy != self._options.budgeted:
+            raise BadInput("this worker has budgets for its own proxies (fetch.proxy_budget), so it uses no others")
         if attempt.proxy in pool.proxies and pool.is_usable(attempt.proxy, domain, now=now):
-            return
-        proxy = pool.choose(domain, now=now)
+            return True
+        if self._by_egress:
+            own = self._by_egress.get(attempt.lease.egress, ())
+            proxy = next((one for one in own if pool.is_usable(one, domain, now=now)), None)
+            if proxy is None and pool.seconds_until_usable(domain, now=now) == 0:
+                return False
+        else:
+            proxy = pool.choose(domain, now=now)
         if proxy is None:
             wait = pool.seconds_until_usable(domain, now=now)
             last = self._last_failures.get(attempt.context.proxy, "")
@@ -62,6 +89,7 @@ class WorkerProxies:
                 wait_seconds=wait,
             )
         attempt.proxy = proxy
+        return True
 
     def on_failure(self, attempt: Attempt, error: FetchError) -> bool:
         """Record that the attempt's request got no response. Returns True if the attempt may continue at once with

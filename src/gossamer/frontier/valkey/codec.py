@@ -316,11 +316,14 @@ LEASE_ROW = 9
 """Number of fields of a lease in a reply of `lease.lua`, in the order that `decode_lease` describes."""
 
 
-def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float) -> Lease:
+def decode_lease(
+    shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float, egress: str = ""
+) -> Lease:
     """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, then in microseconds the
     time from the call to the request's start, and the even gap (negative: its domain is blacklisted).
 
     `worker`: name of the session that leased it. `charged`: when its hit was charged, on the process's monotonic clock.
+    `egress`: for which egress.
     """
     try:  # not `decoding`: this runs for every request
         id_, _, _, spider_name, domain, priority, entry, ahead_us, spacing_us = row
@@ -347,6 +350,7 @@ def decode_lease(shard: int, row: Sequence[Any], run: Run, terms: Terms, *, work
         charged=charged,
         ahead_seconds=ahead_us / 1_000_000,
         spacing_seconds=spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
+        egress=egress,
         blacklisted=spacing_us < 0,
     )
 
@@ -376,6 +380,7 @@ class LeaseDecoder:
         *,
         worker: str,
         charged: float,
+        egress: str = "",
     ) -> list[Lease]:
         """Return the leases of a reply, which has each crawl and each submission's terms once.
 
@@ -395,7 +400,15 @@ class LeaseDecoder:
             terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]  # as in _HEADER
             run = self._decode_run(token, number, *generations_and_crawls[token])
             leases.append(
-                decode_lease(shard, row, run, terms_by_number[token, terms_number], worker=worker, charged=charged)
+                decode_lease(
+                    shard,
+                    row,
+                    run,
+                    terms_by_number[token, terms_number],
+                    worker=worker,
+                    charged=charged,
+                    egress=egress,
+                )
             )
         return leases
 

@@ -87,7 +87,6 @@ class ValkeyLeaseholder:
     ) -> None:
         self._commands = commands
         self._pool = pool
-        self._egress = egress or _NO_EGRESS
         self._dead_after_ms = dead_after_ms
         self._retention_ms = retention_ms
         self._time = clock or time.monotonic
@@ -98,6 +97,7 @@ class ValkeyLeaseholder:
             ShardSession(commands, shard, worker=self.worker, spiders=spiders, on_lost=self._drop_lost)
             for shard in range(commands.count)
         ]
+        self._use_egresses((egress,))
         self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
         self._next_shard = 0
@@ -130,7 +130,7 @@ class ValkeyLeaseholder:
         """Note that these shards have requests: they are asked at the next lease, which need not wait any longer."""
         for session in sessions:
             session.announcements += 1
-            session.due = 0.0
+            session.make_due()
         self._woken.set()
 
     # --- leasing ------------------------------------------------------------------------------------------------------
@@ -154,7 +154,8 @@ class ValkeyLeaseholder:
     async def _lease(self, limit: int) -> None:
         """Lease requests into `_leased`, from one group of shards after the other until there are enough.
 
-        A shard that gave its whole share may have more, so it is asked again after the others.
+        A shard that gave its whole share may have more, so it is asked again after the others; so is one of which
+        another egress has its turn.
         """
         await self._rebalance_starving()
         pending = deque(self._sessions_to_ask())
@@ -162,7 +163,8 @@ class ValkeyLeaseholder:
             group = [pending.popleft() for _ in range(min(_SHARDS_AT_ONCE, left, len(pending)))]
             share = left // len(group)
             counts = await self._lease_from_group(group, share)
-            pending.extend(session for session, count in zip(group, counts, strict=True) if count == share)
+            now = self._time()
+            pending.extend(one for one, n in zip(group, counts, strict=True) if n == share or one.has_turns(now))
             self._next_shard = (group[-1].shard + 1) % len(self._sessions)
         await self._wait_for_calls_under_way()
 
@@ -235,19 +237,19 @@ class ValkeyLeaseholder:
 
     async def _lease_shard(self, session: ShardSession, limit: int) -> int:
         """Make one lease call and process its reply; returns how many requests it leased."""
-        announcements, egress = session.announcements, self._egress
-        answer = await session.lease(limit, self._pool, egress, self._retention_ms)
+        announcements = session.announcements
+        answer = await session.lease(limit, self._pool, self._retention_ms)
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
-        reply, name, charged = answer
+        reply, name, charged, egress = answer
         _, due_ms, rows, crawls, terms, starved, idle, enroll = reply  # see the head of lease.lua
-        leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged)
+        leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged, egress=egress)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
         count = len(rows) // codec.LEASE_ROW
         more_may_be_due = count >= limit or session.announcements != announcements
-        session.due = 0.0 if more_may_be_due else self._time_to_ask(session, due_ms)
+        session.set_due(egress, 0.0 if more_may_be_due else self._time_to_ask(session, due_ms))
         if len(self._sessions) > 1:
             for token in starved:
                 session.starving.setdefault(token.decode(), 0.0)
@@ -282,7 +284,7 @@ class ValkeyLeaseholder:
             reply = await self._commands.call(session.shard, "enroll_egress", egress, cursor, _DOMAINS_A_STEP)
             cursor = reply.decode()
             if not cursor:
-                session.due = 0.0
+                session.make_due()
                 self._woken.set()
                 return
 
@@ -297,7 +299,7 @@ class ValkeyLeaseholder:
         async def step() -> None:
             if await rebalance_budget(self._commands, token, session.shard, retention_ms=self._retention_ms):
                 session.starving.pop(token, None)
-                session.due = 0.0
+                session.make_due()
 
         await self._background.run((token, session.shard), step)
 
@@ -360,6 +362,8 @@ class ValkeyLeaseholder:
             return None
         codes: Sequence[int]
         codes, idle, budget_used = reply
+        if len(self._egresses) > 1:
+            session.make_due()  # a request that has ended may make others due for each egress
         for token in idle:
             await self._try_finish(token.decode())
         for token in budget_used:
@@ -380,7 +384,7 @@ class ValkeyLeaseholder:
         requested = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, sent_at = shard_of(domain, self._commands.count), time.monotonic()
         granted, wait_ms = await self._commands.call(
-            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egress, *requested
+            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egresses[0], *requested
         )
         if not granted:
             return None if wait_ms == b"" else max(float(wait_ms) / 1000, _SOON_SECONDS)
@@ -391,13 +395,16 @@ class ValkeyLeaseholder:
 
     # --- waiting and heartbeats ---------------------------------------------------------------------------------------
 
-    def set_egress(self, egress: str) -> None:
-        check_names(egress)
-        self._egress = egress or _NO_EGRESS
-        # Requests that are due for one egress may not be for another.
-        for session in self._sessions:
-            session.due = 0.0
+    def set_egress(self, *egresses: str) -> None:
+        check_names(*egresses)
+        self._use_egresses(egresses)
         self._woken.set()
+
+    def _use_egresses(self, egresses: Sequence[str]) -> None:
+        self._egresses = tuple(egress or _NO_EGRESS for egress in egresses) or (_NO_EGRESS,)
+        for session in self._sessions:
+            session.egresses = self._egresses
+            session.make_due()  # requests that are due for one egress may not be for another
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
         seconds = min([timeout_seconds, *map(self._seconds_until_due, self._sessions)])

@@ -72,8 +72,12 @@ class ShardSession:
         self.held: set[int] = set()
         """Ids of unsettled leases of `name`. `renew` replaces the set, because calls under the old name may still be
         changing it."""
-        self.due = 0.0
-        """When the shard has requests again, as far as it announced: a time of the leaseholder's clock."""
+        self.egresses: Sequence[str] = ("",)
+        """Egresses (names of addresses that requests leave from) that lease calls take turns for. At least one."""
+        self._dues: dict[str, float] = {}
+        """By egress: when the shard has requests again for it."""
+        self._unanswered_egress = ""
+        """Egress of the lease call without a reply."""
         self.announcements = 0
         """Number of times the shard announced requests. A change during a lease call means that more may be due."""
         self.lease_task: asyncio.Task[int] | None = None
@@ -88,6 +92,33 @@ class ShardSession:
         """The shard is not asked before this monotonic time."""
         self.starving: dict[str, float] = {}
         """Crawls whose requests wait for a share of the page budget, and when to ask for one again."""
+
+    @property
+    def due(self) -> float:
+        """Time at which the shard has requests again, as far as it announced, on the leaseholder's clock."""
+        return min(self._dues.get(egress, 0.0) for egress in self.egresses)
+
+    def make_due(self) -> None:
+        """Ask the shard again for each egress."""
+        self._dues.clear()
+
+    def set_due(self, egress: str, due: float) -> None:
+        """Set when the shard is to be asked again for an egress."""
+        self._dues.pop(egress, None)
+        self._dues[egress] = due  # the last one: of those that are due at the same time, the first is asked first
+        if len(self._dues) > len(self.egresses):
+            self._dues = {name: self._dues[name] for name in self.egresses if name in self._dues}
+
+    def has_turns(self, now: float) -> bool:
+        """Return whether the shard is to be asked at once for another egress, at this time of the leaseholder's
+        clock."""
+        return len(self.egresses) > 1 and self.lease_task is None and self.due <= now
+
+    def _next_egress(self) -> str:
+        """Return the egress of the next lease call: one that was not asked for since `make_due`, else the one that is
+        due first."""
+        order = {egress: position for position, egress in enumerate(self._dues)}
+        return min(self.egresses, key=lambda egress: (self._dues.get(egress, 0.0), order.get(egress, -1)))
 
     @property
     def joined(self) -> bool:
@@ -109,7 +140,7 @@ class ShardSession:
         self._first_call = self._call_number + 1
         self._unanswered_since = None
         self.held = set()
-        self.due = 0.0
+        self.make_due()
         self.starving = {}
         self._on_lost()
 
@@ -135,16 +166,17 @@ class ShardSession:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def lease(self, limit: int, pool: str, egress: str, retention_ms: int) -> tuple[Any, str, float] | None:
-        """Lease requests; returns the reply of lease.lua, the name that holds the leases, and when their hits were
-        charged. None: the name was declared dead, ask again.
+    async def lease(self, limit: int, pool: str, retention_ms: int) -> tuple[Any, str, float, str] | None:
+        """Lease requests; returns the reply of lease.lua, the name that holds the leases, when their hits were charged,
+        and for which egress. None: the name was declared dead, ask again.
 
         A call after a failed one is its repetition: the shard returns the same leases, however long ago it was.
         """
         if self._unanswered_since is None:
             self._call_number += 1
             self._unanswered_since = time.monotonic()
-        name, sent_at = self.name, self._unanswered_since
+            self._unanswered_egress = self._next_egress()
+        name, sent_at, egress = self.name, self._unanswered_since, self._unanswered_egress
         reply = await self._commands.call(
             self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms, _MAY_WAIT,
             int(self._call_number == self._first_call), *self._spiders,
@@ -156,7 +188,7 @@ class ShardSession:
             return None
         self._unanswered_since = None
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
-        return reply, name, charged
+        return reply, name, charged, egress
 
     async def settle(
         self,
