@@ -147,7 +147,7 @@ async def test_a_site_that_is_down_makes_no_proxy_rest_for_others(service: Servi
     """Through processes of a real proxy, which answer 502 for the site that is down."""
     with run_http_proxy() as one, run_http_proxy() as two:
         async with serve(WebSpec(hosts=1, pages=20)) as web:
-            requests = [Request(f"https://127.0.0.1:{unused_tcp_port}/{page}") for page in range(6)]
+            requests = [Request(f"https://localhost:{unused_tcp_port}/{page}") for page in range(6)]
             requests += [Request(f"http://127.0.0.1:{web.port}/p/{page}") for page in range(6)]
             pages = await service.pages(
                 *requests,
