@@ -5,7 +5,13 @@ A project names them in `ITEM_PIPELINES` as `gossamer.scrapy.pipelines.CLASS`, s
 
 from gossamer.scrapy.pipelines.lookup import GeocodingPipeline, LookupFailed, LookupPipeline
 from gossamer.scrapy.pipelines.programs import ProgramPipeline
-from gossamer.scrapy.pipelines.stores import MySqlPipeline, OpenSearchPipeline, PostgreSqlPipeline, StorePipeline
+from gossamer.scrapy.pipelines.stores import (
+    MySqlPipeline,
+    OpenSearchPipeline,
+    PostgreSqlPipeline,
+    RedisHashPipeline,
+    StorePipeline,
+)
 from gossamer.scrapy.pipelines.tidy import TidyPipeline
 from gossamer.scrapy.pipelines.workers import ProcessPipeline, ThreadPipeline
 
@@ -18,6 +24,7 @@ __all__ = [
     "PostgreSqlPipeline",
     "ProcessPipeline",
     "ProgramPipeline",
+    "RedisHashPipeline",
     "StorePipeline",
     "ThreadPipeline",
     "TidyPipeline",
