@@ -193,7 +193,7 @@ async def compare(server: StoreServer, count: int) -> None:
     """Print items per CPU second of both pipelines, and their ratio."""
     address = server.address()
     with tempfile.TemporaryDirectory() as folder:
-        setting = {f"{server.kind.upper()}_PIPELINE_URL": address, "GOSSAMER_DATA_DIR": folder}
+        setting = {OURS[server.kind].settings_names[0]: address, "GOSSAMER_DATA_DIR": folder}
         ours = OURS[server.kind].from_crawler(_Crawler(setting))  # type: ignore[arg-type]
         pipelines: dict[str, tuple[Pipeline, int]] = {
             "nothing": (Nothing(), count),

@@ -13,7 +13,7 @@ PIPELINES = {
     "postgresql": ("PostgreSqlPipeline", "POSTGRESQL_PIPELINE_URL"),
     "mysql": ("MySqlPipeline", "MYSQL_PIPELINE_URL"),
     "opensearch": ("OpenSearchPipeline", "ES_PIPELINE_URL"),
-    "redis": ("RedisHashPipeline", "REDIS_PIPELINE_URL"),
+    "redis": ("RedisHashPipeline", "REDIS_HASH_PIPELINE_URL"),
 }
 
 

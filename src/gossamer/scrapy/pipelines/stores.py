@@ -226,9 +226,9 @@ class OpenSearchPipeline(StorePipeline):
 
 
 class RedisHashPipeline(StorePipeline):
-    """Writes items to a hash of Redis or Valkey: `REDIS_PIPELINE_URL = "redis://cache.example:6379/0?table=offers"`."""
+    """Writes items to a hash of Redis or Valkey: `REDIS_HASH_PIPELINE_URL = "redis://h.example/0?table=offers"`."""
 
-    settings_names = ("REDIS_PIPELINE_URL",)
+    settings_names = ("REDIS_HASH_PIPELINE_URL", "REDIS_PIPELINE_URL")  # the second one is also the look-ups' cache
     kind = "redis"
 
     @classmethod
