@@ -10,7 +10,9 @@ from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import JobState
+from gossamer.platform.manager.artefacts import ArtefactStore
 from gossamer.platform.manager.files import FileKind
+from gossamer.platform.manager.operations import Manager
 from gossamer.platform.manager.retention import delete_outdated, parse_limits
 from gossamer.platform.scrapyd.config import load
 from gossamer.platform.scrapyd.files import JobFile, ScrapydFiles
@@ -43,6 +45,12 @@ def _make_files(files: ScrapydFiles, rows: list[Any]) -> None:
         place = files.places(row)
         Path(place.output).write_text("log")
         Path(place.items).write_text('{"n": 1}\n')
+
+
+def _leave_log(name: str) -> None:
+    path = Path("logs", name)
+    path.parent.mkdir(parents=True)
+    path.write_text("another program's")
 
 
 def _names(folder: Path) -> list[str]:
@@ -127,3 +135,14 @@ async def test_a_projects_limits_take_precedence_over_jobs_to_keep(database: Sta
     await database.write(lambda c: change_project(c, "shop", JobPolicy(), keep_logs_jobs=50))
     assert await beyond(KeptKind.LOGS) == []
     assert await beyond(KeptKind.ITEMS) == ["a-2", "a-3"]
+
+
+async def test_a_new_job_does_not_take_files_of_another_program(database: StateDatabase, files: ScrapydFiles) -> None:
+    await database.write(lambda c: _add(c, "a", 1))  # the project and its spider
+    _leave_log("shop/a/old.log")
+    manager = Manager(database, ArtefactStore(Path("eggs"), Path("uploads")), None)  # type: ignore[arg-type]
+    manager.has_files = files.has_files
+    await manager.schedule(NewJob("shop", "a", "old"))
+    [row] = await database.read(lambda c: jobs.job_rows(c, job_table.c.name == "old"))
+    assert row.file_name != "old"
+    assert not files.has_files("shop", "a", row.file_name)

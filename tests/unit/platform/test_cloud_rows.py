@@ -122,3 +122,8 @@ def test_only_times_that_are_numbers_are_compared() -> None:
 def test_the_key_of_a_row_replaces_a_field_of_the_same_name() -> None:
     assert _answer({"_key": "mine", "a": 1}, with_key=True) == [{"_key": "1/2/3/0", "a": 1}]
     assert _answer({"_key": "mine"}) == [{"_key": "mine"}]
+
+
+def test_a_filter_that_is_nested_too_deep_is_bad_input() -> None:
+    with pytest.raises(BadInput):
+        parse_row_filters(["[" * 50_000])

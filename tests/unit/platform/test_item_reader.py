@@ -206,3 +206,9 @@ def test_joined_indexes_equal_the_index_of_the_whole(content: bytes) -> None:
     assert len(joined) <= 2 * len(content) / INTERVAL_BYTES + 2
     assert entry_before(joined, 0) is None
     assert entry_before(joined, 4000) == joined[-1]
+
+
+def test_an_integer_beyond_floats_is_compared() -> None:
+    item = {"n": 10**400}
+    assert parse_filter("n>=0").accepts(item)
+    assert not parse_filter("n<5").accepts(item)

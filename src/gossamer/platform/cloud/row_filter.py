@@ -92,7 +92,7 @@ def parse_row_filters(texts: Sequence[str]) -> list[RowFilter]:
 def _parse(text: str) -> RowFilter:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deep
         found = None
     match found:
         case [str() | None as field, str() as name]:
@@ -101,4 +101,4 @@ def _parse(text: str) -> RowFilter:
             return RowFilter(field or "", name, arguments)
         case [str() | None as field, str() as name, argument]:
             return RowFilter(field or "", name, [argument])
-    raise BadInput(f'filter: {text!r} cannot be read; write ["FIELD", "OPERATOR", [ARGUMENT]]')
+    raise BadInput(f'filter: {text[:200]!r} cannot be read; write ["FIELD", "OPERATOR", [ARGUMENT]]')

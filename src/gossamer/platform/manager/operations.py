@@ -94,6 +94,8 @@ class Manager:
         self.wake_clients: Callable[[], None] = self.notice_listing
         """Called when a listing has come to an end. Set as below."""
         self.wake_nodes: Callable[[], None] = lambda: None
+        self.has_files: Callable[[str, str, str], bool] = lambda project, spider, name: False
+        """Whether the folders of logs and items have files of a name, which may be another program's."""
         """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
         """Sends a signal that does not stop the job. Set as above."""
@@ -326,8 +328,11 @@ class Manager:
 
     async def schedule(self, job: NewJob) -> None:
         """Add a job, whose spider the caller has looked up. Raises UnsafeName."""
-        await self.database.write(lambda connection: jobs.add_job(connection, job))
+        await self.database.write(lambda connection: jobs.add_job(connection, job, has_files=self._has_files(job)))
         self.wake_nodes()
+
+    def _has_files(self, job: NewJob) -> Callable[[str], bool]:
+        return partial(self.has_files, job.project, job.spider)
 
     async def create_job(self, job: NewJob) -> tuple[Row[Any], bool]:
         """Add a job with a name of its own. Return its row, and True if it is new: a request whose key was used before
@@ -347,7 +352,8 @@ class Manager:
                 return known, False
             if taken:
                 raise JobConflict(f"project '{job.project}' has a job {job.name} already")
-            row = jobs.find_job(connection, jobs.add_job(connection, groups.with_input(connection, job)))
+            whole = groups.with_input(connection, job)
+            row = jobs.find_job(connection, jobs.add_job(connection, whole, has_files=self._has_files(job)))
             assert row is not None
             return row, True
 

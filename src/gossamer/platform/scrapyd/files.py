@@ -135,6 +135,12 @@ class ScrapydFiles:
         except FileNotFoundError:
             return b""
 
+    def has_files(self, project: str, spider: str, name: str) -> bool:
+        """Return whether there is a log or a file of items of this name, by whichever program."""
+        config, names = self._config, JobFile(project, spider, name)
+        folders = ((config.logs_dir, "log"), (config.items_folder, "jl"))
+        return any(names.below(folder, suffix, attempt=1).exists() for folder, suffix in folders if folder)
+
     def _path(self, job: Row[Any], kind: FileKind, attempt: int) -> Path | None:
         config = self._config
         folder, suffix = (config.logs_dir, "log") if kind is FileKind.LOG else (config.items_folder, "jl")

@@ -89,6 +89,7 @@ async def run_scrapyd(
         if config.dbs_dir != ":memory:":
             await import_queues(manager, Path(config.dbs_dir))
         files = ScrapydFiles(config)
+        manager.has_files = files.has_files
         users = await asyncio.to_thread(separate_projects, config, state)
         if users is not None:
             closing.callback(users.close)

@@ -4,7 +4,7 @@ Every function runs in a transaction of its caller (`write` or `read` of `StateD
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
@@ -78,8 +78,8 @@ class StoppedJob(NamedTuple):
     """Number of stops that were asked for, this one included."""
 
 
-def add_job(connection: Connection, job: NewJob) -> int:
-    """Add a pending job and return its number."""
+def add_job(connection: Connection, job: NewJob, *, has_files: Callable[[str], bool] = lambda _: False) -> int:
+    """Add a pending job and return its number. `has_files`: whether another program's files have a name already."""
     common = locked_project(connection, job.project)
     project = common.id
     of_spider = spider_policy(connection, project, job.spider)
@@ -98,7 +98,7 @@ def add_job(connection: Connection, job: NewJob) -> int:
             input_use=job.input.use,
             spider_job=next_job_number(connection, project, job.spider),
             notes=dict(job.notes) if job.notes else None,
-            file_name=_free_file_name(connection, project, job),
+            file_name=_free_file_name(connection, project, job, has_files),
             version_name=job.version,
             arguments=dict(job.arguments),
             settings=dict(job.settings),
@@ -127,7 +127,7 @@ def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, end
             spider=job.spider,
             name=job.name,
             spider_job=next_job_number(connection, project, job.spider),
-            file_name=_free_file_name(connection, project, job),
+            file_name=_free_file_name(connection, project, job, lambda _: False),  # the files are this job's own
             arguments={},
             settings={},
             priority=0.0,
@@ -156,8 +156,8 @@ def forget_import(connection: Connection, source: str) -> None:
     connection.execute(delete(imports).where(imports.c.source == source))
 
 
-def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
-    """Return the job's name; if an earlier job has it, with a number behind it. Raises UnsafeName."""
+def _free_file_name(connection: Connection, project: int, job: NewJob, has_files: Callable[[str], bool]) -> str:
+    """Return the job's name; if an earlier job or a file has it, with a number behind it. Raises UnsafeName."""
     check_file_name(job.spider, f"{job.project}/{job.spider}/{job.name}.log")
     check_file_name(job.name, f"{job.project}/{job.spider}/{job.name}.log")
     of_spider = and_(jobs.c.project_id == project, jobs.c.spider == job.spider)
@@ -165,7 +165,12 @@ def _free_file_name(connection: Connection, project: int, job: NewJob) -> str:
     taken = select(jobs.c.id).where(of_spider, jobs.c.file_name == job.name).exists()
     same, is_taken = connection.execute(select(alike, taken)).one()
     name = job.name if same == 0 else f"{job.name}~{same + 1}"
-    while _ATTEMPT_FILE.search(name) or (is_taken if name == job.name else _has_file(connection, of_spider, name)):
+
+    def is_free() -> bool:
+        in_table = is_taken if name == job.name else _has_file(connection, of_spider, name)
+        return not (_ATTEMPT_FILE.search(name) or in_table or has_files(name))
+
+    while not is_free():
         same += 1
         name = f"{job.name}~{same + 1}"
     return name

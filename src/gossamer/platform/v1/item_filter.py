@@ -70,9 +70,10 @@ def _field(item: Any, name: str) -> Any:
     return _field(item[first], rest) if rest and first in item else _ABSENT
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
+def _number(value: Any) -> float | int | None:
+    """Return a number, an integer as it is: it may be larger than a float can be. None: the value is no number."""
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -21,6 +21,7 @@ from gossamer.platform.state.tags import tags_of
 from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.storage.objects import StorageUnavailable
 from gossamer.platform.v1.context import Client, Reader, Runner
+from gossamer.platform.v1.item_filter import MAX_FILTERS
 from gossamer.platform.v1.models import JobModel, JobPage, NewJobModel
 from gossamer.platform.v1.reading import in_reader
 
@@ -80,6 +81,8 @@ def _conditions(
     tag: Annotated[list[str] | None, Query(description="Tag; may be repeated, then the job has all of them.")] = None,
     schedule: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of the schedule that made it.")] = None,
 ) -> JobFilter:
+    if tag and len(tag) > MAX_FILTERS:
+        raise BadInput(f"tag: {len(tag)} tags are too many; the largest number is {MAX_FILTERS}")
     return JobFilter(project, spider, name, state or (), group, tag or (), schedule)
 
 
