@@ -95,7 +95,7 @@ class Manager:
         """Called when a listing has come to an end. Set as below."""
         self.wake_nodes: Callable[[], None] = lambda: None
         self.has_files: Callable[[str, str, str], bool] = lambda project, spider, name: False
-        """Whether the folders of logs and items have files of a name, which may be another program's."""
+        """Test for files of a project, spider and name in the folders of logs and items, by whichever program."""
         """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
         """Sends a signal that does not stop the job. Set as above."""
