@@ -88,6 +88,8 @@ def _row(job: dict[str, Any], state: str, text: str) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    # A server's names may have escape sequences, which a terminal would execute.
+    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
