@@ -18,7 +18,11 @@ _MULTIPART: Final = "multipart/form-data"
 _PART_BYTES: Final = 256 * 1024
 """Bytes that are decoded at a time; other threads wait for the end of each part. May be changed."""
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_DISPOSITION: Final = re.compile(rb'^content-disposition:.*?;\s*name="?([^";\r\n]*)"?', re.IGNORECASE | re.MULTILINE)
+_DISPOSITION: Final = re.compile(
+    rb'^content-disposition:(?:[^";\r\n]|"(?:\\.|[^"\\\r\n])*"|;(?!\s*name=))*;\s*name="?([^";\r\n]*)"?',
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Name of a part. Text in quotes, such as the name of a file, is passed over as a whole."""
 
 
 def parse_query(query: bytes) -> Parameters:

@@ -41,18 +41,35 @@ async def import_queues(manager: Manager, folder: Path) -> None:
         try:
             if path.name == _FINISHED:
                 for row in await asyncio.to_thread(_rows, path, "finished_jobs"):
-                    await manager.database.write(_finished(path.name, row))
-            elif path.stem in known:
+                    await _take(manager, path, row, _finished)
+            if path.stem in known:  # also a project that is called `jobs`, whose queue is in the same file
                 for row in await asyncio.to_thread(_rows, path, "spider_queue"):
-                    await manager.database.write(_waiting(path, row))
-                    await asyncio.to_thread(_remove, path, row["id"])
-                    await manager.database.write(partial(jobs.forget_import, source=_source(path.name, row)))
+                    if await _take(manager, path, row, _waiting):
+                        await asyncio.to_thread(_remove, path, row["id"])
+                        await manager.database.write(partial(jobs.forget_import, source=_source(path.name, row)))
         except (sqlite3.Error, ValueError, KeyError, TypeError, UnsafeName) as error:
             log.error("%s cannot be taken over from Scrapyd: %s", path, error)
 
 
+async def _take(
+    manager: Manager,
+    path: Path,
+    row: dict[str, Any],
+    statement: Callable[[Path, dict[str, Any]], Callable[[Connection], None]],
+) -> bool:
+    """Take over a row. Return False, with a line in the log, if it is broken: the rows behind it do not wait for it."""
+    try:
+        await manager.database.write(statement(path, row))
+    except (ValueError, KeyError, TypeError, AttributeError, UnsafeName) as error:
+        log.error("%s: row %s is skipped, it cannot be taken over from Scrapyd: %r", path, row.get("id"), error)
+        return False
+    return True
+
+
 def _waiting(path: Path, row: dict[str, Any]) -> Callable[[Connection], None]:
     message = json.loads(row["message"])
+    if not isinstance(message, dict):
+        raise TypeError("the message is not a JSON object")
     arguments = {str(name): str(value) for name, value in message.items() if name not in _RESERVED}
     job = NewJob(
         project=path.stem,
@@ -71,12 +88,12 @@ def _waiting(path: Path, row: dict[str, Any]) -> Callable[[Connection], None]:
     return add
 
 
-def _finished(name: str, row: dict[str, Any]) -> Callable[[Connection], None]:
+def _finished(path: Path, row: dict[str, Any]) -> Callable[[Connection], None]:
     job = NewJob(row["project"], row["spider"], row["job"])
     started, ended = (datetime.strptime(row[key], _TIMES).timestamp() for key in ("start_time", "end_time"))
 
     def add(connection: Connection) -> None:
-        if not jobs.was_imported(connection, _source(name, row)):
+        if not jobs.was_imported(connection, _source(path.name, row)):
             jobs.add_ended_job(connection, job, started_at=started, ended_at=ended)
 
     return add
