@@ -161,6 +161,39 @@ def test_a_second_job_of_one_name_is_refused(server: Scrapyd) -> None:
     assert "has a job unique already" in again.json()["detail"]
 
 
+def test_the_key_of_a_group_belongs_to_the_group(server: Scrapyd) -> None:
+    digests = []
+    for content in (b"a", b"b"):
+        sent = server.client.post("/v1/inputs", params={"project": "shop"}, content=content)
+        digests.append(sent.json()["digest"])
+    body = {"project": "shop", "spider": "good", "arguments": {"x": "1"}, "inputs": digests}
+    key = {"Idempotency-Key": "g1"}
+    answers = [server.client.post("/v1/groups", json=body, headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200], answers[1].text
+    assert answers[0].json()["id"] == answers[1].json()["id"]
+    others = ({"spider": "numbers"}, {"arguments": {}}, {"inputs": digests[::-1]}, {"inputs": digests[:1]})
+    for change in (*others, {"inputs": [], "processes": 2}):
+        other = server.client.post("/v1/groups", json={**body, **change}, headers=key)
+        assert (other.status_code, other.json()["type"]) == (409, "urn:gossamer:problem:job-conflict"), change
+
+
+def test_the_key_of_processes_belongs_to_their_group(server: Scrapyd) -> None:
+    body = {"project": "shop", "spider": "good", "processes": 2}
+    key = {"Idempotency-Key": "g2"}
+    answers = [server.client.post("/v1/groups", json=body, headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 200], answers[1].text
+    assert server.client.post("/v1/groups", json={**body, "processes": 3}, headers=key).status_code == 409
+
+
+def test_no_job_of_a_group_has_the_name_of_another_job(server: Scrapyd) -> None:
+    _create(server, "good", name="parts-2")
+    group = {"project": "shop", "spider": "good", "name": "parts", "processes": 3}
+    again = server.client.post("/v1/groups", json=group)
+    assert again.status_code == 409
+    assert "has a job parts-2 already" in again.json()["detail"]
+    assert server.client.get("/v1/jobs", params={"name": "parts-1"}).json()["jobs"] == []
+
+
 def test_a_running_job_is_cancelled(server: Scrapyd) -> None:
     number = _create(server, "sleepy")["id"]
     _when(server, number, "running")

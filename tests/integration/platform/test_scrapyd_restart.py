@@ -81,6 +81,20 @@ def test_a_shim_waits_for_the_next_job_and_ends_with_its_server(tmp_path: Path) 
         until(lambda: _is_gone(last.pid))
 
 
+def test_a_shim_whose_folder_was_deleted_ends_with_its_job(tmp_path: Path) -> None:
+    """So does each shim of a server without a folder for its state, which deletes its own at its end."""
+    with scrapyd(tmp_path, conf="dbs_dir = :memory:") as server:
+        server.deploy(egg(_WAITS))
+        server.post("schedule", project="shop", spider="waits", jobid="one")
+        job = server.running("one")["pid"]
+        shim = _shim_of(job)
+        assert server.stop() == 0
+        assert "no later start knows of them" in server.said()
+        assert not _is_gone(job)
+        (tmp_path / "go").touch()
+        until(lambda: _is_gone(shim.pid))
+
+
 def test_a_killed_server_continues_with_its_jobs(tmp_path: Path) -> None:
     """One job ends while no server is there, one runs on, one still waits for a slot."""
     with scrapyd(tmp_path, conf="max_proc = 2") as server:

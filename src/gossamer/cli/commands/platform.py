@@ -319,7 +319,10 @@ async def _run_scrapyd(files: list[Path]) -> None:
         )
 
     await _until_stopped(lambda stopping: run_scrapyd(config, stopping=stopping, ready=ready, say=terminal.say))
-    terminal.say("Stopped. Jobs that were running go on; the next start in this folder continues with them.")
+    later = "no later start knows of them, because dbs_dir is :memory:."
+    if config.keeps_state:
+        later = "the next start in this folder continues with them."
+    terminal.say(f"Stopped. Jobs that were running go on; {later}")
 
 
 # --- parts of the commands -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Row
 
-from gossamer.platform.manager.operations import JobConflict, Manager, NotFound
+from gossamer.platform.manager.operations import JobConflict, Manager, NotFound, requested
 from gossamer.platform.state import groups, jobs
 from gossamer.platform.state.groups import NewGroup
 
@@ -25,18 +25,20 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int
     """Add a group with its jobs. Return its row, and True if it is new: a key that was used before returns that one.
 
     Raises NotFound for the project, version or spider, BadInput for an unknown input, and JobConflict for a name that
-    the project has had.
+    the project has had, or a key that was used for another group.
     """
     job = group.job
     await manager.require_spider(job.project, job.version, job.spider)
 
     def add(connection: Connection) -> tuple[Row[tuple[int]], bool]:
-        taken = jobs.has_job(connection, job.project, f"{job.name}-1")  # locks the project
+        taken = jobs.find_taken(connection, job.project, group.job_names())  # locks the project
         known = job.request_key and groups.find_group_request(connection, job.project, job.request_key)
         if known:
+            if not _is_same(connection, known, group):
+                raise JobConflict(f"the key {job.request_key} was used for another group, number {known.id}")
             return known, False
         if taken:
-            raise JobConflict(f"project '{job.project}' has a job {job.name}-1 already")
+            raise JobConflict(f"project '{job.project}' has a job {taken} already")
         row = groups.find_group(connection, groups.add_group(connection, group))
         assert row is not None
         return row, True
@@ -44,6 +46,19 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int
     created = await manager.database.write(add)
     manager.wake_nodes()
     return created
+
+
+def _is_same(connection: Connection, known: Row[tuple[int]], group: NewGroup) -> bool:
+    """Return whether a group was made by a request like this one. Their names may differ: a request without a name gets
+    a new one each time."""
+    rows = jobs.job_page(connection, jobs.JobFilter(group=known.id), before=None, limit=group.size + 1)
+    digests = list(group.inputs) or [""] * group.size
+    if [row.input_digest for row in reversed(rows)] != digests or rows[0].shares_frontier != bool(group.processes):
+        return False
+    own = {} if groups.CRAWL_SETTING in group.job.settings else {groups.CRAWL_SETTING}
+    first = rows[0]
+    settings = {name: value for name, value in first.settings.items() if name not in own}
+    return (*requested(first)[:3], settings, first.priority) == requested(group.job)
 
 
 async def find_group(manager: Manager, number: int) -> Row[tuple[int]]:

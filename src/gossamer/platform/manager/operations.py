@@ -347,7 +347,7 @@ class Manager:
             taken = jobs.has_job(connection, job.project, job.name)
             known = job.request_key and jobs.find_request(connection, job.project, job.request_key)
             if known:
-                if _content(known) != _content(job):
+                if requested(known) != requested(job):
                     raise JobConflict(f"the key {job.request_key} was used for another job, number {known.id}")
                 return known, False
             if taken:
@@ -409,8 +409,8 @@ class Manager:
         return await self.database.read(question)
 
 
-def _content(job: Any) -> tuple[Any, ...]:
-    """Return what the client asked for, of a NewJob or a row."""
+def requested(job: Any) -> tuple[Any, ...]:
+    """Return what the client asked for, of a NewJob or a row, to compare two requests with one key."""
     version = job.version if isinstance(job, NewJob) else job.version_name
     return job.spider, version, dict(job.arguments), dict(job.settings), job.priority
 

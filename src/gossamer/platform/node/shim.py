@@ -303,6 +303,8 @@ class Shim:
                 write_json(self._folder, "exit.json", {**end, **common}, durable=True)
                 return
             except OSError:  # the disk is full, say; without the file a job that did well would count as lost
+                if not os.path.isdir(self._folder):
+                    return  # deleted, and with it what anybody could ask for the end
                 time.sleep(_POLL_SECONDS)
 
 

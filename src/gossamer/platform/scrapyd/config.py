@@ -110,6 +110,11 @@ class ScrapydConfig:
         return self.max_proc or (os.cpu_count() or 1) * self.max_proc_per_cpu
 
     @property
+    def keeps_state(self) -> bool:
+        """False if the state ends with the process: `dbs_dir` is `:memory:`, a word of Scrapyd's."""
+        return self.dbs_dir != ":memory:"
+
+    @property
     def has_local_items(self) -> bool:
         """True if items are kept in a folder, which clients can see."""
         return bool(self.items_folder)

@@ -86,7 +86,7 @@ async def run_scrapyd(
         vault = load_vault(os.environ, config.secret_keys_file)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
         await manager.open(config.local_projects)
-        if config.dbs_dir != ":memory:":
+        if config.keeps_state:
             await import_queues(manager, Path(config.dbs_dir))
         files = ScrapydFiles(config)
         manager.has_files = files.has_files
@@ -138,7 +138,7 @@ async def _clean(
 def _state_folder(config: ScrapydConfig) -> Iterator[Path]:
     """Create the folders, and yield the one for the state."""
     with contextlib.ExitStack() as closing:
-        if config.dbs_dir == ":memory:":  # Scrapyd's word for a state that ends with the process
+        if not config.keeps_state:
             dbs = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-")))
         else:
             dbs = Path(config.dbs_dir)

@@ -29,6 +29,10 @@ _FORGET_SECONDS: Final = 3600.0
 """Age from which an input or a group without jobs is deleted. May be changed; a client makes the jobs at once."""
 
 
+CRAWL_SETTING = "GOSSAMER_CRAWL_ID"
+"""Setting of Scrapy with the crawl that the processes of a group share. Fixed: projects read it."""
+
+
 class NewGroup(NamedTuple):
     """A job group as it is requested."""
 
@@ -39,6 +43,15 @@ class NewGroup(NamedTuple):
     use: str = START_URLS
     processes: int = 0
     """Number of jobs that share one frontier. 0: they do not."""
+
+    @property
+    def size(self) -> int:
+        """Number of its jobs."""
+        return self.processes or len(self.inputs)
+
+    def job_names(self) -> list[str]:
+        """Return the names of its jobs, in their order."""
+        return [f"{self.job.name}-{number}" for number in range(1, self.size + 1)]
 
 
 def add_input(connection: Connection, project: str, name: str, content: bytes) -> str:
@@ -80,11 +93,11 @@ def add_group(connection: Connection, group: NewGroup) -> int:
     settings: Mapping[str, str] = job.settings
     if group.processes:
         # The group's own name is part of the crawl's: two platforms may share a frontier, and both have a group 1.
-        settings = {"GOSSAMER_CRAWL_ID": f"group-{number}-{job.name}", **job.settings}
+        settings = {CRAWL_SETTING: f"group-{number}-{job.name}", **job.settings}
     common = job._replace(group_id=number, settings=settings, shares_frontier=bool(group.processes), request_key=None)
-    for index in range(group.processes or len(group.inputs)):
+    for index, name in enumerate(group.job_names()):
         part = JobInput(group.inputs[index], "", group.use) if group.inputs else JobInput()
-        each = common._replace(name=f"{job.name}-{index + 1}", input=part)
+        each = common._replace(name=name, input=part)
         add_job(connection, with_input(connection, each))
     return number
 

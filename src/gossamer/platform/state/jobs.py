@@ -30,6 +30,8 @@ _RETURN_SECONDS = 30.0
 """Pause before a job is taken again that a node could not start. May be changed."""
 _NO_NODE = {"node": "", "incarnation": ""}
 """Columns of a job that no node has."""
+_NAMES_AT_ONCE = 500
+"""Names in one query of `find_taken`. May be changed: SQLite takes at most 32,766."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
 
@@ -342,6 +344,17 @@ def has_job(connection: Connection, project: str, name: str) -> bool:
     transaction, so that the answer stays true."""
     project_id(connection, project)
     return bool(job_rows(connection, projects.c.name == project, jobs.c.name == name))
+
+
+def find_taken(connection: Connection, project: str, names: Sequence[str]) -> str | None:
+    """Return the first of these names that a job of the project has. Locks the project as `has_job` does."""
+    project_id(connection, project)
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        part = names[start : start + _NAMES_AT_ONCE]
+        found = {row.name for row in job_rows(connection, projects.c.name == project, jobs.c.name.in_(part))}
+        if found:
+            return next(name for name in part if name in found)
+    return None
 
 
 def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Row[Any]]:
