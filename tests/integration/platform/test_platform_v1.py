@@ -161,6 +161,21 @@ def test_a_second_job_of_one_name_is_refused(server: Scrapyd) -> None:
     assert "has a job unique already" in again.json()["detail"]
 
 
+def test_the_audit_has_deployments_that_end_badly(server: Scrapyd) -> None:
+    broken = egg(spider("good"), settings="raise ValueError('broken')")
+    assert server.deploy(broken, project="audited1")["status"] == "error"
+    sent = server.client.post("/v1/versions", params={"project": "audited2", "version": "2"}, content=broken)
+    assert sent.status_code == 422
+    form = {"project": "778899", "version": "3"}
+    server.client.post("/cloud/api/scrapyd/addversion.json", data=form, files={"egg": ("project.egg", broken)})
+    entries = {(entry["action"], entry["subject"]) for entry in server.client.get("/v1/audit").json()}
+    assert {
+        ("scrapyd.addversion", "audited1 1"),
+        ("version.deploy", "audited2 2"),
+        ("cloud.deploy", "778899 3"),
+    } <= entries
+
+
 def test_the_key_of_a_group_belongs_to_the_group(server: Scrapyd) -> None:
     digests = []
     for content in (b"a", b"b"):

@@ -29,7 +29,7 @@ from gossamer.platform.cloud.calls import (
 )
 from gossamer.platform.cloud.views import NORMAL_PRIORITY, STATES, read_views
 from gossamer.platform.lifecycle import ENDED, EnvironmentKind, VersionState
-from gossamer.platform.manager.operations import Manager, NotFound, new_job_name
+from gossamer.platform.manager.operations import AuditedAction, Manager, NotFound, new_job_name
 from gossamer.platform.scrapyd.endpoints import Form
 from gossamer.platform.state import job_search, projects, tags
 from gossamer.platform.state.job_search import JobSearch
@@ -110,9 +110,9 @@ class NewVersion:
         self.requirements = requirements
         self.stack = stack
 
-    async def deploy(self, manager: Manager) -> Row[Any]:
-        """Deploy it. A version with requirements of its own gets an isolated environment, with the Scrapy of its stack
-        unless they name one."""
+    async def deploy(self, manager: Manager, actor: str) -> Row[Any]:
+        """Deploy it. `actor`: who does, for the audit. A version with requirements of its own gets an isolated
+        environment, with the Scrapy of its stack unless they name one."""
         row = await manager.read(lambda connection: projects.project_row(connection, self.project))
         is_isolated = bool(self.requirements.strip()) or (
             row is not None and row.environment == EnvironmentKind.ISOLATED
@@ -125,6 +125,7 @@ class NewVersion:
             self.project,
             self.name,
             self.content,
+            by=AuditedAction(actor, "cloud.deploy"),
             environment=EnvironmentKind.ISOLATED if is_isolated else None,
             requirements=lines,
             wait_seconds=_DEPLOY_SECONDS,
@@ -145,7 +146,7 @@ async def _project_to_deploy(call: CloudCall, number: str) -> str:
 
 async def _deployment(call: CloudCall, number: str, version: NewVersion) -> AsyncIterator[str]:
     """Yield lines while the version is built, and the result as the last one, which clients read."""
-    deploying = asyncio.create_task(version.deploy(call.manager))
+    deploying = asyncio.create_task(version.deploy(call.manager, call.principal.name))
     while not (await asyncio.wait({deploying}, timeout=_PROGRESS_SECONDS))[0]:
         yield f"Version {version.name} is being built\n"
     try:
@@ -153,7 +154,6 @@ async def _deployment(call: CloudCall, number: str, version: NewVersion) -> Asyn
     except GossamerError as error:
         yield json.dumps({"status": "error", "message": str(error)}) + "\n"
         return
-    await call.record("deploy", f"{version.project} {version.name}")
     for warning in row.warnings or ():
         yield f"Warning: {' '.join(str(warning).split())}\n"
     if row.state != VersionState.READY:

@@ -12,7 +12,7 @@ import signal
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
@@ -80,6 +80,15 @@ class JobConflict(GossamerError):
     """The job cannot be created beside another one."""
 
     only_detail = True
+
+
+class AuditedAction(NamedTuple):
+    """Who does what, for the audit."""
+
+    actor: str
+    """Name of the token, or of the password's user."""
+    action: str
+    """Such as `version.deploy`."""
 
 
 class Manager:
@@ -164,6 +173,7 @@ class Manager:
         version: str,
         content: IO[bytes],
         *,
+        by: AuditedAction,
         environment: EnvironmentKind | None = None,
         requirements: str = "",
         wait_seconds: float | None = None,
@@ -171,6 +181,7 @@ class Manager:
         """Add a version, wait until a node has listed its spiders, and return the version's row.
 
         `content`: the artefact, which is closed as soon as it is kept, because a build may take long.
+        `by`: who deploys. The audit has it before code of the artefact is run, whatever becomes of version and client.
         `environment`: None: that of the project. `requirements`: text of a requirements file, for an isolated
         environment, beside those of the artefact. `wait_seconds`: longest time to wait; a row of a version that is
         still being built has the state `building`. None: until it is ready or broken, or this server stops.
@@ -181,9 +192,12 @@ class Manager:
         with content:
             digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
         columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
-        number = await self.database.write(
-            lambda connection: projects.add_version(connection, project, version, digest=digest, file=file, **columns)
-        )
+
+        def add(connection: Connection) -> int:
+            tokens.record_action(connection, by.actor, by.action, f"{project} {version}")
+            return projects.add_version(connection, project, version, digest=digest, file=file, **columns)
+
+        number = await self.database.write(add)
         try:
             async with asyncio.timeout(wait_seconds):
                 row = await self._listed(number)

@@ -148,7 +148,7 @@ class ScrapydApp:
         try:
             parameters = await self._parameters(request)
             named = [parameters.get(name, [b""])[0] for name in _SUBJECT]
-            form = Form(parameters)
+            form = Form(parameters, sender=principal.name)
             del parameters  # an egg is not to stay in memory while its version is built
             fields = await endpoint.answer(form)
         except ClientDisconnect:
@@ -160,7 +160,7 @@ class ScrapydApp:
             if self._config.debug:
                 return PlainTextResponse(traceback.format_exc())
             return self._json({"status": "error", "message": message})
-        if endpoint.scope is not TokenScope.READ:
+        if endpoint.is_audited:
             subject = " ".join(value.decode(errors="replace") for value in named if value)
             action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
             await self._manager.record(principal.name, action, subject)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from gossamer.errors import GossamerError
 from gossamer.platform.lifecycle import JobState, VersionState
-from gossamer.platform.manager.operations import Manager, new_job_name, parse_priority
+from gossamer.platform.manager.operations import AuditedAction, Manager, new_job_name, parse_priority
 from gossamer.platform.names import check_file_name
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ServedFiles
@@ -46,8 +46,10 @@ class StillBuilding(GossamerError):
 class Form:
     """Parameters of one request. A parameter that was read is taken out; the rest are arguments of the spider."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, *, sender: str = "") -> None:
+        """`sender`: name of the client, for the audit."""
         self._left = dict(parameters)
+        self.sender = sender
 
     def text(self, name: str) -> str:
         """Return the first value of a parameter that must be there. Raises BadParameter."""
@@ -107,6 +109,13 @@ class ScrapydEndpoint(NamedTuple):
     method: str
     answer: Callable[[Form], Awaitable[Fields]]
     scope: TokenScope = TokenScope.READ
+    enters_audit: bool = False
+    """True: `answer` makes the entry in the audit."""
+
+    @property
+    def is_audited(self) -> bool:
+        """True if an entry in the audit is to be made after the answer."""
+        return self.scope is not TokenScope.READ and not self.enters_audit
 
 
 class Endpoints:
@@ -118,7 +127,7 @@ class Endpoints:
         self._files = files
         self.by_name: Mapping[str, ScrapydEndpoint] = {
             "daemonstatus.json": ScrapydEndpoint("GET", self._daemon_status),
-            "addversion.json": ScrapydEndpoint("POST", self._add_version, TokenScope.DEPLOY),
+            "addversion.json": ScrapydEndpoint("POST", self._add_version, TokenScope.DEPLOY, enters_audit=True),
             "schedule.json": ScrapydEndpoint("POST", self._schedule, TokenScope.RUN),
             "cancel.json": ScrapydEndpoint("POST", self._cancel, TokenScope.RUN),
             "status.json": ScrapydEndpoint("GET", self._status),
@@ -144,7 +153,13 @@ class Endpoints:
 
     async def _add_version(self, form: Form) -> Fields:
         project, version, egg = form.text("project"), form.text("version"), BytesIO(form.content("egg"))
-        row = await self._manager.deploy(project, version, egg, wait_seconds=self._config.deploy_wait)
+        row = await self._manager.deploy(
+            project,
+            version,
+            egg,
+            by=AuditedAction(form.sender, "scrapyd.addversion"),
+            wait_seconds=self._config.deploy_wait,
+        )
         if row.state == VersionState.BUILDING:
             why = f": {row.reason}" if row.reason else ""
             raise StillBuilding(

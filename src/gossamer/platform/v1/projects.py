@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import EnvironmentKind, VersionState
-from gossamer.platform.manager.operations import NotFound
+from gossamer.platform.manager.operations import AuditedAction, NotFound
 from gossamer.platform.state import defaults, environments, projects, tokens
 from gossamer.platform.state.tokens import TokenScope
 from gossamer.platform.v1.context import Admin, Client, Deployer, Operator, Reader
@@ -148,9 +148,9 @@ async def deploy_version(
     answer (422) has the reason. The answer is 202 with the state `building` if it takes longer than `wait_seconds`."""
     client.check_project(project)
     manager = client.context.manager
+    by = AuditedAction(client.principal.name, "version.deploy")
     async with spooled(request.stream(), manager.artefacts.temporary_file, limit=MAX_ARTEFACT_BYTES) as content:
-        row = await manager.deploy(project, version, content, environment=environment, wait_seconds=wait_seconds)
-    await client.record("version.deploy", f"{project} {version}")
+        row = await manager.deploy(project, version, content, by=by, environment=environment, wait_seconds=wait_seconds)
     if row.state == VersionState.BUILDING:
         response.status_code = 202
     return VersionModel.of(row, project)
