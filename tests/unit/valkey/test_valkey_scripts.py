@@ -55,7 +55,7 @@ SCRIPTS = [scripts[name] for scripts in map(Scripts, FOLDERS) for name in script
 
 
 def test_all_folders_with_scripts_are_found() -> None:
-    assert len(FOLDERS) == 5
+    assert len(FOLDERS) == 6
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
