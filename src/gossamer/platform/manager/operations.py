@@ -83,7 +83,7 @@ class JobConflict(GossamerError):
 
 
 class AuditedAction(NamedTuple):
-    """Who does what, for the audit."""
+    """Action of a client, as the audit shows it."""
 
     actor: str
     """Name of the token, or of the password's user."""
