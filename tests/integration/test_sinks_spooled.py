@@ -11,20 +11,7 @@ from gossamer.sinks.base import Fanout
 from gossamer.sinks.open import check_outputs, open_sinks
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_killed import ids_in
-
-FTP_SERVER = """
-import logging, sys
-from pyftpdlib.authorizers import DummyAuthorizer
-from pyftpdlib.handlers import FTPHandler
-from pyftpdlib.servers import FTPServer
-logging.disable()
-users = DummyAuthorizer()
-users.add_user("user", "secret", sys.argv[1], perm="elradfmwMT")
-FTPHandler.authorizer = users
-server = FTPServer(("127.0.0.1", int(sys.argv[2])), FTPHandler)
-print(server.address[1], flush=True)
-server.serve_forever()
-"""
+from tests.servers.ftp import FTP_SERVER
 
 S3_SERVER = """
 import sys, threading

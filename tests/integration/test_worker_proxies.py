@@ -10,24 +10,16 @@ import pytest
 
 from gossamer.fakeweb import WebSpec, serve
 from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
-from gossamer.valkey.embedded import EmbeddedValkey
-from gossamer.wiring.frontier import connect
 from gossamer.wiring.worker import open_worker
-from tests.integration.test_worker_service import POLITE, Request, Service, _until
-from tests.servers.crawling import settings_for
+from tests.integration.test_worker_service import Request, Service, _until, open_service
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.http_proxy import run_http_proxy
 
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
-        frontier = await connect(settings_for(tmp_path), server.address)
-        try:
-            await frontier.set_domain_policy(None, POLITE)
-            yield Service(tmp_path, frontier, server.address)
-        finally:
-            await frontier.close()
+    async with open_service(tmp_path) as found:
+        yield found
 
 
 def requests_for(port: int, *hosts: str, pages: int = 12) -> list[Request]:

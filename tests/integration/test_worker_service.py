@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,15 +97,22 @@ class Service:
         return [record for record in records_of(self.folder / "pages.jsonl") if isinstance(record, PageRecord)]
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
-        frontier = await connect(settings_for(tmp_path), server.address)
+@contextlib.asynccontextmanager
+async def open_service(folder: Path) -> AsyncIterator[Service]:
+    """Yield a service with an empty frontier, whose files are in the folder."""
+    async with EmbeddedValkey(folder / "valkey", name="test", appendfsync="no") as server:
+        frontier = await connect(settings_for(folder), server.address)
         try:
             await frontier.set_domain_policy(None, POLITE)
-            yield Service(tmp_path, frontier, server.address)
+            yield Service(folder, frontier, server.address)
         finally:
             await frontier.close()
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    async with open_service(tmp_path) as found:
+        yield found
 
 
 async def test_what_a_request_does_not_say_is_the_operators(service: Service) -> None:

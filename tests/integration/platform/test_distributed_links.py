@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from gossamer.platform.client.batches import LinkStore
-from tests.integration.test_sinks_spooled import FTP_SERVER
 from tests.servers import crawling
+from tests.servers.ftp import ftp_server
 from tests.servers.scrapyd import scrapyd, until
 
 _SPIDERS = """
@@ -174,14 +174,8 @@ def test_a_batch_is_never_longer_than_a_command_line_may_be() -> None:
 @pytest.fixture
 def ftp(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Address and folder of an FTP server."""
-    folder = tmp_path / "ftp"
-    folder.mkdir()
-    command = [sys.executable, "-W", "ignore", "-c", FTP_SERVER, str(folder), "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        yield f"ftp://user:secret@127.0.0.1:{port}", folder
-        server.kill()
+    with ftp_server(tmp_path / "ftp") as address:
+        yield address, tmp_path / "ftp"
 
 
 def test_the_job_of_a_batch_stores_whole_files_by_ftp(tmp_path: Path, estate: Estate, ftp: tuple[str, Path]) -> None:

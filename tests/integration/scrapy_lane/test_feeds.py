@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.scrapy_lane.test_pipelines import SPIDERS, program_settings
-from tests.integration.test_sinks_spooled import FTP_SERVER
+from tests.servers.ftp import ftp_server
 from tests.servers.program import until
 from tests.servers.s3 import S3Server, s3_server
 from tests.servers.scraping import ROOT
@@ -92,14 +92,8 @@ def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
 @pytest.fixture
 def ftp(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Address and folder of an FTP server."""
-    folder = tmp_path / "ftp"
-    folder.mkdir()
-    command = [sys.executable, "-W", "ignore", "-c", FTP_SERVER, str(folder), "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        yield f"ftp://user:secret@127.0.0.1:{port}", folder
-        server.kill()
+    with ftp_server(tmp_path / "ftp") as address:
+        yield address, tmp_path / "ftp"
 
 
 def test_an_upload_by_ftp_is_renamed_when_it_is_complete(tmp_path: Path, ftp: tuple[str, Path]) -> None:

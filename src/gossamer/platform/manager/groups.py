@@ -55,10 +55,11 @@ def _is_same(connection: Connection, known: Row[tuple[int]], group: NewGroup) ->
     digests = list(group.inputs) or [""] * group.size
     if [row.input_digest for row in reversed(rows)] != digests or rows[0].shares_frontier != bool(group.processes):
         return False
-    own = {} if groups.CRAWL_SETTING in group.job.settings else {groups.CRAWL_SETTING}
-    first = rows[0]
-    settings = {name: value for name, value in first.settings.items() if name not in own}
-    return (*requested(first)[:3], settings, first.priority) == requested(group.job)
+    wanted = group.job
+    if groups.CRAWL_SETTING not in wanted.settings and groups.CRAWL_SETTING in rows[0].settings:
+        given = {**wanted.settings, groups.CRAWL_SETTING: rows[0].settings[groups.CRAWL_SETTING]}
+        wanted = wanted._replace(settings=given)  # as `add_group` does
+    return requested(rows[0]) == requested(wanted)
 
 
 async def find_group(manager: Manager, number: int) -> Row[tuple[int]]:
