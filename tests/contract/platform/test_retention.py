@@ -31,9 +31,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScrapydFiles:
     return ScrapydFiles(dataclasses.replace(load([], {}), logs_dir="logs", items_dir="items"))
 
 
-def _add(connection: Connection, spider: str, days: int, state: JobState = JobState.FINISHED) -> Any:
+def _add(
+    connection: Connection, spider: str, days: int, state: JobState = JobState.FINISHED, group: int | None = None
+) -> Any:
     """A job that ended so many days ago."""
-    number = jobs.add_job(connection, NewJob("shop", spider, f"{spider}-{days}"))
+    number = jobs.add_job(connection, NewJob("shop", spider, f"{spider}-{days}", group_id=group))
     ended_at = DatabaseNow() - 86400.0 * days if state is JobState.FINISHED else None
     columns = {"state": state.value, "ended_at": ended_at, "has_files": True, "attempt": 1}
     connection.execute(update(job_table).where(job_table.c.id == number).values(**columns))
@@ -135,6 +137,33 @@ async def test_a_projects_limits_take_precedence_over_jobs_to_keep(database: Sta
     await database.write(lambda c: change_project(c, "shop", JobPolicy(), keep_logs_jobs=50))
     assert await beyond(KeptKind.LOGS) == []
     assert await beyond(KeptKind.ITEMS) == ["a-2", "a-3"]
+
+
+async def test_a_group_counts_as_one_job_as_old_as_its_last_part(
+    database: StateDatabase, files: ScrapydFiles, tmp_path: Path
+) -> None:
+    await database.write(lambda c: [_add(c, "a", days, group=7) for days in (9, 6, 2)])
+    await database.write(lambda c: [_add(c, "a", days) for days in (8, 5)])
+    await database.write(lambda c: [_add(c, "a", 20, group=8), _add(c, "a", 1, JobState.RUNNING, group=8)])
+
+    async def beyond(keep: int) -> list[str]:
+        found = await database.read(lambda c: retention.files_beyond(c, KeptKind.ITEMS, "shop", "a", keep=keep))
+        return [row.name for row in found]
+
+    assert [await beyond(keep) for keep in (0, 1, 2, 3)] == [
+        ["a-2", "a-5", "a-6", "a-8", "a-9"],
+        ["a-5", "a-8"],
+        ["a-8"],
+        [],
+    ]
+
+    async def left() -> list[str]:
+        return sorted(await database.read(lambda c: c.execute(select(job_table.c.name)).scalars().all()))
+
+    await delete_outdated(database, files, RetentionPolicy(jobs=KeepLimits(days=5.5, jobs=2)))
+    assert await left() == ["a-1", "a-2", "a-20", "a-5", "a-6", "a-9"]
+    await delete_outdated(database, files, RetentionPolicy(jobs=KeepLimits(days=1.5)))
+    assert await left() == ["a-1", "a-20"]
 
 
 async def test_a_new_job_does_not_take_files_of_another_program(database: StateDatabase, files: ScrapydFiles) -> None:

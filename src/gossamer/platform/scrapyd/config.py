@@ -70,7 +70,7 @@ class ScrapydConfig:
     jobs_dir: str = ""
     """Folder for Scrapy's JOBDIR. Empty: jobs have none."""
     jobs_to_keep: int = 5
-    """Jobs of each spider whose log and items are kept."""
+    """Jobs of each spider whose log and items are kept. A job group counts as one job."""
     dbs_dir: str = "dbs"
     finished_to_keep: int = 100
     """Ended jobs that are shown."""

@@ -1,17 +1,19 @@
 """Statements on the retention of jobs and their files: which ended jobs are too old, or too many, for their project.
 
 A project has limits of age and of count for logs, for items and for jobs; the count is of each spider. Null means the
-manager's default, 0 for ever. Every function runs in a transaction of its caller. Fixed: only jobs that have ended are
-ever found, and their age is the time since the end of the last attempt.
+manager's default, 0 for ever. A job group counts as one job, as old as its part that ended last. Every function runs in
+a transaction of its caller. Fixed: only jobs that have ended are ever found, those of a group only when all have; and
+their age is the time since the end of the last attempt.
 """
 
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Subquery, and_, case, delete, func, or_, select, update
 
 from gossamer.platform.lifecycle import ENDED
+from gossamer.platform.state.jobs import LIVE
 from gossamer.platform.state.tables import DatabaseNow, jobs, projects
 
 _DAY_SECONDS = 86400.0
@@ -59,13 +61,9 @@ def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *
     days_column, count_column = _COLUMNS[kind]
     days, count = func.coalesce(days_column, default.days), func.coalesce(count_column, default.jobs)
     limited = select(projects.c.id).where(or_(days > 0, count > 0))
-    newness = func.row_number().over(
-        partition_by=(jobs.c.project_id, jobs.c.spider), order_by=(jobs.c.ended_at.desc(), jobs.c.id.desc())
-    )
-    # Of jobs that retention counts, also those count that have no files any more: the latest five are the latest five.
-    ended = and_(jobs.c.project_id.in_(limited), jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED))
-    ranked = select(jobs.c.id, newness.label("newness")).where(ended).subquery()
-    too_old = and_(days > 0, jobs.c.ended_at < DatabaseNow() - days * _DAY_SECONDS)
+    # Jobs without files count, too: the latest five are the latest five.
+    ranked = _ranked(jobs.c.project_id.in_(limited))
+    too_old = and_(days > 0, ranked.c.unit_ended_at < DatabaseNow() - days * _DAY_SECONDS)
     too_many = and_(count > 0, ranked.c.newness > count)
     statement = (
         select(jobs, projects.c.name.label("project"))
@@ -77,18 +75,36 @@ def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *
 
 
 def files_beyond(connection: Connection, kind: KeptKind, project: str, spider: str, *, keep: int) -> Sequence[Row[Any]]:
-    """Return the ended jobs of a spider, with `project`, that have logs or items, except the `keep` latest.
+    """Return the ended jobs of a spider, with `project`, that have logs or items, except the `keep` latest; a group is
+    one of these.
 
     A project with limits of its own for this kind has none: `outdated_jobs` applies its limits.
     """
-    has_no_limits = (column.is_(None) for column in _COLUMNS[kind])
-    ended = (projects.c.name == project, jobs.c.spider == spider, jobs.c.ended_at.is_not(None), _PRESENT[kind])
+    owner = select(projects.c.id).where(projects.c.name == project, *(column.is_(None) for column in _COLUMNS[kind]))
+    ranked = _ranked(jobs.c.project_id.in_(owner), jobs.c.spider == spider, _PRESENT[kind])
     statement = (
         select(jobs, projects.c.name.label("project"))
+        .join(ranked, ranked.c.id == jobs.c.id)
         .join(projects, projects.c.id == jobs.c.project_id)
-        .where(*ended, *has_no_limits)
+        .where(ranked.c.newness > keep)
     )
-    return connection.execute(statement.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).offset(keep)).all()
+    return connection.execute(statement.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())).all()
+
+
+def _ranked(*conditions: ColumnElement[bool]) -> Subquery:
+    """Return `id`, `unit_ended_at` and `newness` of the ended jobs that meet these conditions. A unit is a job, or a
+    group whose jobs have all ended; `newness` is 1 for the latest unit of a spider."""
+    unit = (jobs.c.project_id, jobs.c.spider, case((jobs.c.group_id.is_(None), jobs.c.id), else_=-jobs.c.group_id))
+    ended_at, last = (func.max(column).over(partition_by=unit) for column in (jobs.c.ended_at, jobs.c.id))
+    other = jobs.alias("other")
+    goes_on = select(other.c.id).where(other.c.group_id == jobs.c.group_id, other.c.state.in_(LIVE)).exists()
+    columns = (jobs.c.id, jobs.c.project_id, jobs.c.spider, ended_at.label("unit_ended_at"), last.label("last"))
+    ended = (jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), or_(jobs.c.group_id.is_(None), ~goes_on))
+    units = select(*columns).where(*conditions, *ended).subquery()
+    newness = func.dense_rank().over(
+        partition_by=(units.c.project_id, units.c.spider), order_by=(units.c.unit_ended_at.desc(), units.c.last.desc())
+    )
+    return select(units.c.id, units.c.unit_ended_at, newness.label("newness")).subquery()
 
 
 def record_deleted(connection: Connection, kind: KeptKind, job_ids: Sequence[int]) -> None:
