@@ -1,12 +1,16 @@
 """`gossamer up --platform`: a manager and a node beside the crawl service, which end with it."""
 
 import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+import pytest
 
+from gossamer.cli.commands.beside import platform_beside
+from gossamer.errors import BadInput
 from tests.servers.platform import PlatformProcess
 from tests.servers.scrapyd import until
 from tests.servers.valkey import free_ports
@@ -51,6 +55,7 @@ def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_p
         up.start()
         until(lambda: [node["state"] for node in _nodes(port)] == ["online"], what=up.said)
         until(lambda: f"platform http://127.0.0.1:{port}" in up.said(), what=up.said)
+        assert "gossamer node --manager" not in up.said()  # one runs already
         assert httpx.get(f"http://127.0.0.1:{api}/v1/stats/queue").status_code < 500
         _schedules_submit_to_the_service(api, port, up)
         assert up.process is not None
@@ -61,3 +66,12 @@ def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_p
         until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
     finally:
         up.kill()
+
+
+async def test_a_port_of_another_program_is_refused_before_a_node_could_join_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BadInput, match=rf"port {port} .*--platform-port PORT"):
+            async with platform_beside(tmp_path / "platform", port, print, service="", token=""):
+                pass
+    assert not (tmp_path / "platform").exists()

@@ -1,7 +1,8 @@
 """A manager and a node of the platform as processes beside another command, for `gossamer up --platform`.
 
 Safe to change: the times and the sentences. Fixed: both run in sessions of their own, so that Ctrl-C in the terminal
-reaches only the parent, which stops them; and both end when the parent is killed (PARENT_VARIABLE).
+reaches only the parent, which stops them; and both end when the parent is killed (PARENT_VARIABLE). The manager writes
+a line to its standard output when it serves: an answer at its port could be another program's.
 """
 
 import asyncio
@@ -19,7 +20,6 @@ from gossamer.errors import BadInput
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 """Time that a manager has to start, which migrates its database. May be changed."""
-_LOOK_SECONDS = 0.1
 _PAUSE_SECONDS = 1.0
 """Pause before a process that has ended is started again. May be changed."""
 _END_SECONDS = 20.0
@@ -39,13 +39,16 @@ async def platform_beside(
     known = {"SCRAPYD_CRAWL_SERVICE": service, "SCRAPYD_CRAWL_SERVICE_TOKEN": token}
     # Projects cannot be separated here: the manager has no password, so each of their jobs could use it.
     node = ("node", "--manager", address, "--folder", str(folder / "node"), "--name", "local", "--project-users", "off")
+    _check_port(port)
     first = await _start(manager, known)
     try:
-        await _wait_until_it_serves(first, port)
+        await _wait_until_it_serves(first)
     except BaseException:
         await _stop(first)
         raise
-    keeping = [asyncio.create_task(_keep(manager, known, say, first)), asyncio.create_task(_keep(node, {}, say))]
+    jobs = asyncio.create_task(_keep(node, {}, say))
+    keeping = [asyncio.create_task(_keep(manager, known, say, first)), jobs]
+    keeping[0].add_done_callback(lambda _: jobs.cancel())  # a manager of another program may have its port now
     try:
         yield address
     finally:
@@ -79,7 +82,7 @@ async def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> as
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gossamer", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())},
         start_new_session=True,
     )
@@ -98,11 +101,25 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         raise
 
 
-async def _wait_until_it_serves(process: asyncio.subprocess.Process, port: int) -> None:
-    for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
-        if process.returncode is not None:
-            raise BadInput("--platform: the manager cannot run; its reason is above")
-        with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=_LOOK_SECONDS):
-            return
-        await asyncio.sleep(_LOOK_SECONDS)
-    raise BadInput(f"--platform: the manager did not start within {_START_SECONDS:g} seconds")
+def _check_port(port: int) -> None:
+    """Raise BadInput if another program uses the port."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            raise BadInput(
+                f"--platform: cannot listen at port {port} ({error.strerror}). Another program may use it, such as a "
+                "gossamer scrapyd. Choose another port with --platform-port PORT"
+            ) from None
+
+
+async def _wait_until_it_serves(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise BadInput(f"--platform: the manager did not start within {_START_SECONDS:g} seconds") from None
+    if not line:
+        raise BadInput("--platform: the manager cannot run; its reason is above")

@@ -21,6 +21,7 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
+from gossamer.policy.words import counted
 from gossamer.telemetry import logs
 
 _TOKEN_VARIABLE = "GOSSAMER_NODE_TOKEN"  # noqa: S105 (the name of a variable)
@@ -163,7 +164,12 @@ async def _run_manager(
     typed = {name: value for name, value in given.items() if value is not None}
     config = dataclasses.replace(load(list(map(str, files)), os.environ), **folders, **typed)
 
+    is_beside = PARENT_VARIABLE in os.environ
+
     def ready(address: str) -> None:
+        if is_beside:
+            terminal.print_result(address)
+            return
         terminal.print_stderr(
             f"The manager is at {address}. To run jobs: gossamer node --manager {address}. Ctrl-C stops the manager, "
             "not the jobs."
@@ -172,7 +178,8 @@ async def _run_manager(
     limit_seconds, kept = limits
     work = ManagerOptions(config, store, _retention(kept), limit_seconds)
     await _until_stopped(lambda stopping: run_manager(work, stopping=stopping, ready=ready))
-    terminal.say("Stopped. Jobs that were running go on at their nodes.")
+    if not is_beside:
+        terminal.say("Stopped. Jobs that were running go on at their nodes.")
 
 
 def _retention(kept: dict[str, str]) -> Any:
@@ -261,17 +268,21 @@ async def _run_node(
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     limits = [_LIMIT_SECONDS]
+    is_beside = PARENT_VARIABLE in os.environ
 
     def ready(limit_seconds: float) -> None:
         limits.append(limit_seconds)
-        terminal.print_stderr(f"The node {name} runs up to {slots} jobs at a time for {' or '.join(managers)}.")
+        if not is_beside:
+            most = counted(slots, "job")
+            terminal.print_stderr(f"The node {name} runs up to {most} at a time for {' or '.join(managers)}.")
 
     default = "on" if os.geteuid() == 0 else "off"
     users = parse_project_users(default if project_users is None else project_users)
     must_separate = project_users is not None
     work = NodeOptions(managers, token, name, folder, slots, labels, users, must_separate)
     await _until_stopped(lambda stopping: run_node(work, stopping=stopping, ready=ready))
-    terminal.say(f"Stopped. Jobs go on for up to {limits[-1]:g} seconds; start the node again to continue with them.")
+    again, how = ("gossamer up --platform", "Scrapy jobs") if is_beside else ("the node", "Stopped. Jobs")
+    terminal.say(f"{how} go on for up to {limits[-1]:g} seconds; start {again} again to continue with them.")
 
 
 @options.takes("log_level", "log_format")
@@ -314,8 +325,8 @@ async def _run_scrapyd(files: list[Path]) -> None:
 
     def ready(address: str) -> None:
         terminal.print_stderr(
-            f"Scrapyd's interface is at {address}. {config.slots} jobs run at a time. Ctrl-C stops the server, not the "
-            "jobs."
+            f"Scrapyd's interface is at {address}. Up to {counted(config.slots, 'job')} at a time. Ctrl-C stops the "
+            "server, not the jobs."
         )
 
     await _until_stopped(lambda stopping: run_scrapyd(config, stopping=stopping, ready=ready, say=terminal.say))
