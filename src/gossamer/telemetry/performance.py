@@ -220,8 +220,9 @@ class _Interval:
         looks, slow_looks = max(1, self._looks), max(1, self._slow_looks)
         downloader, transferring, scraper, pipelines, held, full, bytes_full = (each / looks for each in self._sums)
         scheduler, pages, of_requests, empty = (each / slow_looks for each in self._waiting_sums)
-        now = self._stages.counts
-        was, self._counts = self._counts, msgspec.structs.replace(now)
+        counts = self._stages.counts
+        now = msgspec.structs.replace(counts)  # a copy, because the loop goes on counting
+        was, self._counts = self._counts, now
         lag, longest_lag = ping.take()
         starved = self._thread.starved() - self._starved
         blocked = self._blocked_in.total() / looks - starved / seconds  # a starved thread stands still, too
@@ -261,7 +262,7 @@ class _Interval:
             blocked_in=largest(self._blocked_in) if blocked > 0 else {},
             busy_in=largest(self._busy_in),
         )
-        now.fastest_response = now.fastest_item = 0.0
+        counts.fastest_response = counts.fastest_item = 0.0
         self._begin()
         return measurement
 

@@ -93,6 +93,27 @@ async def test_a_loop_that_uses_the_cpu_is_not_called_blocked(tmp_path: Path) ->
     assert any(place.endswith(" uses_the_cpu") for place in one.busy_in)
 
 
+async def test_what_is_counted_while_a_measurement_is_made_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages, take = Stages(), performance._LoopPing.take
+
+    def count_meanwhile(ping: performance._LoopPing) -> tuple[float, float]:
+        stages.counts.items += 1
+        return take(ping)
+
+    monkeypatch.setattr(performance._LoopPing, "take", count_meanwhile)
+    monkeypatch.setattr(performance, "_INTERVAL_SECONDS", 0.01)
+    enough = threading.Event()
+    recorder = PerformanceRecorder(
+        PROCESS, stages, tmp_path, on_measurement=lambda one: one.items_in_all > 2 and enough.set()
+    )
+    recorder.start()
+    await asyncio.to_thread(enough.wait, PATIENCE_SECONDS)
+    recorder.stop()
+    assert sum(each.items for each in recorder.measurements) == recorder.measurements[-1].items_in_all
+
+
 async def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recorder = PerformanceRecorder(PROCESS, Stages(), tmp_path / "file" / "performance")
