@@ -1,10 +1,12 @@
 """`gossamer deploy`, `schedule`, `jobs` and `job` in a Scrapy project's folder, on a real server."""
 
+import contextlib
 import csv
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -31,6 +33,9 @@ class Words(scrapy.Spider):
     async def start(self):
         for number in range(int(getattr(self, "n", 3))):
             yield {"number": number}
+        if getattr(self, "error", ""):
+            self.logger.error(self.error)
+            self.logger.info("the next line")
         if getattr(self, "wait", ""):
             await asyncio.sleep(600)
         if getattr(self, "fail", ""):
@@ -95,6 +100,30 @@ def test_items_that_the_server_does_not_have_are_an_error(project: Project, serv
     done = project.run("job", str(number), "--items", code=1)
     assert f"the server has no items of job {number}, which has scraped 3" in done.stderr
     assert "items_dir = items" in done.stderr
+
+
+def test_what_retention_has_deleted_is_an_error_that_names_the_setting(project: Project, server: Scrapyd) -> None:
+    number = str(project.json("schedule", "words", "--wait")["id"])
+    state = server.folder / "dbs/gossamer/state.db"
+    with contextlib.closing(sqlite3.connect(state, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE job SET log_deleted = 1, items_deleted = 1, has_files = 0 WHERE id = {number}")
+    for kind, suffix in (("logs", "log"), ("items", "jl")):
+        for path in (server.folder / kind).rglob(f"{project.json('job', number)['name']}.{suffix}"):
+            path.unlink()
+    assert "retention has deleted the log" in project.run("job", number, "--log", code=1).stderr
+    assert "jobs_to_keep below [scrapyd]" in project.run("job", number, "--items", code=1).stderr
+    assert server.client.patch("/v1/projects/shop", json={"keep_logs_jobs": 500}).status_code == 200
+    assert "shop has keep_logs_jobs = 500" in project.run("job", number, "--log", "-f", code=1).stderr
+    assert server.client.patch("/v1/projects/shop", json={"keep_logs_jobs": None}).status_code == 200
+
+
+def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Project) -> None:
+    number = str(project.json("schedule", "words", "-a", "error=no price", "--wait")["id"])
+    done = project.run("job", number, "--cancel")
+    assert re.search(r"^errors +1 *$", done.stdout, re.MULTILINE)
+    assert "last error" in done.stdout
+    assert "ERROR: no price" in " ".join(done.stdout.split())
+    assert re.search(rf"job {number} had ended before \(finished, [0-9:]+ \w+\)", done.stderr)
 
 
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:
@@ -313,6 +342,7 @@ def test_a_project_command_does_the_same_for_the_targets_of_scrapy_cfg(project: 
 # --- groups of jobs ---------------------------------------------------------------------------------------------------
 
 _SHARDED = """
+import contextlib
 import csv
 import scrapy
 

@@ -213,9 +213,13 @@ def job(
 
 def _changed(client: PlatformClient, number: int, *, cancel: bool, again: bool) -> dict[str, Any]:
     """Cancel a job, or run it again, or neither. Return the job, or the new one."""
+    old = client.job(number)
+    if cancel and old["state"] in ENDED:
+        ended = f"{old['state']}, {targets.moment_text(old['ended_at'])}"
+        terminal.say(f"job {number} had ended before ({ended}), so there is nothing to cancel.")
+        return old
     if cancel:
         return dict(client.call("POST", f"/jobs/{number}/cancel"))
-    old = client.job(number)
     if not again:
         return old
     if "GOSSAMER_CRAWL_ID" in old["settings"] and old["group_id"]:
@@ -266,7 +270,9 @@ def _run_group(
             _print_bytes(client.read(f"/jobs/{each['id']}/items.jsonl"))
         _exit_if_items_are_missing(client, members)
         return
-    if cancel:
+    if cancel and ENDED.issuperset(group["jobs"]):
+        terminal.say(f"all jobs of group g{number} had ended before, so there is nothing to cancel.")
+    elif cancel:
         group = client.call("POST", f"/groups/{number}/cancel")
     if again and group["kind"] == "processes":
         _run_processes_again(client, members)
@@ -312,6 +318,10 @@ def _number(client: PlatformClient, identity: str, project: str | None) -> int:
 
 
 def _print_log(client: PlatformClient, number: int, attempt: int, *, follow: bool) -> None:
+    found = client.job(number)
+    if found.get("log_deleted"):
+        terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
+        raise typer.Exit(1)
     if not follow:
         _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
         return
@@ -337,12 +347,28 @@ def _exit_if_items_are_missing(client: PlatformClient, printed: list[dict[str, A
     for job in printed:
         scraped = (job["stats"] or {}).get("item_scraped_count", 0) if job["state"] in ENDED else 0
         if scraped and not client.call("GET", f"/jobs/{job['id']}/items", query={"limit": 1})["items"]:
-            terminal.say(
-                f"the server has no items of job {job['id']}, which has scraped {scraped:,}. They were deleted, or it "
-                "keeps none: `gossamer scrapyd` keeps the items of later jobs with the line items_dir = items below "
-                "[scrapyd] in its scrapyd.conf."
-            )
+            if job.get("items_deleted"):
+                why = f"Retention deletes them: {_retention_text(client, job, 'items')}."
+            else:
+                why = (
+                    "They were deleted, or it keeps none: `gossamer scrapyd` keeps the items of later jobs with the "
+                    "line items_dir = items below [scrapyd] in its scrapyd.conf."
+                )
+            terminal.say(f"the server has no items of job {job['id']}, which has scraped {scraped:,}. {why}")
             raise typer.Exit(1)
+
+
+def _retention_text(client: PlatformClient, job: dict[str, Any], kind: str) -> str:
+    """Return the settings by which a server deletes the logs or the items of a job's project."""
+    owner: dict[str, Any] = next(
+        (each for each in client.call("GET", "/projects") if each["name"] == job["project"]), {}
+    )
+    own = [f"{name} = {owner[name]:g}" for name in (f"keep_{kind}_days", f"keep_{kind}_jobs") if owner.get(name)]
+    if own:
+        return f"the project {job['project']} has {' and '.join(own)}"
+    return (
+        f"jobs_to_keep below [scrapyd] in scrapyd.conf, or --keep-{kind} of `gossamer manager`, sets how many are kept"
+    )
 
 
 def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) -> None:
@@ -410,6 +436,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "ran": targets.runtime_text(found),
         "items": _counter_text(found, "item_scraped_count"),
         "errors": _counter_text(found, "log_count/ERROR"),
+        "last error": found.get("last_error") or "",
         "limits": _limits_text(found),
         "node": found["node"],
         "finish": found["finish_reason"] or "",

@@ -4,6 +4,7 @@ Fixed, because clients read them: paths, names of parameters, status codes.
 """
 
 import contextlib
+import re
 import signal
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import JobState
+from gossamer.platform.lifecycle import ENDED, JobState
 from gossamer.platform.link import JobInput
 from gossamer.platform.manager.files import FileKind
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
@@ -33,6 +34,12 @@ _LOG_END_LINES: Final = 20
 """Lines of the log that are shown with a failed job. May be changed."""
 _LOG_END_BYTES: Final = 16 * 1024
 """Bytes at the end of the log in which these lines are looked for. May be changed."""
+_ERROR_BYTES: Final = 256 * 1024
+"""Bytes at the end of the log in which the last error is looked for. May be changed."""
+_ERROR_CHARACTERS: Final = 1000
+"""Characters of the last error that are shown. May be changed."""
+_ERROR: Final = re.compile(rb"^.*\] (?:ERROR|CRITICAL): .*$", re.MULTILINE)
+"""Line of Scrapy's log with an error, in Scrapy's own LOG_FORMAT."""
 JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
 
@@ -106,24 +113,37 @@ async def list_jobs(
 
 @router.get("/{job_id}", summary="Show a job")
 async def get_job(job_id: JobId, client: Reader) -> JobModel:
-    """Return a job. One that has failed comes with the last lines of its log."""
+    """Return a job. One that has failed comes with the last lines of its log, and one that has ended with its last
+    error."""
     row = await visible_job(client, job_id)
     shown = await shown_job(client, row)
-    if row.state == JobState.FAILED:
-        with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
+    with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
+        if row.state == JobState.FAILED:
             shown.last_log_lines = await in_reader(_last_log_lines, client, row)
+        if row.state in ENDED and {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
+            shown.last_error = await in_reader(_last_error, client, row)
     return shown
 
 
 def _last_log_lines(client: Client, row: Row[Any]) -> list[str]:
+    is_whole, content = _log_end(client, row, _LOG_END_BYTES)
+    lines = content.decode(errors="replace").splitlines()
+    return lines[0 if is_whole else 1 :][-_LOG_END_LINES:]  # the first one may be a part
+
+
+def _last_error(client: Client, row: Row[Any]) -> str | None:
+    found = _ERROR.findall(_log_end(client, row, _ERROR_BYTES)[1])
+    return found[-1].decode(errors="replace").strip()[:_ERROR_CHARACTERS] if found else None
+
+
+def _log_end(client: Client, row: Row[Any], size: int) -> tuple[bool, bytes]:
+    """Return up to so many bytes at the end of a log, and before them whether they are all of it."""
     file = client.context.files.open(row, FileKind.LOG, 0)
     if file is None:
-        return []
+        return True, b""
     with contextlib.closing(file):
         end = file.length()
-        content = file.read(max(0, end - _LOG_END_BYTES), end)
-    lines = content.decode(errors="replace").splitlines()
-    return lines[1 if end > _LOG_END_BYTES else 0 :][-_LOG_END_LINES:]  # the first one may be a part
+        return end <= size, file.read(max(0, end - size), end)
 
 
 @router.post("/{job_id}/cancel", status_code=202, summary="Cancel a job")

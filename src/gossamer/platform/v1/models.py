@@ -182,6 +182,13 @@ class JobModel(NamedModel):
     finish_reason: str | None
     last_log_lines: list[str] | None = None
     """Last lines of the log of a job that has failed; only when one job is shown. Null: see its log."""
+    last_error: str | None = None
+    """Last line with an error at the end of the log of a job that has ended; only when one job is shown. Null: none was
+    found."""
+    log_deleted: bool
+    """True: retention has deleted its log."""
+    items_deleted: bool
+    """True: retention has deleted its items, if there were any."""
     created_at: datetime
     not_before: datetime | None
     """Time at which the pause before a retry ends."""
