@@ -14,6 +14,7 @@ from gossamer.platform.v1 import items as items_module
 from gossamer.platform.v1.exports import EXPORTS, ItemSelection, export
 from gossamer.platform.v1.item_filter import parse_filter, parse_filters
 from gossamer.platform.v1.items import ItemReader
+from gossamer.platform.v1.models import ItemPage
 from gossamer.platform.v1.reading import file_pieces, matching_lines
 
 
@@ -79,6 +80,22 @@ def test_a_broken_line_keeps_its_number_and_is_no_item(tmp_path: Path) -> None:
     path = tmp_path / "items.jl"
     path.write_bytes(b'{"n": 0}\n{"n": \n\n{"n": 3}\n')
     assert [(each.number, each.item["n"]) for each in _reader(path).range(0, 10)] == [(0, 0), (3, 3)]
+
+
+@pytest.mark.parametrize("depth", [199, 400, 5000])
+def test_an_item_that_is_nested_deep_is_in_the_page_and_in_each_export(tmp_path: Path, depth: int) -> None:
+    deep = '{"[": ' * depth + "1" + "}" * depth
+    path = tmp_path / "items.jl"
+    path.write_text(f'{{"n": 0}}\n{deep}\n{deep[:-1]}\n{{"n": 3}}\n')
+    items = [each.item for each in _reader(path).range(0, 10)]
+    assert [items[0], items[-1], len(items)] == [{"n": 0}, {"n": 3}, 3]
+    assert items[1] == (json.loads(deep) if depth < 200 else {"_json": deep})
+    page = ItemPage(items=items, next=None, end="0").model_dump_json()
+    assert page.count("[") == 1 + depth
+    for form in EXPORTS:
+        content = b"".join(export(form, ItemSelection(_reader(path)))).decode()
+        assert content.count("[") >= depth
+        assert content.rindex("[", 0, -3) < content.rindex("3")  # the item behind it
 
 
 def test_a_line_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

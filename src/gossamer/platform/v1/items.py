@@ -6,6 +6,7 @@ to change: the numbers of bytes. Fixed: that an item keeps its number, which is 
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,11 @@ _PAGE_BYTES: Final = 16 * 1024 * 1024
 that few items meet would otherwise keep a request waiting while all items are read."""
 
 
+_MAX_DEPTH: Final = 200
+"""Depth from which on an item is not parsed: exports, and the libraries that write answers, stop at some depth. May be
+changed; pydantic's limit is 255."""
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
+"""Text, or bracket outside of a text."""
 _DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
 """Reads NaN and Infinity, which Scrapy writes and JSON does not have, as null."""
 
@@ -141,11 +147,27 @@ class ItemReader:
 
 
 def _parse(line: bytes) -> tuple[bool, Any]:
-    """Return whether a line has an item, and the item."""
+    """Return whether a line has an item, and the item. One that is nested too deep is the text of its line, in the
+    field `_json`."""
     if not line:
         return False, None
     try:
+        if line.count(b"[") + line.count(b"{") > _MAX_DEPTH and _depth(line) > _MAX_DEPTH:
+            return True, {"_json": line.decode().rstrip()}
         item = _DECODER.decode(line.decode())
         return True, storable(item) if b"\\ud" in line or b"\\uD" in line else item
     except (ValueError, RecursionError):  # the job's process was killed within a write, and its next attempt wrote on
         return False, None
+
+
+def _depth(line: bytes) -> int:
+    """Return how deep a line of JSON is nested. 0: its brackets do not match, so it is none."""
+    depth = deepest = 0
+    for token in _TOKEN.finditer(line):
+        first = token[0][:1]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return 0 if depth else deepest
