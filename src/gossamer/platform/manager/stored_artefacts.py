@@ -36,8 +36,9 @@ class StoredArtefacts(ArtefactStore):
         super().__init__(copies, copies)
         self._storage = storage
         self._copies = copies
-        self._unwanted: dict[str, float] = {}
-        """Time, of the monotonic clock, since which no version has needed an object."""
+        self._unwanted: dict[str, tuple[float, float]] = {}
+        """Time, of the monotonic clock, since which no version has needed an object, and the time of its last upload by
+        the storage's clock."""
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         """One artefact at a time is in memory."""
@@ -103,10 +104,18 @@ class StoredArtefacts(ArtefactStore):
         return 0.0
 
     def clean(self, building: set[str], wanted: set[str]) -> None:
-        """Delete what no version has needed for a while. `wanted`: digests of all versions that may be needed."""
+        """Delete what no version has needed for a while, and no manager has uploaded again meanwhile. `wanted`: digests
+        of all versions that may be needed."""
         now = time.monotonic()
-        names = {name for name in self._storage.names(_FOLDER) if name.rpartition("/")[2] not in wanted | building}
-        self._unwanted = {name: self._unwanted.get(name, now) for name in names}
-        for name, since in self._unwanted.items():
-            if now - since > _UNWANTED_SECONDS:
+        names = [name for name in self._storage.names(_FOLDER) if name.rpartition("/")[2] not in wanted | building]
+        unwanted: dict[str, tuple[float, float]] = {}
+        for name in names:
+            try:
+                uploaded_at = self._storage.modified_at(name)
+            except ObjectMissing:  # another manager has deleted it
+                continue
+            since, known = self._unwanted.get(name, (now, uploaded_at))
+            unwanted[name] = (since if uploaded_at == known else now, uploaded_at)
+            if now - unwanted[name][0] > _UNWANTED_SECONDS:
                 self._storage.delete(name)
+        self._unwanted = unwanted

@@ -62,6 +62,10 @@ class ObjectStorage(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether there is an object of this name."""
 
+    def modified_at(self, name: str) -> float:
+        """Return the time of the last `put` of an object, in seconds since 1970 by the storage's clock. 0.0: it has no
+        clock. Raises ObjectMissing."""
+
     def names(self, folder: str) -> list[str]:
         """Return the full names of all objects below a folder. Empty: there is no such folder."""
 
@@ -138,6 +142,10 @@ class FolderStorage:
 
     def exists(self, name: str) -> bool:
         return (self._folder / name).is_file()
+
+    def modified_at(self, name: str) -> float:
+        with self._translated():
+            return (self._folder / name).stat().st_mtime
 
     def names(self, folder: str) -> list[str]:
         with self._translated():
@@ -243,6 +251,13 @@ class RemoteStorage:
     def exists(self, name: str) -> bool:
         with self._translated(name):
             return bool(self._system.exists(self._path(name)))
+
+    def modified_at(self, name: str) -> float:
+        with self._translated(name):
+            try:
+                return float(self._system.modified(self._path(name)).timestamp())
+            except NotImplementedError:  # by this driver
+                return 0.0
 
     def names(self, folder: str) -> list[str]:
         with self._translated(folder):

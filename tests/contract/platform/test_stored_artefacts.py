@@ -1,0 +1,41 @@
+"""Artefacts of several managers in one storage, in a folder behind fsspec and on a real S3 server."""
+
+import io
+import uuid
+from pathlib import Path
+
+import pytest
+
+from gossamer.platform.manager import stored_artefacts
+from gossamer.platform.manager.stored_artefacts import StoredArtefacts
+from gossamer.platform.storage.objects import ObjectStorage, RemoteStorage
+from tests.servers.s3 import S3Server
+from tests.servers.scrapyd import egg
+
+
+@pytest.fixture(params=["file", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStorage:
+    if request.param == "file":
+        return RemoteStorage(f"file://{tmp_path}/storage")
+    server: S3Server = request.getfixturevalue("one_s3_server")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return RemoteStorage(f"s3://platform/{uuid.uuid4().hex}")
+
+
+def test_a_manager_keeps_what_another_one_has_uploaded_since_it_was_unwanted(
+    storage: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_artefacts, "_UNWANTED_SECONDS", 0.0)
+    first, second = (StoredArtefacts(storage, tmp_path / name) for name in ("first", "second"))
+    code = egg("")
+    digest, _ = first.upload("shop", "1", io.BytesIO(code))
+    name = f"artefacts/{digest}"
+    second.clean(set(), set())
+    before = storage.modified_at(name)
+    while storage.modified_at(name) == before:  # the storage's clock may have whole seconds
+        first.upload("shop", "1", io.BytesIO(code))
+    second.clean(set(), set())
+    assert storage.exists(name)
+    second.clean(set(), set())
+    assert not storage.exists(name)
