@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.opensearch import opensearch
 from tests.servers.valkey import Server, standalone
 
 PROJECT = Path(__file__).parents[2] / "examples" / "properties"
@@ -49,7 +51,7 @@ def frontier(server: Server, name: str) -> dict[str, str]:
 def start(folder: Path, web: FakeWeb, lane: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
     """`scrapy ARGUMENTS` in the project; its log goes to standard error."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GOSSAMER_")}
-    environment |= {"ESTATE_URL": f"http://localhost:{web.port}", **lane}
+    environment |= {"ESTATE_URL": f"http://localhost:{web.port}", "PIPELINES_OFF": "all", **lane}
     pythonpath = [environment.get("PYTHONPATH", ""), str(PROJECT.parents[1] / "src")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, pythonpath))
     environment["SCRAPY_SETTINGS_MODULE"] = "properties.settings"
@@ -174,9 +176,60 @@ def test_every_feed_format(tmp_path: Path, web: FakeWeb) -> None:
 
 def test_images_are_fetched(tmp_path: Path, web: FakeWeb) -> None:
     store = tmp_path / "pictures"
-    (item,) = crawl(tmp_path, web, {"IMAGES_STORE": str(store)}, "basic")
+    off = "TidyPipeline,GeocodingPipeline,SiteAddressPipeline,WordsPipeline,ProgramPipeline"
+    (item,) = crawl(tmp_path, web, {"IMAGES_STORE": str(store), "PIPELINES_OFF": off}, "basic")
+    assert set(item) == {*FIELDS, "images"}
     (image,) = item["images"]
     assert (store / image["path"]).read_bytes().startswith(b"\xff\xd8")
+
+
+def test_properties_near_a_point_are_found_by_distance(tmp_path: Path) -> None:
+    """All pipelines that need no server, OpenSearch, and the search of near.py."""
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=3)) as web, opensearch() as search:
+        stores = {"PIPELINES_OFF": "", "ES_PIPELINE_URL": f"{search.url}/properties"}
+        feed = tmp_path / "items.jl"
+        settings = ("-s", "GEO_PIPELINE_RATE=10/1", "-s", f"GOSSAMER_DATA_DIR={tmp_path}")
+        log = end(start(tmp_path, web, stores, "crawl", "fast", "-O", str(feed), *settings))
+        items = lines(feed)
+        assert len(search.documents("properties")) == len(items) == 90
+        near = [sys.executable, str(PROJECT / "near.py"), "angel", "51.5", "-0.1", "--size", "100"]
+        printed = subprocess.run(near, env={**os.environ, **stores}, capture_output=True, text=True, check=True).stdout
+    assert "'program_pipeline/answers': 90" in log
+    assert all(set(item) == {*FIELDS, "location", "ip", "words"} for item in items)
+    angels = [item for item in items if "Angel" in item["title"]]
+    wanted = sorted((kilometres(item["location"], 51.5, -0.1), item["price"], item["title"]) for item in angels)
+    assert len(wanted) > 5
+    first, *rows = printed.splitlines()
+    assert first.startswith(f"{len(wanted)} properties")
+    assert rows == [f"{distance:6.2f} km  £{price:9,.2f}  {title}" for distance, price, title in wanted]
+
+
+def kilometres(place: dict[str, float], lat: float, lon: float) -> float:
+    """The distance on a sphere of the earth's mean radius."""
+    from_lat, to_lat = math.radians(lat), math.radians(place["lat"])
+    half = math.sin((to_lat - from_lat) / 2) ** 2
+    half += math.cos(from_lat) * math.cos(to_lat) * math.sin(math.radians(place["lon"] - lon) / 2) ** 2
+    return 2 * 6371.0088 * math.asin(math.sqrt(half))
+
+
+def test_shards_meet_and_do_not_overlap(tmp_path: Path) -> None:
+    """Two jobs, each with a part of the starting points."""
+    with FakeWeb.start(WebSpec(hosts=1, pages=1, estate=7)) as web:
+        environment = {**os.environ, "ESTATE_URL": f"http://localhost:{web.port}"}
+        command = [sys.executable, "-m", "properties.shards", "--indexes", "7", "--shards", "3"]
+        table = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True).stdout
+        header, *starts = table.splitlines()
+        assert len(starts) == 3
+        jobs = []
+        for number, part in enumerate((starts[:2], starts[2:])):
+            (tmp_path / f"{number}.csv").write_text("\n".join((header, *part)))
+            arguments = ("-a", f"file={tmp_path / f'{number}.csv'}", "-O", str(tmp_path / f"{number}.jl"))
+            jobs.append(start(tmp_path, web, {}, "crawl", "sharded", *arguments))
+        for job in jobs:
+            end(job)
+        urls = [item["url"] for number in range(2) for item in lines(tmp_path / f"{number}.jl")]
+        assert sorted(urls) == [web.url("localhost", f"/properties/property_{n:06d}.html") for n in range(210)]
+        assert asked(web) == {"GET": 217}
 
 
 def test_the_contracts_hold(tmp_path: Path, web: FakeWeb) -> None:

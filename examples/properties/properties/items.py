@@ -14,6 +14,8 @@ class Property(scrapy.Item):
 
     images = scrapy.Field()
     location = scrapy.Field()
+    ip = scrapy.Field()
+    words = scrapy.Field()
 
     url = scrapy.Field()
     project = scrapy.Field()

@@ -56,5 +56,5 @@ def load(spider: Spider, response: TextResponse, selector: Selector | None = Non
     loader.add_value("project", spider.settings.get("BOT_NAME"))
     loader.add_value("spider", spider.name)
     loader.add_value("server", socket.gethostname())
-    loader.add_value("date", datetime.now(UTC).isoformat())
+    loader.add_value("date", datetime.now(UTC))
     return loader.load_item()
