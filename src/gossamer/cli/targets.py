@@ -5,10 +5,12 @@ Safe to change: sentences and columns (tests quote some). Fixed: flags, which sc
 
 import json as json_module
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 from rich.table import Table
@@ -16,7 +18,7 @@ from rich.text import Text
 
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import ServerRefused
+from gossamer.platform.client.http import ServerRefused, ServerUnreachable, is_local
 from gossamer.platform.client.platform import PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, find_project
@@ -61,6 +63,9 @@ _REASONS: Final = {
     "no_version": "Its version does not exist any more.",
 }
 """Meaning of the first word of a job's reason. The words are the server's: docs/howto/from-scrapyd.md lists them."""
+_START_SECONDS: Final = 5.0
+"""Time that a server on this machine has to start. May be changed."""
+_LOOK_SECONDS: Final = 0.1
 _SECONDS_A_MINUTE: Final = 60
 _SECONDS_AN_HOUR: Final = 3600
 
@@ -71,10 +76,11 @@ def here() -> ScrapyProject | None:
 
 
 def connect(target: DeployTarget) -> PlatformClient | ScrapydClient:
-    """Return a client for the server, whichever of the two APIs it has. Raises ServerUnreachable or ServerRefused."""
+    """Return a client for the server, whichever of the two APIs it has. One on this machine that does not listen yet
+    has some seconds to start. Raises ServerUnreachable or ServerRefused."""
     client = PlatformClient(target)
     try:
-        client.call("GET", "/jobs", query={"limit": 1})
+        _call_first(client)
     except ServerRefused as error:
         if error.status != 404:
             raise
@@ -82,6 +88,24 @@ def connect(target: DeployTarget) -> PlatformClient | ScrapydClient:
         scrapyd.get("daemonstatus")
         return scrapyd
     return client
+
+
+def _call_first(client: PlatformClient) -> None:
+    deadline: float | None = None
+    while True:
+        try:
+            client.call("GET", "/jobs", query={"limit": 1})
+            return
+        except ServerUnreachable as error:
+            if not error.never_arrived or not is_local(urlsplit(client.session.url).hostname or ""):
+                raise
+            now = time.monotonic()
+            if deadline is None:
+                deadline = now + _START_SECONDS
+                terminal.say(f"waiting up to {_START_SECONDS:g} seconds for a server at {client.session.url}")
+            elif now > deadline:
+                raise
+            time.sleep(_LOOK_SECONDS)
 
 
 def connect_platform(named: str | None, project: ScrapyProject | None) -> PlatformClient:

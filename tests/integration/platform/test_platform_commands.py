@@ -212,6 +212,31 @@ def test_a_server_with_a_password_takes_the_token_of_the_environment(tmp_path: P
         assert "secret" not in project.run("deploy", "--version", "GIT", code=2).stderr
 
 
+class _EmptyServer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = b'{"jobs": [], "next": null}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+def test_a_command_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
+    [port] = valkey.free_ports(1)
+    command = crawling.command("jobs", "--target", f"http://127.0.0.1:{port}")
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert "waiting up to" in waiting.stderr.readline()
+        with ThreadingHTTPServer(("127.0.0.1", port), _EmptyServer) as server:
+            threading.Thread(target=server.serve_forever).start()
+            assert "has no jobs yet" in waiting.stderr.read()
+            server.shutdown()
+    assert waiting.returncode == 0
+
+
 def test_any_scrapyd_is_a_target(tmp_path: Path) -> None:
     with real_scrapyd(tmp_path / "real") as theirs:
         project = Project(tmp_path / "shop", str(theirs.base_url).rstrip("/"))

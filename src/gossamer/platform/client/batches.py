@@ -267,7 +267,7 @@ class BatchSender(threading.Thread):
             server.hand_over(given, self._spider, self._settings)
         except GossamerError as error:
             was_refused = isinstance(error, ServerRefused) and error.status != 503
-            never_arrived = isinstance(error.__cause__, OSError) and "refused" in str(error.__cause__).lower()
+            never_arrived = isinstance(error, ServerUnreachable) and error.never_arrived
             if (was_refused or never_arrived) and not may_be_there:
                 self._store.bind(batch.number, "")
             server.free_at = time.monotonic() + _PAUSES[min(server.failures, len(_PAUSES) - 1)]

@@ -34,6 +34,11 @@ class ServerUnreachable(GossamerError):
     only_detail = True
     exit_code = 4  # the same command may succeed later
 
+    @property
+    def never_arrived(self) -> bool:
+        """True: nothing listens there, so the server did not get the call."""
+        return isinstance(self.__cause__, OSError) and "refused" in str(self.__cause__).lower()
+
 
 class ServerRefused(GossamerError):
     """The server refused a call."""
@@ -95,7 +100,7 @@ class HttpSession:
         self.url = url.rstrip("/")
         self._credentials = credentials
         handlers: list[Any] = [_NoRedirect]
-        if _is_local(urlsplit(self.url).hostname or ""):
+        if is_local(urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot know this machine's own servers
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -205,7 +210,8 @@ def _words(cause: Any) -> str:
     return str(cause) or type(cause).__name__
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine, by its loopback address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

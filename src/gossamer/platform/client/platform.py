@@ -169,8 +169,8 @@ def _repeated(call: Callable[[], Any], *, times: int) -> Any:
             return call()
         except (ServerUnreachable, ServerRefused) as error:
             is_passing = isinstance(error, ServerUnreachable) or error.status == 503
-            refused = isinstance(error.__cause__, OSError) and "refused" in str(error.__cause__).lower()
-            if not is_passing or refused or not left:
+            never_arrived = isinstance(error, ServerUnreachable) and error.never_arrived
+            if not is_passing or never_arrived or not left:
                 raise
             time.sleep(_LOOK_SECONDS)
     raise AssertionError
