@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
+from rich.console import RenderableType
+from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
@@ -126,22 +128,36 @@ def connect_project(named: str | None, project: str | None) -> tuple[PlatformCli
     return client, project_name(project, client.target, found)
 
 
-def plain_table(*headings: str) -> Table:
-    """Return a table without lines, whose cells are folded rather than cut."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+class ServerTable(Table):
+    """Table without lines. Texts of a server in its cells neither style the output nor control the terminal."""
+
+    def __init__(self, *headings: str, **options: Any) -> None:
+        super().__init__(box=None, **{"padding": (0, 2, 0, 0), "header_style": "dim", "pad_edge": False, **options})
+        for heading in headings:
+            self.add_column(heading, overflow="fold")
+
+    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
+        """Add a row."""
+        shown = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        for cell in shown:
+            if isinstance(cell, Text):
+                cell.plain = terminal.without_controls(cell.plain)
+        super().add_row(*shown, style=style, end_section=end_section)
 
 
-def details_table(rows: Mapping[str, str]) -> Table:
+def plain_table(*headings: str) -> ServerTable:
+    """Return a table whose cells are folded rather than cut."""
+    return ServerTable(*headings)
+
+
+def details_table(rows: Mapping[str, str]) -> ServerTable:
     """Return a table of names and values, without the values that are empty."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    table = ServerTable(show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         if value and value != "-":
-            table.add_row(name, Text(value))
+            table.add_row(name, value)
     return table
 
 

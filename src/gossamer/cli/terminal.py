@@ -24,6 +24,8 @@ from gossamer.errors import BadInput, Interrupted, SinkError
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
 """Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters by which a text could control a terminal; not the tab and the line end. May be extended."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 """Attributes of `sys` by file descriptor, in order; set by POSIX, must not change."""
 
@@ -49,6 +51,11 @@ def without_passwords(text: str) -> str:
     return _PASSWORD.sub(r"\1:***@", text)
 
 
+def without_controls(text: str) -> str:
+    """Return a text of the same length without characters that control a terminal. A server's names may have some."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def say(sentence: str) -> None:
     """Show a sentence for a person on standard error, without passwords. Never raises."""
     print_stderr(f"gossamer: {sentence}")
@@ -57,7 +64,7 @@ def say(sentence: str) -> None:
 def print_stderr(line: str) -> None:
     """Write a line to standard error, without passwords. Never raises: a crawl goes on when its terminal is gone."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{without_passwords(line)}\n")
+        sys.stderr.write(f"{without_controls(without_passwords(line))}\n")
         sys.stderr.flush()
 
 
@@ -69,7 +76,7 @@ def print_result(text: str, *, on_stderr: bool = False) -> None:
     """
     stream = sys.stderr if on_stderr else sys.stdout
     try:
-        stream.write(f"{text}\n")
+        stream.write(f"{without_controls(text) if stream.isatty() else text}\n")
         stream.flush()
     except OSError as error:
         if error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_terminal(stream)):

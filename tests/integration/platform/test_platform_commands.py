@@ -177,6 +177,11 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         (("jobs", "-p", "nowhere"), 0, "project nowhere has no jobs yet."),
         (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
         (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
+        (
+            ("schedule", "words", "--processes", "1"),
+            0,
+            "Warning: neither -s nor the project's variables nor its settings",
+        ),
         (("jobs", "--target", "http://127.0.0.1:1"), 4, "cannot be reached: connection refused"),
         (("jobs", "--target", "elsewhere"), 2, "there is no target 'elsewhere'"),
         (("job", "999999"), 2, "job 999999 not found"),

@@ -128,7 +128,7 @@ def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[s
 
 
 def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table = targets.ServerTable()
     table.add_column("job", justify="right", no_wrap=True)
     table.add_column("spider", overflow="fold")
     table.add_column("state", no_wrap=True)
@@ -139,7 +139,7 @@ def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
         name = f"{job['project']}/{job['spider']}" if with_project else job["spider"]
         state = Text(job["state"], style=_STYLES.get(job["state"], ""))
         created, ran = targets.time_text(job["created_at"]), targets.runtime_text(job)
-        table.add_row(str(job["id"]), name, state, created, ran, Text(job["reason"]))
+        table.add_row(str(job["id"]), name, state, created, ran, job["reason"])
     return table
 
 
@@ -444,9 +444,7 @@ def _show_job(found: dict[str, Any]) -> None:
     }
     Console(highlight=False).print(targets.details_table(rows))
     if lines := found.get("last_log_lines"):
-        terminal.print_stderr("The end of its log:")
-        for line in lines:
-            print(f"  {line}")
+        terminal.print_result("\n".join(["The end of its log:", *(f"  {line}" for line in lines)]))
     advice = ("--log", "--items", "--again") if found["state"] in ENDED else ("--log -f", "--wait", "--cancel")
     terminal.print_stderr(f"More: gossamer job {found['id']} {' | '.join(advice)}")
 

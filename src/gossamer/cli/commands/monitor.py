@@ -224,7 +224,7 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
 
 def _table(*headings: str) -> Table:
     """Return an empty table whose first column is wrapped where the terminal is narrow; the others are never cut."""
-    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
+    table = targets.ServerTable(padding=(0, 1))
     first, *others = headings
     table.add_column(first, overflow="fold")
     for heading in others:

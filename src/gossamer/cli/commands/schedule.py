@@ -4,6 +4,7 @@ Safe to change: help texts (then regenerate docs/reference) and sentences (tests
 exit codes, and the fields of `--json`, which are those of the API.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,16 +12,18 @@ import typer
 
 from gossamer.cli import targets, terminal
 from gossamer.cli.commands.jobs import exit_code_of, follow_log, show_end, states_text
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.client.http import ServerRefused
-from gossamer.platform.client.platform import PlatformClient
+from gossamer.platform.client.platform import PlatformClient, segment
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.splitting import SplitSource
-from gossamer.platform.client.targets import choose_target
+from gossamer.platform.client.targets import ScrapyProject, choose_target
 from gossamer.policy.words import counted
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""
+_FRONTIER: Final = "GOSSAMER_FRONTIER"
+"""Setting with the address of a frontier that jobs share. Scrapy projects have it: fixed."""
 _SHOWN_SPIDERS: Final = 20
 """Spiders of a project that are named where one is not found. May be changed."""
 _GROUP: Final = "Groups of jobs"
@@ -143,6 +146,7 @@ def schedule(
         group = client.create("/groups", {**body, "inputs": inputs, "input_use": split_as})
         _after_group(client, group, wait=wait, json=json)
     elif processes is not None:
+        _warn_without_frontier(client, body, here)
         _after_group(client, client.create("/groups", {**body, "processes": processes}), wait=wait, json=json)
     else:
         _after(client, _create(client, body), wait=wait, follow=follow, json=json)
@@ -179,6 +183,28 @@ def _check_group(is_split: bool, parts: int | None, column: str | None, processe
         raise BadInput(
             "--follow shows the log of one job. For a group use --wait, and then: gossamer job NUMBER --log -f"
         )
+
+
+def _warn_without_frontier(client: PlatformClient, body: dict[str, Any], here: ScrapyProject | None) -> None:
+    """Warn if nothing that this command can read names the frontier that the jobs of a group are to share."""
+    names = set(body["settings"])
+    with contextlib.suppress(GossamerError):
+        names |= {each["name"] for each in client.call("GET", f"/projects/{segment(body['project'])}/variables")}
+    if _FRONTIER not in names and not (here and _names_frontier(here)):
+        terminal.say(
+            f"Warning: neither -s nor the project's variables nor its settings here name {_FRONTIER}, the server of "
+            f"the queue that the jobs share. Unless the nodes' environment does, each job fails at its start. Add -s "
+            f"{_FRONTIER}=redis://HOST:6379, or set it for all jobs: gossamer variables set {_FRONTIER} redis://HOST:6379"
+        )
+
+
+def _names_frontier(project: ScrapyProject) -> bool:
+    """Return whether the project's settings module mentions the frontier. False also if it cannot be read."""
+    path = project.folder.joinpath(*project.settings_module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return _FRONTIER in file.read_text(encoding="utf-8")
+    return False
 
 
 def _on_scrapyd(client: ScrapydClient, body: dict[str, Any], *, json: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.cli.commands.schedule import Arguments, Settings, Version
@@ -169,7 +170,7 @@ def _latest_firings(firings: list[dict[str, Any]]) -> Table:
     for each in firings:
         table.add_row(targets.time_text(each["time"]), each["state"], str(each["attempts"]), each["result"])
     for each in {crawl["url"]: crawl for firing in firings for crawl in firing["crawls"] if crawl["url"]}.values():
-        table.caption = f"{table.caption or ''}\n{each['url']}".strip()
+        table.caption = Text(terminal.without_controls(f"{table.caption or ''}\n{each['url']}".strip()))
     table.caption_justify = "left"
     return table
 

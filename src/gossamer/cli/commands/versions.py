@@ -50,7 +50,7 @@ def list_versions(
         spiders = "" if each["spiders"] is None else str(len(each["spiders"]))
         state = Text(each["state"], style=_STYLES.get(each["state"], "")) + Text(mark)
         reason = each["reason"].strip().splitlines()[-1:] or [""]
-        table.add_row(each["name"], state, targets.time_text(each["deployed_at"]), spiders, Text(reason[0]))
+        table.add_row(each["name"], state, targets.time_text(each["deployed_at"]), spiders, reason[0])
     Console(highlight=False).print(table)
 
 

@@ -5,12 +5,14 @@ numbers and the form of the picture (tests quote some). Fixed: the fields of Tar
 `gossamer monitor --json`.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import GossamerError
+from gossamer.platform.client.http import ServerRefused, ServerUnreachable
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.targets import DeployTarget
 
@@ -20,8 +22,11 @@ _CALL_SECONDS: Final = 4.0
 """Time limit of a call. May be changed; shorter than the interval, so that a server that hangs is shown as such."""
 _SHOWN_ENDED: Final = 3
 """Ended jobs that are shown of each server. May be changed."""
-_WIDTH: Final = 80
-"""Columns of the picture. May be changed."""
+_SHOWN_LIVE: Final = 20
+"""Running and pending jobs that are shown of each server. May be changed."""
+_WIDEST_SPIDER, _NARROWEST_JOB = 24, 12
+"""Columns of a spider's name at most, and of a job's at least. May be changed."""
+_HEADINGS: Final = ("state", "spider", "job", "started / ended", "reason")
 
 
 class TargetState(NamedTuple):
@@ -37,6 +42,8 @@ class TargetState(NamedTuple):
     running: Sequence[dict[str, Any]] = ()
     finished: Sequence[dict[str, Any]] = ()
     """Ended jobs, the latest first, with `state` and `reason` where the server knows them."""
+    is_down: bool = False
+    """True: the server cannot be reached. False with a trouble: it refused the request."""
 
 
 def poll(targets: Sequence[tuple[DeployTarget, str]]) -> list[TargetState]:
@@ -52,24 +59,71 @@ def _state(wanted: tuple[DeployTarget, str]) -> TargetState:
         found = ScrapydClient(target, _CALL_SECONDS).get("listjobs", project=project)
         return TargetState(name, target.url, project, "", found["pending"], found["running"], found["finished"])
     except GossamerError as error:
-        return TargetState(name, target.url, project, str(error))
+        is_down = isinstance(error, ServerUnreachable)
+        return TargetState(name, target.url, project, _trouble(error, target, project), is_down=is_down)
     except (KeyError, TypeError):
         return TargetState(name, target.url, project, "listjobs.json is not that of a Scrapyd")
 
 
-def picture(states: Sequence[TargetState]) -> list[str]:
-    """Return the lines of a picture."""
+def _trouble(error: GossamerError, target: DeployTarget, project: str) -> str:
+    if isinstance(error, ServerRefused) and error.status == 401:
+        return "401: wrong user or password" if target.credentials.header() else "401: a user and a password are needed"
+    if isinstance(error, ServerRefused) and f"project '{project}' not found" in str(error):
+        return f"no project {project}"
+    return str(error)
+
+
+def picture(states: Sequence[TargetState], width: int = 0) -> list[str]:
+    """Return the lines of a picture. `width`: columns; 0: those of the terminal."""
+    width = width or shutil.get_terminal_size().columns
+    rows = [row for state in states for row in _rows(state)]
+    widths = _widths(rows, width)
     lines = [f"{time.strftime('%H:%M:%S')}  {', '.join(dict.fromkeys(state.project for state in states))}"]
     for state in states:
-        if state.trouble:
-            lines += [f"{state.target}: DOWN", f"  {_cut(_short(state), _WIDTH - 2)}"]
-            continue
-        counts = f"{len(state.running)} running, {len(state.pending)} pending, {len(state.finished)} ended"
-        lines.append(_cut(f"{state.target}: {counts}", _WIDTH))
-        lines += [_row(job, "running", job["start_time"][:19]) for job in state.running]
-        lines += [_row(job, "pending", "") for job in state.pending]
-        lines += [_row(job, job.get("state", "ended"), _end(job)) for job in state.finished[:_SHOWN_ENDED]]
-    return lines
+        if state.is_down:
+            lines += [f"{state.target}: DOWN", f"  {_short(state)}"]
+        elif state.trouble:
+            lines.append(f"{state.target}: {_short(state)}")
+        else:
+            counts = f"{len(state.running)} running, {len(state.pending)} pending, {len(state.finished)} ended"
+            lines.append(f"{state.target}: {counts}")
+            lines += [_line(row, widths) for row in ([_HEADINGS] if _rows(state) else []) + _rows(state)]
+            if hidden := sum(max(0, len(jobs) - _SHOWN_LIVE) for jobs in (state.running, state.pending)):
+                lines.append(f"  and {hidden} more that are running or pending")
+    return [_cut(line, width) for line in lines]
+
+
+def _rows(state: TargetState) -> list[tuple[str, ...]]:
+    """Return the cells of the jobs that are shown: state, spider, job, time, reason."""
+    live = [("running", job, job.get("start_time")) for job in state.running[:_SHOWN_LIVE]]
+    live += [("pending", job, None) for job in state.pending[:_SHOWN_LIVE]]
+    live += [(str(job.get("state", "ended")), job, job.get("end_time")) for job in state.finished[:_SHOWN_ENDED]]
+    return [
+        (word, str(job["spider"]), str(job["id"]), _time(at), str(job.get("reason") or "")) for word, job, at in live
+    ]
+
+
+def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
+    """Return the widths of the columns. Names of jobs get what is left: those of a group differ at their end."""
+    found = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    found[1] = min(found[1], _WIDEST_SPIDER)
+    found[2] = min(found[2], max(_NARROWEST_JOB, width - found[0] - found[1] - found[3] - 8))
+    return found
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    state, spider, job, at, reason = row
+    cells = (state, _without_middle(spider, widths[1]), _without_middle(job, widths[2]), at)
+    return (
+        "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=False)) + f"  {reason}"
+    ).rstrip()
+
+
+def _without_middle(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def _short(state: TargetState) -> str:
@@ -77,14 +131,10 @@ def _short(state: TargetState) -> str:
     return state.trouble.removeprefix(state.url.rstrip("/")).lstrip(" :").partition(". ")[0]
 
 
-def _end(job: dict[str, Any]) -> str:
-    at = str(job["end_time"])
-    shown = at[11:19] if at.startswith(time.strftime("%Y-%m-%d")) else at[:16]
-    return shown + (f"  {job['reason']}" if job.get("reason") else "")
-
-
-def _row(job: dict[str, Any], state: str, text: str) -> str:
-    return _cut(f"  {state:9} {job['spider']:16.16} {job['id']:24.24} {text}".rstrip(), _WIDTH)
+def _time(at: Any) -> str:
+    """Return a time of Scrapyd without today's date."""
+    text = "" if at is None else str(at)
+    return text[11:19] if text.startswith(time.strftime("%Y-%m-%d")) else text[:16]
 
 
 def _cut(text: str, width: int) -> str:
