@@ -296,7 +296,8 @@ def test_a_project_runs_no_more_jobs_than_it_may(server: Scrapyd) -> None:
     _when(server, first, "running")
     other = _create(server, "good")["id"]  # a slot is free for it, so one was free for the second, too
     assert _ended(server, other)["state"] == "finished"
-    assert server.client.get(f"/v1/jobs/{second}").json()["state"] == "pending"
+    pending = server.client.get(f"/v1/jobs/{second}").json()
+    assert (pending["state"], pending["waits_for"]) == ("pending", "the limit of slow: max_running is 1")
     server.client.post(f"/v1/jobs/{first}/cancel", params={"signal": 9})
     _when(server, second, "running")
     server.client.post(f"/v1/jobs/{second}/cancel", params={"signal": 9})

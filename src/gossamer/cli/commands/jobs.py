@@ -427,6 +427,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "group": f"g{found['group_id']}" if found["group_id"] else "",
         "schedule": f"number {found['schedule_id']}" if found["schedule_id"] else "",
         "state": found["state"] + (f": {found['reason']}" if found["reason"] else ""),
+        "waits for": found.get("waits_for") or "",
         "why": targets.reason_text(found["reason"]),
         "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
         "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),

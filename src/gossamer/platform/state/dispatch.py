@@ -20,6 +20,7 @@ from gossamer.platform.lifecycle import ACTIVE, JobEvent, JobState
 from gossamer.platform.link import AttemptId
 from gossamer.platform.state.changes import change_job
 from gossamer.platform.state.jobs import LIVE, WITH_PROJECT, active_jobs, job_rows
+from gossamer.platform.state.nodes import list_nodes
 from gossamer.platform.state.policies import full_spiders
 from gossamer.platform.state.projects import find_version
 from gossamer.platform.state.tables import DatabaseNow, jobs, labels, projects
@@ -128,3 +129,42 @@ def _free_labels(connection: Connection, offered: Sequence[str]) -> list[str]:
     running = select(func.count()).where(jobs.c.state.in_(ACTIVE), jobs.c.label == labels.c.name).scalar_subquery()
     full = select(labels.c.name).where(labels.c.name.in_(offered), running >= labels.c.max_running)
     return [label for label in offered if label not in set(connection.scalars(full))]
+
+
+def waits_for(connection: Connection, job: Row[Any]) -> str:
+    """Return what a pending job waits for, for a person: the first cause in the order of the text below. `job`: its row
+    with `project`. Nothing is stored: the answer may be another one a moment later."""
+    before = select(_before.c.id).where(_before.c.id == job.after_job, _before.c.state.in_(LIVE))
+    if job.after_job is not None and connection.execute(before).first() is not None:
+        return f"the end of job {job.after_job}"
+    pause = 0.0 if job.not_before is None else connection.execute(select(job.not_before - DatabaseNow())).scalar_one()
+    if pause > 0:
+        return f"the end of a pause, in {pause:.0f} s"
+    if find_version(connection, job.project, job.version_name) is None:
+        wanted = "a ready version" if job.version_name is None else f"version {job.version_name}, which is not ready,"
+        return f"{wanted} of {job.project}"
+    counted = select(projects.c.max_running, _running.label("running")).where(projects.c.id == job.project_id)
+    limit, running = connection.execute(counted).one()
+    if limit is not None and running >= limit:
+        return f"the limit of {job.project}: max_running is {limit}"
+    if (job.project_id, job.spider) in full_spiders(connection):
+        return f"the limit of {job.spider}: the spider's max_running is reached"
+    if job.label and not _free_labels(connection, [job.label]):
+        return f"the limit of the label {job.label}: its max_running is reached"
+    return _node_wanted([node for node in list_nodes(connection) if node.lost_at is None], job.label)
+
+
+def _node_wanted(online: Sequence[Row[Any]], label: str) -> str:
+    """Return what a job waits for whose limits permit it to run. `online`: nodes that are not lost."""
+    if not online:
+        return "a node: none is online"
+    fitting = [node for node in online if not label or label in node.labels]
+    if not fitting:
+        return f"a node with the label {label}: none is online"
+    taking = [node for node in fitting if not node.is_draining]
+    which = f" with the label {label}" if label else ""
+    if not taking:
+        return f"a node{which} that takes jobs: all are draining"
+    if all(node.running >= node.slots for node in taking):
+        return f"a free slot: the nodes{which} have {sum(node.slots for node in taking)}, all in use"
+    return "its turn: a slot is free"

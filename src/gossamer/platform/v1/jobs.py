@@ -17,6 +17,7 @@ from gossamer.platform.link import JobInput
 from gossamer.platform.manager.files import FileKind
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
+from gossamer.platform.state.dispatch import waits_for
 from gossamer.platform.state.jobs import JobFilter, NewJob
 from gossamer.platform.state.tags import tags_of
 from gossamer.platform.state.tokens import TokenScope
@@ -113,10 +114,12 @@ async def list_jobs(
 
 @router.get("/{job_id}", summary="Show a job")
 async def get_job(job_id: JobId, client: Reader) -> JobModel:
-    """Return a job. One that has failed comes with the last lines of its log, and one that has ended with its last
-    error."""
+    """Return a job. One that is pending comes with what it waits for, one that has failed with the last lines of its
+    log, and one that has ended with its last error."""
     row = await visible_job(client, job_id)
     shown = await shown_job(client, row)
+    if row.state == JobState.PENDING:
+        shown.waits_for = await client.context.manager.read(lambda c: waits_for(c, row))
     with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
         if row.state == JobState.FAILED:
             shown.last_log_lines = await in_reader(_last_log_lines, client, row)

@@ -180,6 +180,8 @@ class JobModel(NamedModel):
     exit_code: int | None
     signal: int | None
     finish_reason: str | None
+    waits_for: str | None = None
+    """Thing for which a pending job waits, such as a free slot; only when one job is shown. Null: it is not pending."""
     last_log_lines: list[str] | None = None
     """Last lines of the log of a job that has failed; only when one job is shown. Null: see its log."""
     last_error: str | None = None
