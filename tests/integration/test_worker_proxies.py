@@ -12,8 +12,11 @@ from gossamer.fakeweb import WebSpec, serve
 from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
 from gossamer.wiring.worker import open_worker
 from tests.integration.test_worker_service import Request, Service, _until, open_service
+from tests.servers.certificates import Authority
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.http_proxy import run_http_proxy
+from tests.servers.nginx import run_nginx
+from tests.servers.socks5 import Socks5, run_socks5
 
 
 @pytest.fixture
@@ -63,6 +66,7 @@ async def test_a_proxy_that_is_away_costs_no_attempt_and_comes_back(service: Ser
         first = await service.pages(*requests_for(web.port, "site0.test"), **settings)
         assert {(page.status_code, page.attempt) for page in first} == {(200, 0)}
         assert good.pages("site0.test") == 12
+        assert service.tally.proxies.keys() == {"unusable"}
         async with run_forwarding(late):
             run = await service.submit(*requests_for(web.port, "site0.test", pages=60), crawl="later")
             await service.work(run, **settings)
@@ -75,6 +79,7 @@ async def test_a_site_that_bans_a_proxy_is_fetched_through_others(service: Servi
         async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(banned, good):
             run = await service.submit(*requests_for(web.port, "site0.test", "site1.test"), crawl=f"c{status}")
             await service.work(run, fetch__proxy=listed(banned, good))
+        assert service.tally.proxies.keys() == {"refused"}
         assert banned.pages("site1.test") > 0  # only that site refuses it
         assert good.pages("site0.test") == 12
     assert {page.status_code for page in service.records()} == {200}
@@ -133,6 +138,29 @@ async def test_headers_and_keys_reach_the_proxy_and_no_one_else(service: Service
     assert page.status_code == 200
     assert {one.headers["x-proxy-country"] for one in api.asked} == {"de"}
     assert "country" not in json.dumps(page.request_headers).lower()
+
+
+async def test_a_tunnel_gets_headers_of_its_own_proxy_only(service: Service, tmp_path: Path) -> None:
+    """One pool of an HTTP proxy with headers, which makes a tunnel for an https URL, and of a SOCKS5 proxy."""
+    api = ForwardingProxy(password="Basic S0VZOg==")
+    for folder in ("authority", "www"):
+        (tmp_path / folder).mkdir()
+    authority = Authority(tmp_path / "authority")
+    for page in range(4):
+        (tmp_path / "www" / f"{page}").write_text("behind")
+    with run_nginx(tmp_path / "www", tmp_path, chain=authority.issue("site0.test")) as site:
+        async with run_forwarding(api), run_socks5(Socks5(names={"site0.test": "127.0.0.1"})) as socks:
+            text = f"http://KEY:@127.0.0.1:{api.port}\n  X-Proxy-Country: de\nsocks5h://127.0.0.1:{socks.port}"
+            pages = await service.pages(
+                *(Request(f"https://site0.test:{site.tls_port}/{page}") for page in range(4)),
+                fetch__proxy=text, fetch__ca_file=str(authority.ca), fetch__robots="ignore",
+            )  # fmt: skip
+    assert [page.status_code for page in pages] == [200] * 4
+    assert {one.headers["x-proxy-country"] for one in api.asked} == {"de"}
+    assert "country" not in json.dumps([page.request_headers for page in pages]).lower()
+    assert socks.asked == [("site0.test", site.tls_port)] * len(socks.asked)
+    assert len(api.asked) >= 1 <= len(socks.asked)
+    assert service.tally.proxies == {}
 
 
 async def test_a_site_that_is_down_makes_no_proxy_rest_for_others(service: Service, unused_tcp_port: int) -> None:

@@ -21,6 +21,7 @@ from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.settings import Settings
+from gossamer.telemetry.tally import Tally
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import connect
@@ -66,6 +67,8 @@ class Service:
         self.frontier = frontier
         self.address = address
         self.said: list[str] = []
+        self.tally = Tally()
+        """Counts of the last worker that has ended."""
 
     async def submit(self, *requests: Request, crawl: str = "c", max_pages: int | None = None) -> Run:
         run = await self.frontier.open_crawl(Crawl(id=CrawlId("app", crawl), max_pages=max_pages))
@@ -83,6 +86,7 @@ class Service:
             self.settings(**changed), self.frontier, pool="shared", run=run, say=self.said.append
         ) as worker:
             await asyncio.wait_for(worker.run(), 60)
+            self.tally = worker.tally()
         info = await self.frontier.crawl_info(run.crawl.id)
         assert info is not None
         return info

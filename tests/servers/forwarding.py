@@ -19,7 +19,7 @@ class Asked:
 
 @dataclass
 class ForwardingProxy:
-    """Forwards requests in absolute form, one for each connection."""
+    """Forwards requests in absolute form, one for each connection, and makes tunnels."""
 
     bans: dict[str, int] = field(default_factory=dict)
     """By host: status that is answered in its place."""
@@ -42,13 +42,17 @@ class ForwardingProxy:
             line, *lines = head.strip().split("\r\n")
             method, target, _ = line.split(" ")
             headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
-            parts = urlsplit(target)
-            assert parts.hostname, "no absolute form"
+            parts = urlsplit(f"//{target}" if method == "CONNECT" else target)
+            assert parts.hostname, "neither CONNECT nor absolute form"
             self.asked.append(Asked(parts.hostname, parts.path, headers))
             if self.password and headers.get("proxy-authorization") != self.password:
                 writer.write(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             elif (status := self.bans.get(parts.hostname)) and parts.path != "/robots.txt":
                 writer.write(b"HTTP/1.1 %d Banned\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
+            elif method == "CONNECT":
+                upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port)
+                writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+                await asyncio.gather(_pump(reader, sending), _pump(upstream, writer))
             else:
                 upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port or 80)
                 own = "".join(
@@ -63,6 +67,16 @@ class ForwardingProxy:
             pass
         finally:
             writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy everything, then close."""
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    finally:
+        writer.close()
 
 
 @asynccontextmanager

@@ -282,6 +282,7 @@ class Summary(CrawlResult):
             "links_dropped": pages.links_dropped if pages else {},
             "queued": pages.waiting if pages else None,
             "retries": self.tally.retries,
+            "proxy_failures": self.tally.proxies,
             "items": self.tally.items,
             "assets": self.tally.assets,
             "assets_to": self.asset_folder,
@@ -380,8 +381,7 @@ class Summary(CrawlResult):
     def _output_lines(self) -> list[str]:
         """Return where the pages and the items are. Empty: nothing was written, or an output could not be finished."""
         tally = self.tally
-        has_records = self.already_finished or tally.pages or tally.failed or tally.dropped
-        if self.unwritten or not has_records:
+        if self.unwritten or not (self.already_finished or tally.pages or tally.failed or tally.dropped):
             return []
         files = [path for path in self.outputs if path != "-"]
         of_items = [path for path in files if path in self.item_outputs and path not in self.without_items]
@@ -439,10 +439,11 @@ def failing_hosts(tally: Tally) -> list[tuple[str, HostCount]]:
 
 
 def response_lines(tally: Tally) -> list[str]:
-    """Return the responses by status code, and the slowest hosts if there are several."""
+    """Return the failures of proxies, the responses by status code, and the slowest hosts if there are several."""
+    proxies = [f"  failures of proxies: {reason_counts(tally.proxies)}"] if tally.proxies else []
     responses = sum(tally.responses.values())
     if not responses:
-        return []
+        return proxies
     codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.responses.items()))
     of_all = " of pages and assets" if tally.assets or tally.assets_failed else ""
     lines = [f"  status codes{of_all}: {codes}; {short_time(tally.response_seconds / responses)} on average"]
@@ -450,7 +451,7 @@ def response_lines(tally: Tally) -> list[str]:
     if len(hosts) > 1:
         slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_NAMED])
         lines.append(f"  slowest hosts: {slowest}")
-    return lines
+    return lines + proxies
 
 
 def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:

@@ -40,6 +40,12 @@ DROPPED: Final = MetricInfo(
     "gossamer_dropped_total", "counter", ("reason",), "Requests and links that were dropped without a fetch"
 )
 RETRIES: Final = MetricInfo("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
+PROXY_FAILURES: Final = MetricInfo(
+    "gossamer_proxy_failures_total",
+    "counter",
+    ("kind",),
+    "Failures of proxies where a crawl has several: unusable (the proxy), refused (by or for one site), no_response",
+)
 ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders extracted")
 RECEIVED: Final = MetricInfo(
     "gossamer_received_bytes_total", "counter", (), "Bytes of pages as received, before decoding"
@@ -129,8 +135,8 @@ CRAWL_PIPELINE: Final = MetricInfo(
 )
 
 ALL_METRICS: Final = (
-    PAGES, FAILED, DROPPED, RETRIES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED, QUEUED,
-    REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
+    PAGES, FAILED, DROPPED, RETRIES, PROXY_FAILURES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED,
+    QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
     CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY,
     CRAWL_PIPELINE,
 )  # fmt: skip
@@ -235,6 +241,7 @@ class _TallyCollector(Collector):
             yield GaugeMetricFamily(info.name, info.description, value=value)
         yield _labelled_counter(FAILED, tally.failed)
         yield _labelled_counter(RETRIES, tally.retried)
+        yield _labelled_counter(PROXY_FAILURES, tally.proxies)
         yield _labelled_counter(DROPPED, tally.dropped)
         yield _labelled_counter(TRIMMED, tally.trimmed)
         troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.description, labels=TROUBLE.labels)

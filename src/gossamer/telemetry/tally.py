@@ -126,6 +126,8 @@ class Tally(msgspec.Struct):
     """Requests and links that were dropped, by reason."""
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
+    proxies: dict[str, int] = msgspec.field(default_factory=dict)
+    """Failures of the proxies of crawls that have several, by kind: see `WorkerProxies`."""
     examples: dict[str, str] = msgspec.field(default_factory=dict)
     """One URL for each reason in `failed`."""
     responses: dict[int, int] = msgspec.field(default_factory=dict)
@@ -195,6 +197,10 @@ class Tally(msgspec.Struct):
         """Count a request that was put back for another attempt."""
         self.retried[reason] = self.retried.get(reason, 0) + 1
 
+    def fail_proxy(self, kind: str) -> None:
+        """Count a failure of a proxy."""
+        self.proxies[kind] = self.proxies.get(kind, 0) + 1
+
     def fail_asset(self, reason: str) -> None:
         """Count an asset that failed for good or was dropped."""
         self.assets_failed[reason] = self.assets_failed.get(reason, 0) + 1
@@ -228,6 +234,7 @@ class Tally(msgspec.Struct):
             failed=_added(self.failed, other.failed),
             dropped=_added(self.dropped, other.dropped),
             retried=_added(self.retried, other.retried),
+            proxies=_added(self.proxies, other.proxies),
             examples=other.examples | self.examples,
             responses=_added(self.responses, other.responses),
             response_seconds=self.response_seconds + other.response_seconds,

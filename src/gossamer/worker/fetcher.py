@@ -117,7 +117,7 @@ class Fetcher:
         self._clients = clients
         self._robots = robots
         self._contexts = contexts
-        self.proxies = WorkerProxies(policy.proxies)
+        self.proxies = WorkerProxies(policy.proxies, counts.tally.fail_proxy)
         self._reader = reader
         self._counts = counts
         self._tally = counts.tally

@@ -7,6 +7,7 @@ goes into records and logs: a proxy is named by its place in the list. Safe to c
 import random
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 
@@ -41,8 +42,11 @@ class ProxyOptions(msgspec.Struct, frozen=True):
 class WorkerProxies:
     """Pools of proxies of one worker: one for each list of proxies."""
 
-    def __init__(self, options: ProxyOptions) -> None:
+    def __init__(self, options: ProxyOptions, count: Callable[[str], None]) -> None:
+        """`count` is called with the kind of each failure of a proxy of several: `unusable` (the proxy), `refused` (it
+        does not connect to a site, or the site answers with a ban status), `no_response`."""
         self._options = options
+        self._count = count
         self._pools: OrderedDict[str, ProxyPool] = OrderedDict()
         self._last_failures: dict[str, str] = {}
         self._by_egress: dict[str, list[str]] = {}
@@ -102,10 +106,13 @@ class WorkerProxies:
         text = f"proxy {number} of {len(pool.proxies)}: {error.detail or error.kind}"
         if isinstance(error, ProxyFailed) and not error.for_target:
             pool.on_failure(attempt.proxy, now=now, random=jitter)
+            self._count("unusable")
         elif isinstance(error, ProxyFailed):
             pool.on_refusal(attempt.proxy, domain, now=now, random=jitter)
+            self._count("refused")
         elif error.kind in _NO_RESPONSE and not (isinstance(error, ConnectionLost) and error.repeatable):
             pool.on_no_response(attempt.proxy, domain, now=now, random=jitter)
+            self._count("no_response")
             return False
         else:
             return False
@@ -121,6 +128,7 @@ class WorkerProxies:
         domain = attempt.lease.domain
         if status in self._options.ban_statuses:
             pool.on_refusal(attempt.proxy, domain, now=time.monotonic(), random=random.random())
+            self._count("refused")
         else:
             pool.on_response(attempt.proxy, domain)
 
