@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from gossamer.platform.client.batches import LinkStore
+from gossamer.platform.client.batches import BatchSender, BatchServer, LinkStore
 from tests.servers import crawling
 from tests.servers.ftp import ftp_server
-from tests.servers.scrapyd import scrapyd, until
+from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _SPIDERS = """
 from scrapy.linkextractors import LinkExtractor
@@ -160,13 +160,76 @@ def test_a_crawl_whose_links_no_server_accepts_has_failed(tmp_path: Path, estate
     assert "42 links were not handed over" in said
 
 
+class Counts(Counter[str]):
+    """Scrapy's counters, as far as a sender needs them."""
+
+    def inc_value(self, name: str) -> None:
+        self[name] += 1
+
+
+@contextlib.contextmanager
+def sending(store: LinkStore, server: Scrapyd, **settings: str) -> Iterator[Counts]:
+    counts = Counts()
+    sender = BatchSender(store, [BatchServer(f"127.0.0.1:{server.port}", "shop")], "houses", settings, counts)
+    sender.start()
+    yield counts
+    sender.ending.set()
+    sender.join()
+
+
+def test_a_batch_that_is_refused_for_good_is_set_aside_until_the_next_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server lacks the project at first."""
+
+    def add(number: int) -> None:
+        store.add([(None, f"http://a.test/{number}")])
+        store.make_batches(1, everything=True)
+
+    aside = tmp_path / "distributed-refused.jl"
+    store = LinkStore(tmp_path)
+    with scrapyd(tmp_path) as server:
+        with sending(store, server) as counts:
+            add(1)
+            until(store.count_aside)
+            server.deploy(egg(spider("houses")))
+            add(2)
+            until(lambda: not store.count_left())
+        refused = json.loads(aside.read_text())
+        assert refused["links"] == ["http://a.test/1"]
+        assert "project 'shop' not found" in refused["reasons"][f"http://127.0.0.1:{server.port}"]
+        assert [record.levelname for record in caplog.records if refused["batch"] in record.message] == [
+            "WARNING",
+            "ERROR",
+        ]
+        assert (counts["distributed/refused"], counts["distributed/batches"], store.count_aside()) == (1, 1, 1)
+        store.close()
+
+        store = LinkStore(tmp_path)
+        assert not aside.exists()
+        with sending(store, server):
+            until(lambda: not store.count_left())
+        store.close()
+        assert server.ended(refused["batch"])["state"] == "finished"
+
+        # The answer to the call was lost, and the next run has another feed: the server answers 409.
+        with contextlib.closing(sqlite3.connect(tmp_path / "distributed.db")) as file, file:
+            file.execute("UPDATE batch SET is_done = 0")
+        store = LinkStore(tmp_path)
+        with sending(store, server, DISTRIBUTED_TARGET_FEED_URL="ftp://elsewhere/") as counts:
+            until(lambda: not store.count_left())
+        assert (counts["distributed/batches"], store.count_aside()) == (2, 0)
+        store.close()
+        assert len(server.jobs()["finished"]) == 2
+
+
 def test_a_batch_is_never_longer_than_a_command_line_may_be() -> None:
-    store = LinkStore(":memory:")
+    store = LinkStore(None)
     long = [(str(number).encode(), f"http://a.test/{number}/{'x' * 1000}") for number in range(150)]
     assert store.add(long) == 150
     assert store.add(long[:5]) == 0
     store.make_batches(1000, everything=True)
-    batches = [store.urls(batch.number) for batch in store.waiting()]
+    batches = [store.load(batch).links for batch in store.waiting()]
     assert [url for batch in batches for url in batch] == [url for _, url in long]
     assert max(len(json.dumps(batch)) for batch in batches) <= 64_000
 
