@@ -102,6 +102,10 @@ class BeatAnswer(NamedTuple):
     limit_seconds: float
 
 
+class Leave(NamedTuple):
+    """Call `leave`: the node's process ends."""
+
+
 class Started(NamedTuple):
     """Call `started`."""
 

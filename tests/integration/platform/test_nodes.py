@@ -150,6 +150,7 @@ def test_a_node_that_is_draining_gets_no_jobs_and_runs_its_own_to_the_end(manage
         second = _job(manager, judge, "second", 0)
         assert manager.ended(first)["state"] == "finished"
         node.stop()
+        assert manager.node("one")["state"] == "offline"
         node.start()
         until(lambda: manager.node("one")["silent_seconds"] < 0.2)
         assert (manager.node("one")["state"], manager.job(second)["state"]) == ("draining", "pending")

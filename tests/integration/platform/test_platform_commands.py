@@ -159,6 +159,19 @@ def test_a_job_is_cancelled(project: Project) -> None:
     assert project.json("job", number, "--wait", code=1)["state"] == "cancelled"
 
 
+def test_a_project_whose_only_version_is_broken_says_so_until_that_is_deleted(project: Project) -> None:
+    project.write_settings("raise RuntimeError('broken on purpose')\n")
+    try:
+        project.run("deploy", "--version", "1.0", "-p", "ruined", code=1)
+    finally:
+        project.write_settings()
+    said = project.run("schedule", "words", "-p", "ruined", code=2).stderr
+    assert "its version 1.0 is broken: RuntimeError: broken on purpose" in " ".join(said.split())
+    project.run("versions", "delete", "1.0", "-p", "ruined")
+    assert project.json("versions", "list", "-p", "ruined") == []
+    assert "broken" not in project.run("schedule", "words", "-p", "ruined", code=2).stderr
+
+
 def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, server: Scrapyd) -> None:
     project.write_settings("raise RuntimeError('broken on purpose')\n")
     try:
@@ -335,6 +348,8 @@ def test_versions_are_pinned_and_deleted_and_a_node_is_drained(project: Project)
     project.run("versions", "unpin", "-p", "versions")
     assert "1.0" in project.run("versions", "delete", "1.0", "-p", "versions", code=2).stderr  # it is the default
     project.run("versions", "delete", "0.9", "-p", "versions")
+    said = project.run("versions", "pin", "0.9", "-p", "versions", code=2).stderr
+    assert "versions has no version '0.9'. It has 1.0" in said
     assert [each["name"] for each in project.json("versions", "list", "-p", "versions")] == ["1.0"]
     [node] = project.json("nodes", "--drain", "local")
     assert node["state"] == "draining"

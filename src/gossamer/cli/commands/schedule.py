@@ -162,7 +162,7 @@ def _create(client: PlatformClient, body: dict[str, Any]) -> dict[str, Any]:
         found = client.call("GET", "/versions", query={"project": body["project"]})
         ready = [each for each in found if each["state"] == "ready"]
         if not ready:
-            advice = "Deploy it first: gossamer deploy"
+            advice = "Correct it, and deploy it again: gossamer deploy" if found else "Deploy it first: gossamer deploy"
         elif str(error).endswith(f"spider '{body['spider']}' not found"):
             names = sorted({spider for each in ready for spider in each["spiders"] or ()})
             advice = f"The project has {', '.join(names[:_SHOWN_SPIDERS])}. A new spider needs: gossamer deploy"

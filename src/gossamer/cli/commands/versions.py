@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_STYLES = {"ready": "green", "online": "green", "broken": "red", "lost": "red", "draining": "yellow"}
+_STYLES = {"ready": "green", "online": "green", "broken": "red", "lost": "red", "offline": "red", "draining": "yellow"}
 """Colour by state. May be changed."""
 Name = Annotated[str, typer.Argument(metavar="VERSION", help="Name of the version.", show_default=False)]
 
@@ -102,7 +102,8 @@ def nodes(
         str | None, typer.Option("--undrain", metavar="NODE", help="Give it jobs again.", show_default=False)
     ] = None,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="NODE", help="Delete a lost node.", show_default=False)
+        str | None,
+        typer.Option("--forget", metavar="NODE", help="Delete a node that is lost or offline.", show_default=False),
     ] = None,
     json: targets.Json = False,
 ) -> None:
@@ -126,10 +127,12 @@ def nodes(
     if not found:
         terminal.say("there are no nodes, so no job can run. To start one: gossamer node --manager URL")
         return
-    table = targets.plain_table("node", "state", "jobs", "slots", "labels", "machine")
+    table = targets.plain_table("node", "state", "last heard", "jobs", "slots", "labels", "machine")
     for each in found:
         state = Text(each["state"], style=_STYLES.get(each["state"], ""))
         running = str(each.get("running", ""))
         labels = ", ".join(each["labels"]) or "-"
-        table.add_row(each["name"], state, running, str(each["slots"]), labels, each["address"])
+        # A node in the server's own process sends no heartbeats.
+        heard = f"{targets.seconds_text(each['silent_seconds'])} ago" if each["limit_seconds"] else "-"
+        table.add_row(each["name"], state, heard, running, str(each["slots"]), labels, each["address"])
     Console(highlight=False).print(table)

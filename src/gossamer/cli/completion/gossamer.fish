@@ -406,7 +406,7 @@ complete -c gossamer -n '__gossamer_at nodes' -l help -d 'Show the help and exit
 complete -c gossamer -n '__gossamer_at nodes' -l target -s t -x -d 'Server'
 complete -c gossamer -n '__gossamer_at nodes' -l drain -x -d 'Give this node no more jobs'
 complete -c gossamer -n '__gossamer_at nodes' -l undrain -x -d 'Give it jobs again'
-complete -c gossamer -n '__gossamer_at nodes' -l forget -x -d 'Delete a lost node'
+complete -c gossamer -n '__gossamer_at nodes' -l forget -x -d 'Delete a node that is lost or offline'
 complete -c gossamer -n '__gossamer_at nodes' -l json -d 'Print the result as JSON'
 complete -c gossamer -n '__gossamer_at extract' -l help -d 'Show the help and exit.'
 complete -c gossamer -n '__gossamer_at extract' -l extract -r -F -d 'File of extraction rules, in YAML, JSON or TOML: which items to take from the pages'

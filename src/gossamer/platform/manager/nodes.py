@@ -87,6 +87,12 @@ class NodeOperations:
         self.manager.wake_nodes()  # there may be listings to repeat
         return found
 
+    async def leave(self, node: NodeKey) -> None:
+        """Note that a node's process ends. A node that has jobs stays online, because they go on."""
+        if await self.manager.database.write(lambda connection: nodes.leave_node(connection, *node)):
+            log.info("node %s was stopped", node.name)
+            self.manager.wake_nodes()  # there may be listings to repeat
+
     async def beat(self, node: NodeKey, beat: Beat) -> BeatAnswer:
         """Note a heartbeat, and answer it for each attempt. Raises LinkRefused if another process has the name."""
 

@@ -46,6 +46,8 @@ _CLOCK_SECONDS: Final = 2.0
 that a person has replaced within that time."""
 _LOOK_SECONDS: Final = 1.0
 """Longest pause between looks whether a listing has come to an end. May be changed."""
+_NAMED_VERSIONS: Final = 10
+"""Versions that a message names, the latest. May be changed."""
 STOPPING_SIGNALS: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT}
 )
@@ -243,9 +245,14 @@ class Manager:
         return await self.database.read(projects.project_names)
 
     async def require_project(self, project: str) -> None:
-        """Raise NotFound unless the project exists."""
-        if not await self.versions(project):
-            raise NotFound(f"project '{project}' not found")  # Scrapyd's message
+        """Raise NotFound unless the project has a version that jobs can run."""
+        if await self.versions(project):
+            return
+        rows = await self.database.read(lambda connection: projects.version_rows(connection, project))
+        broken = [row for row in rows if row.state == VersionState.BROKEN]
+        # Scrapyd's message, which a Scrapyd would not lengthen: it has no broken versions.
+        more = f": its version {broken[-1].name} is broken: {_last_line(broken[-1].reason)}" if broken else ""
+        raise NotFound(f"project '{project}' not found{more}")
 
     async def versions(self, project: str) -> list[ReadyVersion]:
         """Return the versions of a project that jobs can run, the latest last."""
@@ -269,12 +276,16 @@ class Manager:
         return list(row.spiders)
 
     async def delete_version(self, project: str, version: str, *, even_if_used: bool = True) -> None:
-        """Remove a version. Jobs that run it go on. Raises NotFound, and VersionInUse unless `even_if_used`."""
+        """Remove a version. Jobs that run it go on. Of a name that no ready version has, the broken ones are removed.
+        Raises NotFound, and VersionInUse unless `even_if_used`."""
 
         def remove(connection: Connection) -> str | None:
             projects.lock_project(connection, project)  # nothing begins to use it meanwhile
             found = projects.find_version(connection, project, version)
-            if found is None or not found.digest:
+            if found is None:
+                broken = [row for row in _named(connection, project, version) if row.state == VersionState.BROKEN]
+                return "" if [row for row in broken if projects.remove_version(connection, row.id)] else None
+            if not found.digest:
                 return None
             reasons = [] if even_if_used else defaults.use_of(connection, project, found).reasons()
             if reasons:
@@ -291,13 +302,19 @@ class Manager:
         file = await self.database.write(remove)
         if file is None:
             raise NotFound(f"version '{version}' not found")  # Scrapyd's message
-        await asyncio.to_thread(self.artefacts.delete, file)
+        if file:  # that of a broken version was never among the project's; `clean` deletes its upload
+            await asyncio.to_thread(self.artefacts.delete, file)
 
     async def pin_version(self, project: str, version: str | None) -> None:
         """Make a version the default of jobs that name none; None: the latest again. Raises NotFound."""
         await self.require_project(project)
-        if not await self.database.write(lambda connection: defaults.pin(connection, project, version)):
-            raise NotFound(f"version '{version}' of {project} is not ready; a default must be")
+        if await self.database.write(lambda connection: defaults.pin(connection, project, version)):
+            return
+        rows = await self.database.read(lambda connection: _named(connection, project, version or ""))
+        if rows:
+            raise NotFound(f"version '{version}' of {project} is {rows[-1].state}; only a ready one can be the default")
+        names = [each.name for each in await self.versions(project) if each.name][-_NAMED_VERSIONS:]
+        raise NotFound(f"{project} has no version '{version}'. It has {', '.join(reversed(names)) or 'none'}")
 
     async def roll_back(self, project: str) -> str:
         """Pin the version before the default, and return its name. Raises NotFound for the project, or if there is no
@@ -421,6 +438,15 @@ class Manager:
     async def read(self, question: Callable[[Connection], Any]) -> Any:
         """Return what a question returns of one consistent state of the database."""
         return await self.database.read(question)
+
+
+def _named(connection: Connection, project: str, version: str) -> list[Row[Any]]:
+    """Return the versions of this name in all states but deleted."""
+    return [row for row in projects.version_rows(connection, project) if row.name == version]
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
 
 
 def requested(job: Any) -> tuple[Any, ...]:

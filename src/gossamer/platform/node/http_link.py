@@ -44,6 +44,8 @@ log = logging.getLogger("gossamer.platform.node")
 
 _CALL_SECONDS: Final = 15.0
 """Time limit of a call. May be changed."""
+_LEAVE_SECONDS: Final = 5.0
+"""Time limit of the last call of a node that ends. May be changed."""
 _TRANSFER_SECONDS: Final = 60.0
 """Longest silence while an artefact is received. May be changed."""
 _WAIT_SECONDS: Final = 20.0
@@ -106,6 +108,13 @@ class HttpLink:
             obey=lambda answer: _in_loop(loop, self._obey, answer),
             refused=lambda error: _in_loop(loop, self._refuse, error),
         )
+
+    async def leave(self) -> None:
+        """End the heartbeats, and tell the manager that this process ends. Nothing happens if that fails."""
+        if self._beats is not None:
+            self._beats.stop()
+        with contextlib.suppress(ManagerUnavailable, LinkRefused):  # the node is lost after a while
+            await self._call("leave", wire.Leave(), wire.Done, seconds=_LEAVE_SECONDS)
 
     async def close(self) -> None:
         """End the heartbeats and the connections."""

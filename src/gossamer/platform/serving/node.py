@@ -93,6 +93,7 @@ async def run_node(options: NodeOptions, *, stopping: asyncio.Event, ready: Call
             group.create_task(link.watch(stopping))
             group.create_task(uploader.run(stopping))
             group.create_task(_clean(agent, stopping))
+        await link.leave()
 
 
 def _separate_projects(options: NodeOptions, folder: Path) -> ProjectUsers | None:

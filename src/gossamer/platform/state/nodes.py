@@ -25,6 +25,8 @@ from gossamer.platform.state.tables import DatabaseNow, jobs, labels, nodes, ver
 
 _KILL_SECONDS: Final = 3.0
 """Time that a node's shims need at least to notice that their time is over, and to kill. Must be several seconds."""
+_STOPPED: Final = "stopped"
+"""Incarnation of a node that was stopped while it had no jobs. No process has this name: fixed."""
 _SLOWER: Final = 1.25
 """Factor by which a manager waits longer than the node. May be raised; must not be less."""
 
@@ -37,6 +39,8 @@ class NodeState(StrEnum):
     """It runs its jobs to their ends and gets no more."""
     LOST = "lost"
     """It was silent for so long that its jobs were taken from it."""
+    OFFLINE = "offline"
+    """It was stopped while it had no jobs."""
 
 
 class NewNode(NamedTuple):
@@ -70,7 +74,7 @@ def lost_after(limit_seconds: float) -> float:
 def state_of(node: Row[Any]) -> NodeState:
     """Return the state of a node's row."""
     if node.lost_at is not None:
-        return NodeState.LOST
+        return NodeState.OFFLINE if node.incarnation == _STOPPED else NodeState.LOST
     return NodeState.DRAINING if node.is_draining else NodeState.ONLINE
 
 
@@ -158,6 +162,20 @@ def lose_node(connection: Connection, name: str, *, beats: int) -> list[LostJob]
     return found
 
 
+def leave_node(connection: Connection, name: str, incarnation: str) -> bool:
+    """Note that a node's process ends. Return False, and change nothing, if it has jobs, which go on, or if another
+    process has its name. May be repeated."""
+    known = _lock(connection, name)
+    if known is None or known.incarnation != incarnation or known.lost_at is not None:
+        return False
+    if connection.execute(select(jobs.c.id).where(jobs.c.node == name, jobs.c.state.in_(ACTIVE)).limit(1)).first():
+        return False
+    _return_listings(connection, incarnation)
+    values = {"lost_at": DatabaseNow(), "incarnation": _STOPPED}
+    connection.execute(update(nodes).where(nodes.c.id == known.id).values(**values))
+    return True
+
+
 def watched_nodes(connection: Connection) -> list[Any]:
     """Return name, beats and limit_seconds of all nodes that can be lost and are not."""
     watched = (nodes.c.lost_at.is_(None), nodes.c.limit_seconds > 0)
@@ -182,7 +200,7 @@ def set_draining(connection: Connection, name: str, *, is_draining: bool) -> boo
 
 
 def forget_node(connection: Connection, name: str) -> bool:
-    """Delete a node that is lost. Return False if there is none of this name that is lost."""
+    """Delete a node that is lost or offline. Return False if there is none of this name that is."""
     lost = (nodes.c.name == name, nodes.c.lost_at.is_not(None))
     return bool(connection.execute(delete(nodes).where(*lost)).rowcount)
 

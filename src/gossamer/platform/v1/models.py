@@ -340,7 +340,8 @@ class NodeModel(NamedModel):
 
     name: str
     state: NodeState
-    """online; draining: it gets no more jobs; lost: it was silent for so long that its jobs were taken from it."""
+    """online; draining: it gets no more jobs; lost: it was silent for so long that its jobs were taken from it;
+    offline: it was stopped while it had no jobs."""
     slots: int
     """Jobs that it runs at a time."""
     running: int

@@ -129,6 +129,11 @@ async def _beat(caller: _Caller, message: wire.Beat) -> wire.BeatAnswer:
     return await caller.nodes.operations.beat(caller.key, message)
 
 
+async def _leave(caller: _Caller, message: wire.Leave) -> wire.Done:
+    await caller.nodes.operations.leave(caller.key)
+    return wire.Done()
+
+
 async def _turn(caller: _Caller, message: NodeTurn) -> NodeOrders:
     if not 0 <= message.free <= _MAX_SLOTS:
         raise BadInput(f"turn: free is not from 0 to {_MAX_SLOTS}")
@@ -193,6 +198,7 @@ async def _wait(caller: _Caller, message: wire.Wait) -> wire.Woken:
 _CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Any]]]]] = {
     "register": (wire.Registration, _register),
     "beat": (wire.Beat, _beat),
+    "leave": (wire.Leave, _leave),
     "turn": (NodeTurn, _turn),
     "started": (wire.Started, _started),
     "returned": (wire.Returned, _returned),

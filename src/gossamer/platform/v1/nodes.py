@@ -47,7 +47,7 @@ async def forget_node(name: _NodeName, client: Operator) -> Response:
     """Delete a node that is lost. If it comes back, it must be started anew."""
     if not await client.context.manager.database.write(lambda c: nodes.forget_node(c, name)):
         state = (await _node(client, name)).state
-        raise JobConflict(f"node '{name}' is {state}; only a lost node can be forgotten. Stop it and wait")
+        raise JobConflict(f"node '{name}' is {state}; only a node that is lost or offline can be forgotten. Stop it")
     await client.record("node.forget", name)
     return Response(status_code=204)
 
