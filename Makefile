@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view chaos scale politeness hostile soak links jobs schedules stores analytics docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -52,6 +52,9 @@ bench-view: setup  ## What the performance view costs a Scrapy process and a wor
 
 bench-cases: setup  ## Seven spiders, each diagnosed, and run again with the advice followed: six minutes.
 	$(BIN)/python -m bench.cases $(ARGS)
+
+bench-cluster: setup  ## The model of a large cluster: ARGS=measure, simulate, check (compares it with a real cluster, two minutes) or plot.
+	$(BIN)/python -m bench.cluster $(or $(ARGS),check)
 
 bench-builds: setup  ## How fast the platform's API answers while an environment is built with pip and with uv.
 	$(BIN)/python -m bench.version_build $(ARGS)

@@ -15,6 +15,7 @@ import hiredis
 
 from gossamer.valkey.connection import pack
 from gossamer.valkey.embedded import find_server
+from gossamer.valkey.topology import slot_of
 from tests.servers.faked_clock import FakedClock
 
 _READY_SECONDS = 60.0
@@ -202,8 +203,13 @@ def standalone(
 
 
 @contextlib.contextmanager
-def cluster(*, primaries: int = 3, replicas: int = 0, options: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+def cluster(
+    *, primaries: int = 3, replicas: int = 0, options: Mapping[str, str] | None = None, one_shard_each: bool = False
+) -> Iterator[Cluster]:
     """A cluster on loopback, `replicas` for each primary; yields when its state is ok, which takes two seconds.
+
+    `one_shard_each`: a frontier with as many shards as primaries has one on each. Otherwise the slots are divided
+    evenly, and some primaries get several shards.
 
     Nodes declare a silent one failed after 15 s. A test of failovers sets `cluster-node-timeout` to less; on a busy
     machine, a healthy node may then be declared failed, and its cluster refuses calls for seconds.
@@ -224,7 +230,7 @@ def cluster(*, primaries: int = 3, replicas: int = 0, options: Mapping[str, str]
             nodes.append(Server(home, options=dict(common)))
         try:
             _start_on_free_ports(nodes, tcp=True)
-            _join(nodes, primaries)
+            _join(nodes, _shard_slots(primaries) if one_shard_each else _even_slots(primaries))
             made = Cluster(nodes, primaries)
             made.wait_ok()
             yield made
@@ -233,12 +239,23 @@ def cluster(*, primaries: int = 3, replicas: int = 0, options: Mapping[str, str]
                 node.stop()
 
 
-def _join(nodes: Sequence[Server], primaries: int) -> None:
+def _even_slots(primaries: int) -> list[tuple[int, int]]:
+    """First and last slot of each primary."""
+    return [(_SLOTS * number // primaries, _SLOTS * (number + 1) // primaries - 1) for number in range(primaries)]
+
+
+def _shard_slots(primaries: int) -> list[tuple[int, int]]:
+    """First and last slot of each primary, so that each has the slot of one shard."""
+    slots = sorted(slot_of(f"{{{shard}}}") for shard in range(primaries))
+    return list(zip([0, *(slot + 1 for slot in slots[:-1])], [*slots[:-1], _SLOTS - 1], strict=True))
+
+
+def _join(nodes: Sequence[Server], slots: Sequence[tuple[int, int]]) -> None:
+    primaries = len(slots)
     for number, node in enumerate(nodes):
         node.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         if number < primaries:
-            first, last = _SLOTS * number // primaries, _SLOTS * (number + 1) // primaries - 1
-            node.command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            node.command("CLUSTER", "ADDSLOTSRANGE", *slots[number])
         if number:
             bus = node.options["cluster-port"]
             nodes[0].command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)

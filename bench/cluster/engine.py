@@ -1,0 +1,55 @@
+"""Discrete-event simulation: a clock, a heap of events, and a processor with a queue."""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+Action = Callable[..., None]
+
+
+class Simulation:
+    """Runs events in the order of their times; events of the same time in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Simulated seconds since the start."""
+        self._events: list[tuple[float, int, Action, tuple[Any, ...]]] = []
+        self._count = 0
+
+    def at(self, time: float, action: Action, *arguments: Any) -> None:
+        """Run an action at this time, which must not be in the past."""
+        self._count += 1
+        heapq.heappush(self._events, (time, self._count, action, arguments))
+
+    def after(self, seconds: float, action: Action, *arguments: Any) -> None:
+        """Run an action so many seconds from now."""
+        self.at(self.now + seconds, action, *arguments)
+
+    def run(self, until: float) -> None:
+        """Run all events up to this time."""
+        events = self._events
+        while events and events[0][0] <= until:
+            self.now, _, action, arguments = heapq.heappop(events)
+            action(*arguments)
+        self.now = until
+
+
+class Core:
+    """One processor that does its work in the order of arrival, without interruption."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._free_at = 0.0
+        self.used_seconds = 0.0
+        """Processor time of all work so far, work that waits included."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no work is left."""
+        return self._free_at <= self._simulation.now
+
+    def work(self, seconds: float, then: Action, *arguments: Any) -> None:
+        """Queue so many seconds of work, and run an action when it is done."""
+        self._free_at = max(self._free_at, self._simulation.now) + seconds
+        self.used_seconds += seconds
+        self._simulation.at(self._free_at, then, *arguments)
