@@ -6,23 +6,31 @@ The feed is written under a hidden name beside its target (`.NAME.WORD.part`) an
 an object appears when its upload has ended. `%(batch)s` in the address of a feed is the spider's argument `batch`, or
 else the job's id, so `%(batch)s_%(name)s_%(time)s` works in every run.
 
-Fixed: the names of the classes, which projects write into their settings. Safe to change: the hidden names.
+Fixed: the names of the classes, which projects write into their settings. Safe to change: the hidden names, numbers.
 """
 
 import contextlib
 import ftplib
+import logging
 import os
 import posixpath
 import secrets
 import shutil
 import ssl
+import tempfile
+import time
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Final, cast
 
 from scrapy import Spider
 from scrapy.extensions.feedexport import FileFeedStorage, FTPFeedStorage
 from scrapy.settings import BaseSettings
 from scrapy.utils.ftp import ftp_makedirs_cwd
+
+log = logging.getLogger(__name__)
+
+_PAUSES: Final = (3.0, 15.0)
+"""Pauses in seconds before a failed upload by FTP is tried a second and a third time. May be changed."""
 
 
 class WholeFeeds:
@@ -78,18 +86,41 @@ class WholeFileStorage(FileFeedStorage):
 class WholeFTPStorage(FTPFeedStorage):
     """Feed on an FTP server that appears under its name when it is complete.
 
-    Not with `overwrite` False: FTP can append only to the file itself.
+    An upload that fails is tried again. If all tries fail, the local file stays, and the log names it. With `overwrite`
+    False, FTP can append only to the file itself; that is tried once, because a part may have been appended.
     """
 
+    def open(self, spider: Spider) -> IO[bytes]:
+        """Open a local file, which is deleted when it has been uploaded."""
+        folder = spider.crawler.settings["FEED_TEMPDIR"]
+        return cast("IO[bytes]", tempfile.NamedTemporaryFile(prefix="feed-", dir=folder, delete=False))
+
     def _store_in_thread(self, file: IO[bytes]) -> None:
+        local, target = Path(file.name), f"ftp://{self.host}:{self.port}{self.path}"
+        file.close()
+        hidden = _hidden(posixpath.basename(self.path))
+        for pause in (*(_PAUSES if self.overwrite else ()), None):
+            try:
+                self._upload(local, hidden)
+            except ftplib.all_errors as error:
+                if pause is None:
+                    log.error("the feed %s was not uploaded: %s. Its items are in %s", target, error, local)
+                    raise
+                log.warning("the upload of the feed %s failed: %s. It is tried again in %g s", target, error, pause)
+                time.sleep(pause)
+            else:
+                local.unlink()
+                return
+
+    def _upload(self, local: Path, hidden: str) -> None:
+        """Upload a file under a hidden name, and rename it. May be repeated."""
         if not self.overwrite:
-            super()._store_in_thread(file)
+            super()._store_in_thread(local.open("rb"))
             return
         folder, name = posixpath.split(self.path)
-        hidden = _hidden(name)
         path, self.path = self.path, posixpath.join(folder, hidden)
         try:
-            super()._store_in_thread(file)
+            super()._store_in_thread(local.open("rb"))  # which closes the file
         finally:
             self.path = path
         # Releases of Scrapy that do not know ftps have no attribute `tls`.

@@ -1,6 +1,9 @@
 """Feeds of plain Scrapy projects are never half-written under their names."""
 
+import contextlib
+import ftplib
 import json
+import logging
 import os
 import re
 import subprocess
@@ -10,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.utils.test import get_crawler
 
+from gossamer.scrapy import feeds
 from tests.integration.scrapy_lane.test_pipelines import SPIDERS, program_settings
 from tests.servers.ftp import ftp_server
 from tests.servers.program import until
@@ -103,6 +108,49 @@ def test_an_upload_by_ftp_is_renamed_when_it_is_complete(tmp_path: Path, ftp: tu
     finish(tmp_path, "-a", "batch=b1", feeds={f"{address}/a/%(batch)s_%(name)s.jl": {"format": "jsonlines"}})
     assert numbers(stored / "a" / "b1_items.jl") == [*range(300)]
     assert [path.name for path in (stored / "a").iterdir()] == ["b1_items.jl"]
+
+
+class OnWarning(logging.Handler):
+    """Runs something at the first warning of the feeds."""
+
+    def __init__(self, action: Any) -> None:
+        super().__init__(logging.WARNING)
+        self._actions = [action]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        while self._actions:
+            self._actions.pop()()
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+def test_a_failed_upload_by_ftp_is_repeated_and_at_last_the_local_file_is_kept(
+    tmp_path: Path,
+    ftp: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    recovers: bool,
+) -> None:
+    address, stored = ftp
+    (stored / "a").write_text("a file where a folder has to be")
+    (tmp_path / "local").mkdir()
+    monkeypatch.setattr(feeds, "_PAUSES", (0.0, 0.0))
+    handler = OnWarning((stored / "a").unlink if recovers else lambda: None)
+    monkeypatch.setattr(feeds.log, "handlers", [handler])
+    crawler = get_crawler(settings_dict={"FEED_TEMPDIR": str(tmp_path / "local")})
+    storage = feeds.WholeFTPStorage(f"{address}/a/items.jl")
+    file = storage.open(crawler._create_spider("items"))
+    file.write(b"content")
+    with contextlib.nullcontext() if recovers else pytest.raises(ftplib.error_perm):
+        storage._store_in_thread(file)
+    kept = [*(tmp_path / "local").iterdir()]
+    levels = [record.levelname for record in caplog.records if record.name == feeds.log.name]
+    if recovers:
+        assert (levels, kept) == (["WARNING"], [])
+        assert {path.name: path.read_text() for path in (stored / "a").iterdir()} == {"items.jl": "content"}
+    else:
+        assert levels == ["WARNING", "WARNING", "ERROR"]
+        assert [path.read_text() for path in kept] == ["content"]
+        assert str(kept[0]) in caplog.records[-1].getMessage()
 
 
 @pytest.fixture
