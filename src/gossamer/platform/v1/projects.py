@@ -163,9 +163,9 @@ async def delete_version(
     client: Deployer,
     force: Annotated[bool, Query(description="Delete it although something uses it.")] = False,
 ) -> Response:
-    """Delete a version that jobs can run. The answer is 409, with what uses it, if it is the default, if jobs run it or
-    wait to run it, or if a schedule names it. With `force`, jobs that run it go on, and pending jobs that name it will
-    fail."""
+    """Delete a version that is ready, or a broken one whose name no ready one has. The answer is 409, with what
+    uses it, if it is the default, if jobs run it or wait to run it, or if a schedule names it. With `force`, jobs that
+    run it go on, and pending jobs that name it will fail."""
     client.check_project(project)
     await client.context.manager.delete_version(project, version, even_if_used=force)
     await client.record("version.delete", f"{project} {version}")
