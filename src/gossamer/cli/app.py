@@ -90,6 +90,10 @@ COMMANDS = {
         "versions:app",
         "List the deployed versions of a project, choose the one that jobs run, and delete versions.",
     ),
+    "project": (
+        "versions:project",
+        "Show the settings of a project on the server: limits and retries of its jobs, retention; or change them.",
+    ),
     "variables": (
         "access:variables",
         "List, set and delete the environment variables and secrets of a project.",

@@ -3,7 +3,9 @@
 Safe to change: sentences and columns (tests quote some). Fixed: flags, which scripts hold.
 """
 
+import contextlib
 import json as json_module
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import typer
 from rich.console import RenderableType
@@ -68,6 +71,16 @@ _REASONS: Final = {
 _START_SECONDS: Final = 5.0
 """Time that a server on this machine has to start. May be changed."""
 _LOOK_SECONDS: Final = 0.1
+SIZES: Final = frozenset({"memory_limit", "file_limit"})
+SPANS: Final = frozenset({"time_limit", "pending_limit", "retry_seconds"})
+"""Limits of jobs that are bytes, and seconds. The API's names: fixed."""
+_WORDS: Final = frozenset({"label", "environment"})
+_LISTS: Final = frozenset({"good_reasons"})
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Units of times that are typed. May be extended."""
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+_BYTES_BY_UNIT: Final = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
+_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)?", re.ASCII)
 _SECONDS_A_MINUTE: Final = 60
 _SECONDS_AN_HOUR: Final = 3600
 
@@ -215,8 +228,47 @@ class ProgressLine:
 def size_text(count: int) -> str:
     """Return a number of bytes for a person."""
     if count < 1000:
-        return f"{count} bytes"
-    return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+        return f"{count} byte{'s' * (count != 1)}"
+    unit = next((unit for unit in ("kB", "MB") if count < _BYTES_BY_UNIT[unit] * 1000), "GB")
+    return f"{count / _BYTES_BY_UNIT[unit]:.1f} {unit}"
+
+
+def limit_text(name: str, value: Any) -> str:
+    """Return the value of a limit of jobs, by its name in the API, for a person."""
+    if isinstance(value, list):
+        return ", ".join(value)
+    if name.endswith("_limit") and not value:
+        return "none"
+    if name in SIZES:
+        return size_text(value)
+    return seconds_text(value) if name in SPANS else f"{value}"
+
+
+def limit_value(name: str, text: str, flag: str) -> Any:
+    """Return the value of a project's setting, by its name in the API, that a person has typed. Empty: null. Raises
+    BadInput."""
+    if not text:
+        return None
+    if name in SPANS:
+        return span_seconds(text, f"{flag} {name}")
+    if name in _WORDS:
+        return text
+    if name in _LISTS:
+        return [part.strip() for part in text.split(",")]
+    found = _NUMBER.fullmatch(text)
+    if found is None or (found[2] and name not in SIZES):
+        example = "a number of bytes such as 512MB" if name in SIZES else "a number"
+        raise BadInput(f"{flag} {name}: cannot read {text!r:.40}. Write {example}.")
+    number = float(found[1]) * _BYTES_BY_UNIT[found[2] or "B"]
+    return int(number) if number.is_integer() else number
+
+
+def span_seconds(text: str, flag: str) -> float:
+    """Return the seconds of a time such as 15m. Raises BadInput."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise BadInput(f"{flag}: cannot read {text!r:.40}. Write a number and a unit, such as 90s, 15m, 6h or 1d.")
+    return float(found[1]) * _UNITS[found[2] or "s"]
 
 
 def seconds_text(seconds: float) -> str:
@@ -254,9 +306,14 @@ def moment_text(text: str | None) -> str:
     return "-" if text is None else f"{time_text(text)} {zone_text()}"
 
 
-def full_time_text(text: str) -> str:
-    """Return a time of the API with its date and its zone."""
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+def full_time_text(text: str, zone: str = "") -> str:
+    """Return a time of the API with its date and its distance from UTC, in this zone. Empty, or one that this machine
+    does not know: in that of this machine."""
+    known: ZoneInfo | None = None
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        known = ZoneInfo(zone) if zone else None
+    at = datetime.fromisoformat(text).astimezone(known)
+    return at.isoformat(" ", "seconds" if at.second else "minutes")
 
 
 def reason_text(reason: str) -> str:

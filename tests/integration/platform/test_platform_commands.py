@@ -188,6 +188,13 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         (("schedule", "nothing"), 2, "spider 'nothing' not found. The project has words."),
         (("schedule", "words", "-p", "nowhere"), 2, "project 'nowhere' not found. Deploy it first: gossamer deploy"),
         (("jobs", "-p", "nowhere"), 0, "project nowhere has no jobs yet."),
+        (("jobs", "--state", "done"), 2, "--state: there is no state 'done'. Write one of pending"),
+        (
+            ("project", "--set", "memory_limit=much"),
+            2,
+            "--set memory_limit: cannot read 'much'. Write a number of bytes",
+        ),
+        (("project", "-p", "nowhere"), 2, "there is no project 'nowhere'"),
         (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
         (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
         (
@@ -287,16 +294,35 @@ def test_a_project_with_a_setup_py_is_built_without_traces_of_earlier_builds(pro
         assert "settings = shop.settings" in egg.read("EGG-INFO/entry_points.txt").decode()
 
 
+def test_limits_of_a_project_and_a_spider_are_set_and_shown(project: Project, server: Scrapyd) -> None:
+    without_scheme = ("--target", f"localhost:{server.port}")
+    shown = project.run("project", "--set", "memory_limit=1.5GB", "--set", "retries=2", *without_scheme).stdout
+    assert re.search(r"^memory_limit +1\.5 GB *$", shown, re.MULTILINE)
+    assert re.search(r"^retries +2 *$", shown, re.MULTILINE)
+    assert project.json("project", "--spider", "words", "--set", "time_limit=2h")["time_limit"] == 7200
+    both = project.json("project", "--spider", "words", "--set", "good_reasons=finished, cancelled")
+    assert (both["time_limit"], both["good_reasons"]) == (7200, ["finished", "cancelled"])
+    number = str(project.json("schedule", "words", "--wait")["id"])
+    shown = project.run("job", number).stdout
+    assert "time_limit 2:00 h" in shown
+    assert "memory_limit 1.5 GB" in shown
+    assert "1.0 (the project's default when it started)" in shown
+    project.run("project", "--set", "memory_limit=0", "--set", "retries=0")
+    server.client.delete("/v1/projects/shop/policies/words")
+
+
 # --- schedules, versions, nodes, monitors -----------------------------------------------------------------------------
 
 
 def test_schedules_are_added_paused_run_and_removed(project: Project) -> None:
-    assert "The next times" in project.run("schedules", "add", "nightly", "words", "--cron", "30 2 * * *").stdout
+    added = project.run("schedules", "add", "nightly", "words", "--cron", "30 2 * * *", TZ="Asia/Tokyo").stdout
+    assert "The next times" in added
+    assert re.search(r"02:30\+00:00 UTC, which is \S+ 11:30\+09:00 here", added)
     assert "exactly one of --cron" in project.run("schedules", "add", "none", "words", code=2).stderr
     assert "cannot read '15x'" in project.run("schedules", "add", "x", "words", "--every", "15x", code=2).stderr
     assert "minute '61'" in project.run("schedules", "add", "x", "words", "--cron", "61 * * * *", code=2).stderr
     shown = project.run("schedules", "list", TZ="Europe/Berlin").stdout
-    assert "next (CE" in shown
+    assert "02:30+00:00" in shown  # as in the zone of the rule
     assert "30 2 * * * UTC" in shown
     project.run("schedules", "pause", "nightly")
     [found] = project.json("schedules", "list")

@@ -318,6 +318,7 @@ def test_a_project_runs_no_more_jobs_than_it_may(server: Scrapyd) -> None:
         ("GET", "/v1/jobs/99999999", None, 404, "job 99999999 not found"),
         ("GET", "/v1/jobs?after=x", None, 400, "is no cursor"),
         ("GET", "/v1/jobs?limit=0", None, 400, "limit"),
+        ("GET", "/v1/jobs?state=failed&state=done", None, 400, "state (entry 2): Input should be"),
         ("GET", "/v1/nothing", None, 404, "/v1/nothing"),
         ("DELETE", "/v1/jobs", None, 405, "Method Not Allowed"),
     ],

@@ -55,6 +55,8 @@ def _continue_with_ours(server: Scrapyd) -> None:
     server.stop()
     server.start()  # nothing is taken over twice
     assert _ended(server.client) == ["early", "ended", "late", "ours"]
+    said = "Taken over from Scrapyd: 1 project with 1 version, 2 waiting jobs, 1 ended job."
+    assert server.said().count("Taken over") == server.said().count(said) == 1
 
 
 def test_a_folder_is_taken_over_and_given_back(tmp_path: Path) -> None:

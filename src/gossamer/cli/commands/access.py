@@ -14,6 +14,7 @@ from rich.console import Console
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
 from gossamer.platform.client.platform import segment
+from gossamer.policy.words import counted
 
 variables = typer.Typer(
     help="List, set and delete the environment variables and secrets of a project.",
@@ -103,10 +104,11 @@ def rotate(target: targets.Target = None) -> None:
     done = targets.connect_platform(target, targets.here()).call("POST", "/secrets/rotate")
     if done["unreadable"]:
         raise BadInput(
-            f"{done['rotated']} secrets are encrypted with the first key. None of the keys decrypts "
+            f"Encrypted with the first key: {counted(done['rotated'], 'secret')}. None of the keys decrypts "
             f"{', '.join(done['unreadable'])}: add the key they need, or set them again"
         )
-    terminal.print_result(f"{done['rotated']} secrets are encrypted with the first key; no other key is needed.")
+    many = counted(done["rotated"], "secret")
+    terminal.print_result(f"Encrypted with the first key: {many}; no other key is needed.")
 
 
 @tokens.command("list")

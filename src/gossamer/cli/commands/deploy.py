@@ -214,8 +214,11 @@ def _deploy_to(
         _show(client, name, wanted, spiders)
         for warning in warnings:
             terminal.say(f"Warning: {warning}")
-        if isinstance(client, PlatformClient):
-            _show_other_default(client, name, str(answer["name"]))
+        is_default = not isinstance(client, PlatformClient) or _is_default(client, name, str(answer["name"]))
+        if spiders:
+            terminal.print_stderr(
+                f"To run one: gossamer schedule {spiders[0]}{'' if is_default else f' --version {wanted}'}"
+            )
     report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
     return {**report, "project": name, "version": wanted, "spiders": spiders, "warnings": warnings}
 
@@ -238,8 +241,8 @@ def _artefact(project: ScrapyProject | None, egg: Path | None, version: str, *, 
     return BuiltArtefact(content, "wheel" if egg.suffix == ".whl" else "egg", f"from {egg}")
 
 
-def _show_other_default(client: PlatformClient, project: str, deployed: str) -> None:
-    """Say which version jobs run if it is not the deployed one, because one is pinned or has a higher number."""
+def _is_default(client: PlatformClient, project: str, deployed: str) -> bool:
+    """Return whether jobs run the deployed version. Say which one they run if one is pinned or has a higher number."""
     with contextlib.suppress(GossamerError):  # the version is deployed, whatever becomes of this question
         for owner in client.call("GET", "/projects"):
             default = owner["default_version"]
@@ -248,6 +251,8 @@ def _show_other_default(client: PlatformClient, project: str, deployed: str) -> 
                 terminal.say(
                     f"Jobs of {project} still run {default}, {why}. To run this one: gossamer versions pin {deployed}"
                 )
+                return False
+    return True
 
 
 def _show(client: PlatformClient | ScrapydClient, project: str, version: str, spiders: list[str]) -> None:
@@ -258,5 +263,3 @@ def _show(client: PlatformClient | ScrapydClient, project: str, version: str, sp
         terminal.print_result(f"  {spider}")
     if len(spiders) > _SHOWN_SPIDERS:
         terminal.print_result(f"  and {len(spiders) - _SHOWN_SPIDERS} others")
-    if spiders:
-        terminal.print_stderr(f"To run one: gossamer schedule {spiders[0]}")

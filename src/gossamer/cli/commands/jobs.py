@@ -23,6 +23,8 @@ from gossamer.platform.client.targets import choose_target
 
 _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
 """Colour by state. May be changed."""
+_STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
+"""States of jobs. The API's: fixed."""
 _WATCH_SECONDS: Final = 2.0
 """Pause between two pictures of --watch. May be changed."""
 _COPIED: Final = (
@@ -44,7 +46,10 @@ _COPIED: Final = (
 )
 """Fields that a job that is run again takes over, beside its version. May be extended by fields that a new job may
 have."""
-_LIMITS: Final = ("time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit")
+_LIMITS: Final = (
+    "time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit", "min_items", "max_errors",
+    "good_reasons",
+)  # fmt: skip
 """Limits of a job that are shown with it, where it has them. May be changed."""
 _GROUP_JOBS: Final = 1000
 """Most jobs of a group. The API's: fixed."""
@@ -66,8 +71,7 @@ def jobs(
         typer.Option(
             "--state",
             metavar="STATE",
-            help="Only in this state; may be repeated: pending, starting, running, stopping, finished, failed, "
-            "cancelled.",
+            help=f"Only in this state; may be repeated: {', '.join(_STATES)}.",
             show_default=False,
         ),
     ] = None,
@@ -90,11 +94,7 @@ def jobs(
     chosen = choose_target(target, here)
     wanted = "" if everything else project or chosen.project or (here.default_name() if here else "")
     client = targets.connect(chosen)
-    filters: dict[str, Any] = {"project": wanted or None, "spider": spider or None, "state": state}
-    if group is not None:
-        if (number := group_number(group)) is None:
-            raise BadInput(f"--group: {group!r:.40} is no group. Write g and its number, such as g3.")
-        filters["group"] = number
+    filters = {"project": wanted or None, "spider": spider or None, **_filters(state, group)}
     if isinstance(client, ScrapydClient):
         raise BadInput(f"{client.session.url} is a Scrapyd. To see its jobs: gossamer monitor {client.session.url}")
     if json:
@@ -111,6 +111,17 @@ def jobs(
             terminal.say(f"{where} has no {such}. To make one: gossamer schedule SPIDER")
         return
     _watch(console, client, limit, filters)
+
+
+def _filters(state: list[str] | None, group: str | None) -> dict[str, Any]:
+    """Return parameters of the API. Raises BadInput."""
+    if unknown := set(state or ()) - set(_STATES):
+        raise BadInput(f"--state: there is no state {unknown.pop()!r:.40}. Write one of {', '.join(_STATES)}.")
+    if group is None:
+        return {"state": state}
+    if (number := group_number(group)) is None:
+        raise BadInput(f"--group: {group!r:.40} is no group. Write g and its number, such as g3.")
+    return {"state": state, "group": number}
 
 
 def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
@@ -409,14 +420,16 @@ def show_end(ended: dict[str, Any], *, on_stderr: bool = False, with_advice: boo
 
 def _version_text(found: dict[str, Any]) -> str:
     """Return which version was asked for, and which one runs or ran."""
-    asked = found["requested_version"] or "the project's default"
-    ran = found["version"]
-    return asked if ran in (None, "", asked) else f"{ran} ({asked})"
+    asked, ran = found["requested_version"], found["version"]
+    if not ran:
+        return asked or "the project's default"
+    default = "the project's default when it started"
+    return str(ran) if ran == asked else f"{ran} ({asked or default})"
 
 
 def _limits_text(found: dict[str, Any]) -> str:
     """Return the limits that the job has, by their names in the API."""
-    return "  ".join(f"{name}={found[name]:.15g}" for name in _LIMITS if found[name])
+    return "\n".join(f"{name} {targets.limit_text(name, found[name])}" for name in _LIMITS if found[name])
 
 
 def _show_job(found: dict[str, Any]) -> None:
@@ -439,6 +452,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "errors": _counter_text(found, "log_count/ERROR"),
         "last error": found.get("last_error") or "",
         "limits": _limits_text(found),
+        "retries": f"{found['retries_left']} left" if found["retries_left"] else "",
         "node": found["node"],
         "finish": found["finish_reason"] or "",
         "attempts": str(found["attempt"]) if found["attempt"] > 1 else "",

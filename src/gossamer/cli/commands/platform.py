@@ -170,9 +170,12 @@ async def _run_manager(
         if is_beside:
             terminal.print_result(address)
             return
+        is_open = config.bind_address in ("0.0.0.0", "::")  # noqa: S104 (the address of all interfaces)
+        port = address.rpartition(":")[2]
+        elsewhere = f", on other machines --manager http://{socket.gethostname()}:{port} --token" if is_open else ""
         terminal.print_stderr(
-            f"The manager is at {address}. To run jobs: gossamer node --manager {address}. Ctrl-C stops the manager, "
-            "not the jobs."
+            f"The manager is at {address}. To run jobs: gossamer node --manager {address}{elsewhere}. Ctrl-C stops the "
+            "manager, not the jobs."
         )
 
     limit_seconds, kept = limits

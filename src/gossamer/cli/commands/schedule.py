@@ -226,7 +226,9 @@ def _send_parts(client: PlatformClient, project: str, file: SplitSource, parts: 
         progress.show(number, min(parts, file.rows))
     progress.clear()
     if len(digests) < parts:
-        terminal.say(f"{file.path} has only {counted(file.rows, 'row')}, so there are {len(digests)} parts")
+        terminal.say(
+            f"{file.path} has only {counted(file.rows, 'row')}, so the group has {counted(len(digests), 'job')}"
+        )
     return digests
 
 

@@ -6,7 +6,6 @@ flags, exit codes, and the fields of `--json`, which are those of the API.
 
 import contextlib
 import json as json_module
-import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -33,11 +32,8 @@ _PAGE: Final = 1000
 """Most schedules that are listed. The API's page: fixed."""
 _SHOWN: Final = 5
 """Latest jobs or submissions of a schedule that are shown. May be changed."""
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-"""Units of --every. May be extended."""
 _CRAWLS: Final = "Crawl requests"
 """Title of a panel in the help. May be changed."""
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, or its number.", show_default=False)]
 
 Cron = Annotated[
@@ -117,7 +113,7 @@ def list_schedules(
     if not found:
         terminal.say('there are no schedules. To add one: gossamer schedules add NAME SPIDER --cron "30 2 * * *"')
         return
-    table = targets.plain_table("name", "runs", "rule", f"next ({targets.zone_text()})", "last")
+    table = targets.plain_table("name", "runs", "rule", "next", "last")
     for each in found:
         name = each["name"] if wanted else f"{each['project']}/{each['name']}"
         table.add_row(name, _work(each), _rule(each), _next(each), each["last_result"] or "-")
@@ -149,7 +145,7 @@ def show(
         "submits": "\n".join(_request_text(each) for each in (found["crawl"] or [])[:_SHOWN]),
         "and": f"{len(found['crawl']) - _SHOWN} more" if len(found["crawl"] or []) > _SHOWN else "",
         "rule": _rule(found),
-        "next": "paused" if found["paused"] else "\n".join(map(targets.full_time_text, found["next"])) or "never",
+        "next": "paused" if found["paused"] else "\n".join(_times(found)) or "never",
         "last": f"{targets.full_time_text(found['last'])}  {found['last_result']}" if found["last"] else "",
     }
     console = Console(highlight=False)
@@ -217,7 +213,11 @@ def add(
     if crawl is None and (depth is not None or max_pages is not None):
         raise BadInput("--depth and --max-pages belong to --crawl")
     body: dict[str, Any] = {"name": name, "spider": spider, "version": version, "time_zone": time_zone}
-    body |= {"cron": cron, "every": _seconds(every) if every else None, "at": _time(at) if at else None}
+    body |= {
+        "cron": cron,
+        "every": targets.span_seconds(every, "--every") if every else None,
+        "at": _time(at) if at else None,
+    }
     body |= {"if_running": if_running, "missed": missed, "jitter": jitter}
     body |= {"arguments": targets.pairs(a or (), "-a"), "settings": targets.pairs(s or (), "-s")}
     body["crawl"] = None if crawl is None else _requests(crawl, {"maxdepth": depth, "max_pages": max_pages})
@@ -228,8 +228,8 @@ def add(
         return
     does = f"makes jobs of {made['project']}/{made['spider']}" if crawl is None else f"submits {_work(made)}"
     terminal.print_result(f"Schedule {made['name']} {does}. The next times:")
-    for instant in made["next"]:
-        terminal.print_result(f"  {targets.full_time_text(instant)}")
+    for instant in _times(made):
+        terminal.print_result(f"  {instant}")
 
 
 @app.command("pause")
@@ -247,7 +247,7 @@ def resume(name: Name, target: targets.Target = None, project: targets.Project =
     """Make jobs again."""
     client, found = _find(name, target, project)
     changed = client.call("PATCH", f"/schedules/{found['id']}", body={"paused": False})
-    following = targets.full_time_text(changed["next"][0]) if changed["next"] else "never"
+    following = next(iter(_times(changed)), "never")
     terminal.print_result(f"Schedule {found['name']} is resumed; the next time is {following}.")
 
 
@@ -351,15 +351,22 @@ def _decoded(text: str) -> list[Any]:
 def _next(schedule: dict[str, Any]) -> str:
     if schedule["paused"]:
         return "paused"
-    return targets.time_text(schedule["next"][0]) if schedule["next"] else "never"
+    return targets.full_time_text(schedule["next"][0], _zone(schedule)) if schedule["next"] else "never"
 
 
-def _seconds(text: str) -> float:
-    """Return the seconds of a time such as 15m. Raises BadInput."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise BadInput(f"--every: cannot read {text!r:.40}. Write a number and a unit, such as 90s, 15m, 6h or 1d.")
-    return float(found[1]) * _UNITS[found[2] or "s"]
+def _times(schedule: dict[str, Any]) -> list[str]:
+    """Return the next times, in the schedule's zone and in that of this machine where they differ."""
+    found = []
+    for instant in schedule["next"]:
+        own, local = targets.full_time_text(instant, _zone(schedule)), targets.full_time_text(instant)
+        zone = f" {_zone(schedule)}" if _zone(schedule) else ""
+        found.append(f"{own}{zone}" if own == local else f"{own}{zone}, which is {local} here")
+    return found
+
+
+def _zone(schedule: dict[str, Any]) -> str:
+    """Return the time zone of a cron line. Empty: the rule has none."""
+    return str(schedule["time_zone"]) if schedule["kind"] == "cron" else ""
 
 
 def _time(text: str) -> str:

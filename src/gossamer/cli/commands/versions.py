@@ -1,4 +1,4 @@
-"""`gossamer versions` and `gossamer nodes`: what a server has to run jobs with: deployed code, and machines.
+"""`gossamer versions`, `project` and `nodes`: what a server has to run jobs with: code, limits, and machines.
 
 Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
 flags, exit codes, and the fields of `--json`, which are those of the API.
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import segment
+from gossamer.platform.client.platform import PlatformClient, segment
 
 app = typer.Typer(
     help="List the deployed versions of a project, choose the one that jobs run, and delete versions.",
@@ -90,6 +90,74 @@ def delete(
     client, owner = targets.connect_project(target, project)
     client.call("DELETE", "/versions", query={"project": owner, "version": name, "force": str(force).lower()})
     terminal.print_result(f"Version {name} of {owner} is deleted.")
+
+
+def project(
+    target: targets.Target = None,
+    project: targets.Project = None,
+    spider: Annotated[
+        str | None,
+        typer.Option("--spider", metavar="NAME", help="Limits of this spider of the project.", show_default=False),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting; may be repeated: max_running, retries, retry_seconds, time_limit, memory_limit, "
+            "file_limit, open_files_limit, pending_limit, min_items, max_errors, good_reasons; of a project also "
+            "label, environment, keep_logs_days and the like. Times such as 2h, sizes such as 512MB. An empty value "
+            "takes the default.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    json: targets.Json = False,
+) -> None:
+    """Show the settings of a project on the server: limits and retries of its jobs, retention; or change them.
+
+    gossamer project
+
+    gossamer project --set retries=2 --set time_limit=2h --set memory_limit=1GB
+
+    gossamer project --spider prices --set min_items=100
+
+    Jobs that exist keep their limits; max_running counts at once. A limit of 0 is none.
+    """
+    client, owner = targets.connect_project(target, project)
+    given = {
+        name: targets.limit_value(name, value, "--set") for name, value in targets.pairs(changes or (), "--set").items()
+    }
+    found = _spider_policy(client, owner, spider, given) if spider else _project_settings(client, owner, given)
+    if json:
+        targets.print_json(found)
+        return
+    rows = {
+        name: targets.limit_text(name, value)
+        for name, value in found.items()
+        if value is not None and name not in ("created_at", "is_pinned")
+    }
+    Console(highlight=False).print(targets.details_table(rows))
+
+
+def _project_settings(client: PlatformClient, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a project, after these changes. Raises BadInput."""
+    if changes:
+        return dict(client.call("PATCH", f"/projects/{segment(name)}", body=changes))
+    found = next((each for each in client.call("GET", "/projects") if each["name"] == name), None)
+    if found is None:
+        raise BadInput(f"there is no project {name!r:.80} on {client.session.url}. To make it: gossamer deploy")
+    return dict(found)
+
+
+def _spider_policy(client: PlatformClient, project: str, spider: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the limits of a spider, after these changes. Those that it has not are the project's."""
+    path = f"/projects/{segment(project)}/policies"
+    present = next((each for each in client.call("GET", path) if each["spider"] == spider), {"spider": spider})
+    if not changes:
+        return dict(present)
+    body = {name: value for name, value in {**present, **changes}.items() if name != "spider" and value is not None}
+    return dict(client.call("PUT", f"{path}/{segment(spider)}", body=body))
 
 
 def nodes(

@@ -97,6 +97,7 @@ _gossamer() {
     'node --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'node --config'|'node --folder'|'node -d') _gossamer_files "$cur"; return ;;
     'node --manager'|'node -m'|'node --token'|'node --slots'|'node -n'|'node --label'|'node --name'|'node --project-users') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'project --target'|'project -t'|'project --project'|'project -p'|'project --spider'|'project --set') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'nodes --target'|'nodes -t'|'nodes --drain'|'nodes --undrain'|'nodes --forget') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'extract --extract'|'extract --ca-file'|'extract --proxy'|'extract --config') _gossamer_files "$cur"; return ;;
     'extract --field'|'extract --each'|'extract --allow-domain'|'extract --resolve'|'extract --user-agent'|'extract --contact'|'extract --header'|'extract --cookie'|'extract --secret-header'|'extract --headers-for'|'extract --timeout'|'extract --url') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
@@ -156,7 +157,7 @@ _gossamer() {
     'migrate scrapy-redis --config') _gossamer_files "$cur"; return ;;
     esac
     case $command in
-    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor top diagnose scrapyd deploy schedule jobs job manager node nodes extract text completion demo new crawls domains bench schedules versions variables tokens migrate --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'crawl export fetch report shell why up serve worker feed info stop stats dump monitor top diagnose scrapyd deploy schedule jobs job manager node project nodes extract text completion demo new crawls domains bench schedules versions variables tokens migrate --help --version' -- "$cur")) ;;
     'crawl') COMPREPLY=($(compgen -W '--help --seeds --depth --max-pages --domain-max-pages --scope --query-order --allow-domain --allow --deny --deny-extension --sitemaps --follow-nofollow --spider --priority --expires --rate --domain-concurrency --concurrency --processes --extract --field --each --assets --max-assets --assets-max-bytes --text --markdown --chunk --text-in -o --output --items --pages --csv-guard --links --assets-to --report --attrs --resolve --allow-private --ignore-robots --robots-patience --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --egress --timeout --retries --frontier --data-dir --config --verbose -v --crawl-id --fresh --append --json --quiet -q' -- "$cur")) ;;
     'export') COMPREPLY=($(compgen -W '--help --items --pages --force -f --csv-guard --format --json --quiet -q' -- "$cur")) ;;
     'fetch') COMPREPLY=($(compgen -W '--help --scope --allow-domain --allow --deny --deny-extension --follow-nofollow --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --json' -- "$cur")) ;;
@@ -188,6 +189,7 @@ _gossamer() {
     'job') COMPREPLY=($(compgen -W '--help --target -t --project -p --log --follow -f --items --format --attempt --cancel --again --wait --json' -- "$cur")) ;;
     'manager') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --store --database --host --port --node-limit --keep-logs --keep-items --keep-jobs --crawl-service --scrapyd-conf' -- "$cur")) ;;
     'node') COMPREPLY=($(compgen -W '--help --log-level --log-format --config --verbose -v --manager -m --token --slots -n --label --name --folder -d --project-users' -- "$cur")) ;;
+    'project') COMPREPLY=($(compgen -W '--help --target -t --project -p --spider --set --json' -- "$cur")) ;;
     'nodes') COMPREPLY=($(compgen -W '--help --target -t --drain --undrain --forget --json' -- "$cur")) ;;
     'extract')
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --extract --field --each --allow-domain --resolve --allow-private --ignore-robots --insecure --ca-file --user-agent --contact --header --cookie --secret-header --headers-for --proxy --timeout --config --verbose -v --url --json' -- "$cur")); else _gossamer_files "$cur"; fi ;;

@@ -7,6 +7,7 @@ one. Fixed: names of sections and options; that `$NAME` in a value stands for a 
 import configparser
 import netrc
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +20,8 @@ URL_VARIABLE: Final = "GOSSAMER_PLATFORM_URL"
 TOKEN_VARIABLE: Final = "GOSSAMER_PLATFORM_TOKEN"  # noqa: S105 (the variable's name)
 DEFAULT_URL: Final = "http://localhost:6800"
 """Address of `gossamer scrapyd` on this machine, which is used if nothing else is named. Fixed."""
+_ADDRESS: Final = re.compile(r"[^\s/:@]+:\d{1,5}/?|\[[0-9a-fA-F:]+\]:\d{1,5}/?|localhost/?")
+"""An address without http://, which no name of a target looks like."""
 _DEFAULT_NAME: Final = "default"
 """Name of the target in the section [deploy]. scrapyd-client's: fixed."""
 
@@ -93,6 +96,8 @@ def choose_target(named: str | None, project: ScrapyProject | None) -> DeployTar
     """Return the target with a name of scrapy.cfg or an address. None: that of the environment, else the project's
     default, else the server on this machine. Raises BadInput."""
     targets = project.targets if project else {}
+    if named and named not in targets and _ADDRESS.fullmatch(named):
+        named = f"http://{named}"
     if named and "://" not in named and named not in targets:
         known = f"There are: {', '.join(targets)}." if targets else "It has none, or there is no scrapy.cfg here."
         raise BadInput(

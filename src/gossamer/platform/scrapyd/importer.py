@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -34,21 +34,43 @@ _RESERVED: Final = frozenset({"name", "_job", "_version", "settings"})
 """Keys of a message that are no arguments of the spider."""
 
 
-async def import_queues(manager: Manager, folder: Path) -> None:
+class ImportedJobs(NamedTuple):
+    """Numbers of jobs that were found in Scrapyd's databases."""
+
+    waiting: int
+    ended: int
+    """Also those that were taken over before."""
+
+
+async def import_queues(manager: Manager, folder: Path) -> ImportedJobs:
     """Take over the databases in the folder. Projects without a version stay in theirs, until there is one."""
+    waiting = ended = 0
     known = set(await manager.project_names())
     for path in await asyncio.to_thread(lambda: sorted(folder.glob("*.db"))):
         try:
             if path.name == _FINISHED:
                 for row in await asyncio.to_thread(_rows, path, "finished_jobs"):
-                    await _take(manager, path, row, _finished)
+                    ended += await _take(manager, path, row, _finished)
             if path.stem in known:  # also a project that is called `jobs`, whose queue is in the same file
                 for row in await asyncio.to_thread(_rows, path, "spider_queue"):
                     if await _take(manager, path, row, _waiting):
+                        waiting += 1
                         await asyncio.to_thread(_remove, path, row["id"])
                         await manager.database.write(partial(jobs.forget_import, source=_source(path.name, row)))
         except (sqlite3.Error, ValueError, KeyError, TypeError, UnsafeName) as error:
             log.error("%s cannot be taken over from Scrapyd: %s", path, error)
+    return ImportedJobs(waiting, ended)
+
+
+def running_jobs(folder: Path) -> list[int]:
+    """Return the processes of jobs that a Scrapyd has started in this folder. Empty where there is no /proc."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"scrapyd.runner" in words and b"crawl" in words and (process / "cwd").resolve() == folder.resolve():
+                found.append(int(process.name))
+    return sorted(found)
 
 
 async def _take(

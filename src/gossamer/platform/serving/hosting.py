@@ -188,9 +188,10 @@ def listen_unix(path: str) -> Iterator[socket.socket]:
 
 
 def address_of(host: str, sockets: list[socket.socket]) -> str:
-    """Return the address of the first socket for clients. `host`: as it was given."""
+    """Return the address of the first socket for clients on this machine. `host`: as it was given."""
     name = sockets[0].getsockname()
     if isinstance(name, str):
         return f"http+unix://{name}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (the address of all interfaces)
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{name[1]}"

@@ -39,7 +39,7 @@ from gossamer.platform.schedules.firing import fire_schedules
 from gossamer.platform.scrapyd.app import ScrapydApp
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ScrapydFiles
-from gossamer.platform.scrapyd.importer import import_queues
+from gossamer.platform.scrapyd.importer import ImportedJobs, import_queues, running_jobs
 from gossamer.platform.scrapyd.separation import separate_projects
 from gossamer.platform.serving.hosting import (
     address_of,
@@ -85,9 +85,12 @@ async def run_scrapyd(
         await own_database(database, command=_COMMAND, shared=False)
         vault = load_vault(os.environ, config.secret_keys_file)
         manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
+        is_new = database.file is not None and not database.file.exists()
         await manager.open(config.local_projects)
         if config.keeps_state:
-            await import_queues(manager, Path(config.dbs_dir))
+            imported = await import_queues(manager, Path(config.dbs_dir))
+            if is_new or imported.waiting:
+                await _say_what_was_there(manager, imported, say)
         files = ScrapydFiles(config)
         manager.has_files = files.has_files
         users = await asyncio.to_thread(separate_projects, config, state)
@@ -118,6 +121,27 @@ async def run_scrapyd(
             ready(address_of(config.bind_address, sockets))
             await stopping.wait()
             manager.stop_waiting()
+
+
+async def _say_what_was_there(manager: Manager, imported: ImportedJobs, say: Callable[[str], None]) -> None:
+    """Say what was taken over from Scrapyd, if anything was."""
+    names = await manager.project_names()
+    if not names and not any(imported):
+        return
+    versions = [len(await manager.versions(name)) for name in names]
+    say(
+        f"Taken over from Scrapyd: {_counted(len(names), 'project')} with {_counted(sum(versions), 'version')}, "
+        f"{_counted(imported.waiting, 'waiting job')}, {_counted(imported.ended, 'ended job')}."
+    )
+    if running := await asyncio.to_thread(running_jobs, Path.cwd()):
+        say(
+            f"Warning: {_counted(len(running), 'job')} of a Scrapyd in this folder still run (process "
+            f"{', '.join(map(str, running))}). Such jobs are not shown here, and count for no limit."
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 async def _clean(

@@ -258,7 +258,7 @@ def _postgresql_engine(url: str) -> Engine:
             },
         )
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing. Install it with: pip install 'psycopg[binary]'") from None
+        raise BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[postgresql]'") from None
 
 
 def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:

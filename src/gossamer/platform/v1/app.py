@@ -7,6 +7,7 @@ and their statuses, which clients read; and that a request's body is read only f
 import contextlib
 import json
 import logging
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -187,8 +188,17 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     # Of each fault the last part of its place: `limit`, not `query.limit`.
     faults = [{"field": ".".join(map(str, fault["loc"][1:])), "reason": fault["msg"]} for fault in error.errors()]
     # A fault of the whole body has no field.
-    detail = "; ".join(f"{fault['field']}: {fault['reason']}".removeprefix(": ") for fault in faults)
+    detail = "; ".join(
+        f"{_field_text(fault['loc'][1:])}: {fault['msg']}".removeprefix(": ") for fault in error.errors()
+    )
     return _problem(400, "invalid-request", detail, errors=faults)
+
+
+def _field_text(place: Sequence[int | str]) -> str:
+    """Return a place as a person reads it: `crawl.url (entry 1)`."""
+    names = ".".join(str(part) for part in place if not isinstance(part, int))
+    entries = ", ".join(f"entry {part + 1}" for part in place if isinstance(part, int))
+    return f"{names} ({entries})" if entries else names
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
