@@ -233,6 +233,11 @@ def test_shub_cancels_a_running_job(cloud: CloudServer) -> None:
     [key] = {word.strip(",.") for word in said.split() if word.startswith("12345/")}
     until(lambda: cloud.metadata(key)["state"] == "running", what=cloud.server.said)
     assert cloud.metadata(key)["tags"] == ["slow"]
+    [page] = re.findall(r"http://\S+/p/[\d/]+", said)  # "watch it running in … web interface"
+    for address in (page, page.replace("/cloud/", "/")):
+        shown = cloud.server.client.get(address, follow_redirects=True)
+        assert re.search(r"/jobs/\d+$", str(shown.url)), shown.url
+        assert "<dd>sleepy</dd>" in shown.text
     cloud.shub("cancel", "-f", "12345", "/".join(key.split("/")[1:]))
     until(lambda: cloud.metadata(key)["state"] == "finished", what=cloud.server.said)
     assert cloud.metadata(key)["close_reason"] == "cancelled"

@@ -20,7 +20,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.cloud import dash, jobq, records
+from gossamer.platform.cloud import dash, jobq, links, records
 from gossamer.platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
 from gossamer.platform.manager.files import JobFiles
 from gossamer.platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound
@@ -56,18 +56,18 @@ _STATUS: Final[tuple[tuple[type[GossamerError], int], ...]] = (
 
 
 class CloudApp:
-    """Application that answers below /cloud, and passes everything else on."""
+    """Application that answers below /cloud, and to addresses of Scrapy Cloud's pages. It passes everything else on."""
 
     def __init__(self, inner: ScrapydApp, manager: Manager, files: JobFiles) -> None:
         self._inner = inner
         self._manager = manager
         self._files = files
-        routes = (*dash.ROUTES, *jobq.ROUTES, *records.ROUTES)
+        routes = (*dash.ROUTES, *jobq.ROUTES, *links.ROUTES, *records.ROUTES)
         self._router: ASGIApp = Router([self._route(route) for route in routes], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = "/" + "/".join(part for part in scope.get("path", "").split("/") if part)
-        if scope["type"] != "http" or not path.startswith(f"{PREFIX}/"):
+        if scope["type"] != "http" or not (path.startswith(f"{PREFIX}/") or links.PAGE.fullmatch(path)):
             await self._inner(scope, receive, send)
             return
         inner = {**scope, "path": path.removeprefix(PREFIX), "root_path": ""}

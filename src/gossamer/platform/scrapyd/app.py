@@ -20,12 +20,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gossamer.errors import GossamerError
+from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.delivery.crawls import CrawlService
 from gossamer.platform.lifecycle import JobState
 from gossamer.platform.manager.operations import BrokenVersion, Manager
 from gossamer.platform.names import UnsafeName
-from gossamer.platform.scrapyd import pages
+from gossamer.platform.scrapyd import browsing, pages
+from gossamer.platform.scrapyd.browsing import BrowserPages
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
 from gossamer.platform.scrapyd.files import ServedFiles
@@ -52,14 +53,8 @@ _LARGE_BODIES: Final = 2
 """Large bodies that are parsed in memory at a time; others wait as files. May be changed."""
 _SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"jobid")
 """Parameters that the audit shows. May be extended; arguments of spiders may be secrets."""
-_NOT_FOUND: Final = """<html>
-  <head><title>404 - No Such Resource</title></head>
-  <body>
-    <h1>No Such Resource</h1>
-    <p>No such child resource.</p>
-  </body>
-</html>
-"""
+_MISSING: Final = ("No Such Resource", "There is no page at this address.")
+"""Heading, which is Scrapyd's, and text of the page in place of one that does not exist. May be changed."""
 _METHODS: Final = {"GET": ("HEAD", "OPTIONS", "GET"), "POST": ("HEAD", "OPTIONS", "POST")}
 """Methods that an endpoint names in an error, by its own method. Scrapyd's order: fixed."""
 
@@ -74,6 +69,7 @@ class ScrapydApp:
         self._config = config
         self._files = files
         endpoints = Endpoints(manager, config, files).by_name
+        self._browser_pages = BrowserPages(manager, files)
         self._endpoints = {name: endpoint for name, endpoint in endpoints.items() if name in config.services}
         self._large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.access = AccessControl(
@@ -110,7 +106,7 @@ class ScrapydApp:
             return self._with_cors(await self._call(request, endpoint, admitted), endpoint)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("Only GET and HEAD.", 405, {"Allow": "HEAD, GET"})
-        return await self._page(request, path) or HTMLResponse(_NOT_FOUND, 404)
+        return await self._page(request, path) or HTMLResponse(self._frame(request).problem(*_MISSING), 404)
 
     # --- access -------------------------------------------------------------------------------------------------------
 
@@ -191,16 +187,30 @@ class ScrapydApp:
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    async def _page(self, request: Request, path: str) -> Response | None:
+    def _frame(self, request: Request) -> PageFrame:
         config = self._config
-        frame = PageFrame(config, request.headers.get(config.prefix_header, ""))
+        host = request.headers.get("host", f"localhost:{config.http_port}")
+        prefix = request.headers.get(config.prefix_header, "")
+        return PageFrame(config, prefix, host, is_manager=self._manager.has_remote_nodes)
+
+    async def _page(self, request: Request, path: str) -> Response | None:
+        if "\0" in unquote(request.url.path) + unquote(request.url.query):  # no database takes it
+            return None
+        frame = self._frame(request)
         if path == "/":
-            host = request.headers.get("host", f"localhost:{config.http_port}")
-            projects, live, ended = await self._manager.read(self._overview)
-            return HTMLResponse(pages.home(projects, pages.count_states(live, ended), frame, host))
+            after = request.query_params.get("after", "")
+            known, live, ended = await self._manager.read(lambda connection: self._overview(connection, after))
+            more = known[-1].name if len(known) == browsing.PAGE_ROWS else ""
+            return HTMLResponse(pages.home(known, pages.count_states(live, ended), frame, more=more))
         if path == "/jobs":
             live, ended = await self._manager.read(self._rows)
             return HTMLResponse(await asyncio.to_thread(self._jobs_page, frame, live, ended))
+        try:
+            found = await self._browser_pages.find(path, request.query_params, frame)
+        except BadInput as error:
+            return HTMLResponse(frame.problem("Bad Request", str(error)), 400)
+        if found is not None:
+            return HTMLResponse(found.encode(errors="replace"))  # a job may report text that is no Unicode
         root, _, rest = path[1:].partition("/")
         slash = "/" if request.scope["raw_path"].endswith(b"/") else ""
         try:
@@ -217,11 +227,9 @@ class ScrapydApp:
         live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
         return jobs.list_jobs(connection, live), jobs.ended_jobs(connection, limit=self._config.finished_to_keep)
 
-    def _overview(self, connection: Any) -> tuple[Any, Any, Any]:
-        names = projects.project_names(connection)
-        versions = {name: projects.ready_versions(connection, name) for name in names}
-        known = [pages.ProjectSummary(name, [each.name for each in versions[name]]) for name in names]
-        return known, *self._rows(connection)
+    def _overview(self, connection: Any, after: str) -> tuple[Any, Any, Any]:
+        known = projects.project_page(connection, after=after, limit=browsing.PAGE_ROWS)
+        return [pages.ProjectSummary(*each) for each in known.items()], *self._rows(connection)
 
     def _jobs_page(self, frame: PageFrame, live: Any, ended: Any) -> str:
         return pages.JobsPage(self._config, self._files, frame).render(live, ended, time.time())

@@ -33,8 +33,8 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
   color: var(--soft); }
 .counts b { display: block; font-size: 1.4rem; color: var(--text); line-height: 1.3; }
 .tools { display: flex; gap: 1rem; align-items: center; flex-wrap: wrap; margin-bottom: .8rem; color: var(--soft); }
-.tools input[type=search] { min-width: 16rem; }
-input[type=search], input[type=submit] { font: inherit; padding: .25rem .6rem; border: 1px solid var(--line);
+.tools input[type=search] { width: 16rem; max-width: 100%; }
+input[type=search], input[type=submit], select { font: inherit; padding: .25rem .6rem; border: 1px solid var(--line);
   border-radius: 6px; background: var(--card); color: var(--text); }
 input[type=submit] { font-size: .85rem; cursor: pointer; }
 input[type=submit]:hover { border-color: var(--bad); color: var(--bad); }
@@ -47,18 +47,68 @@ tbody th { background: var(--back); font-weight: 600; }
 tbody:last-child tr:last-child td { border-bottom: 0; }
 tbody tr:hover td { background: color-mix(in srgb, var(--accent) 5%, transparent); }
 td.none { color: var(--soft); }
-td.finished { color: var(--good); }
-td.failed { color: var(--bad); font-weight: 600; }
-td.cancelled, td.stopping { color: var(--warn); }
-td.running { color: var(--accent); }
+.finished, .online, .ready { color: var(--good); }
+.failed, .lost, .offline, .broken { color: var(--bad); font-weight: 600; }
+.cancelled, .stopping, .draining, .paused { color: var(--warn); }
+.running, .building { color: var(--accent); }
+td { overflow-wrap: break-word; }
+dd { overflow-wrap: anywhere; }
+time { white-space: nowrap; }
+dl { display: grid; grid-template-columns: minmax(7rem, auto) 1fr; gap: .3rem 1.2rem; margin: 0; padding: .8rem 1rem;
+  background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
+dt { color: var(--soft); }
+dd { margin: 0; }
+summary { cursor: pointer; }
+progress { width: 7rem; accent-color: var(--good); }
+.more { display: flex; flex-wrap: wrap; gap: .3rem 1.5rem; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
+  overflow-x: auto; }
+#jobs th, #jobs td { padding-left: .6rem; padding-right: .6rem; }
 #jobs td { white-space: nowrap; }
 #jobs td:nth-child(3) { white-space: normal; overflow-wrap: anywhere; min-width: 9rem;
   font: .85em/1.7 ui-monospace, monospace; }
-@media (min-width: 1400px) { #jobs td:nth-child(3) { min-width: 17rem; } }
-#jobs td:last-child:not(:first-child) { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
-pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem;
-  overflow-x: auto; }
+#jobs td.result { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }
+@media (min-width: 641px) { @supports (grid-template-columns: subgrid) {
+  #jobs { display: grid; grid-template-columns: repeat(var(--columns), auto); }
+  #jobs thead, #jobs tbody, #jobs tr { display: grid; grid-column: 1 / -1; grid-template-columns: subgrid; }
+  #jobs tr[hidden] { display: none; }
+  #jobs [colspan] { grid-column: 1 / -1; }
+  #jobs .number, #jobs thead th:last-child { order: -1; } } }
+@media (max-width: 640px) {
+  header, main { padding-left: .8rem; padding-right: .8rem; }
+  header { gap: .4rem 1rem; }
+  dl { grid-template-columns: 6rem 1fr; gap: .2rem .6rem; padding: .5rem .8rem; }
+  dl time { white-space: normal; }
+  .list thead { display: none; }
+  .list, .list tbody, .list tr, .list td { display: block; }
+  .list tr { padding: .5rem .8rem; border-bottom: 1px solid var(--line); }
+  .list td { padding: 0; border: 0; overflow-wrap: anywhere; }
+  .list td:empty { display: none; }
+  .list td::before { content: attr(data-title) " "; color: var(--soft); }
+  .counts { gap: .4rem; }
+  .counts li { padding: .3rem .6rem; font-size: .85rem; }
+  #jobs thead { display: none; }
+  #jobs, #jobs tbody { display: block; }
+  #jobs tr { display: flex; flex-wrap: wrap; gap: .1rem .8rem; padding: .5rem .8rem;
+    border-bottom: 1px solid var(--line); }
+  #jobs tr[hidden], #jobs td:empty { display: none; }
+  #jobs th, #jobs td { padding: 0; border: 0; min-width: 0; background: none; }
+  #jobs td:nth-child(3) { flex-basis: 100%; }
+  #jobs td:nth-child(4):not(:empty)::before { content: "PID "; color: var(--soft); }
+  #jobs td:nth-child(5):not(:empty)::before { content: "Start "; color: var(--soft); }
+  #jobs td:nth-child(6):not(:empty)::before { content: "Runtime "; color: var(--soft); }
+  #jobs td:nth-child(7):not(:empty)::before { content: "Finish "; color: var(--soft); }
+  #jobs .number { order: -2; }
+  #jobs .result { order: 1; } }
 """
+
+
+class SitePlace(NamedTuple):
+    """A page in the navigation."""
+
+    path: str
+    name: str
+    content: str
 
 
 class PageFrame(NamedTuple):
@@ -66,27 +116,49 @@ class PageFrame(NamedTuple):
 
     config: ScrapydConfig
     prefix: str
+    host: str = ""
+    """Name and port by which the client knows this server."""
+    is_manager: bool = False
+    """True: nodes on other machines run the jobs."""
+
+    @property
+    def server(self) -> str:
+        """Address of this server for commands, as HTML."""
+        return f"http://{escape(self.host)}{self.address('')}"
+
+    def places(self) -> list[SitePlace]:
+        """Return the pages in the navigation."""
+        config = self.config
+        return [
+            SitePlace("/jobs", "Jobs", "jobs that wait or run, and those that ended last"),
+            SitePlace("/history", "History", "all jobs, by project, spider and state"),
+            SitePlace("/groups", "Groups", "jobs that one command has made, with their progress"),
+            SitePlace("/schedules", "Schedules", "times at which jobs are made"),
+            *([SitePlace("/nodes", "Nodes", "the machines that run the jobs")] if self.is_manager else []),
+            *([SitePlace("/logs/", "Logs", "logs as files")] if config.logs_dir else []),
+            *([SitePlace("/items/", "Items", "items as files")] if config.has_local_items else []),
+        ]
 
     def page(self, title: str, body: str, *, here: str = "") -> str:
         """Return a whole page. `body`: HTML; `here`: path of the page in the navigation."""
-        config = self.config
-        places = [("/jobs", "Jobs")]
-        places += [("/logs/", "Logs")] if config.logs_dir else []
-        places += [("/items/", "Items")] if config.has_local_items else []
-        links = "\n".join(self._link(path, name, here) for path, name in places)
+        node = escape(self.config.node_name)
+        links = "\n".join(
+            f'<a class="{"here" if place.path == here else "page"}" href="{self.address(place.path)}">{place.name}</a>'
+            for place in self.places()
+        )
         return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} · {escape(config.node_name)}</title>
+<title>{escape(title)} · {node}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <header>
 <a class="name" href="{self.address("/")}">Gossamer</a>
 {links}
-<span class="node">{escape(config.node_name)}</span>
+<span class="node">{node}</span>
 </header>
 <main>
 {body}
@@ -95,10 +167,11 @@ class PageFrame(NamedTuple):
 </html>
 """
 
+    def problem(self, title: str, reason: str) -> str:
+        """Return a page in place of one that cannot be shown."""
+        home = f'<p><a class="page" href="{self.address("/")}">Home</a></p>'
+        return self.page(title, f"<h1>{escape(title)}</h1>\n<p>{escape(reason)}</p>\n{home}")
+
     def address(self, path: str) -> str:
         """Return the address of a path of this server, for an attribute."""
         return escape(f"{self.prefix}{path}")
-
-    def _link(self, path: str, name: str, here: str) -> str:
-        kind = ' class="here"' if path == here else ""
-        return f'<a{kind} href="{self.address(path)}">{name}</a>'

@@ -3,7 +3,7 @@
 ScrapydWeb and other clients read them with regular expressions. Fixed: the heading of /jobs, `<thead>` and `<tr>`
 without attributes, the order of the columns up to `Items`, their cells without attributes and on one line, times
 without fractions, and `<th colspan>` in the rows with titles. A cell behind them needs an attribute, or clients take it
-for an earlier one that is missing. Columns may be added at the end.
+for an earlier one that is missing. Columns may be added at the end. The style shows the last one, the number, first.
 """
 
 from collections import Counter
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from sqlalchemy import Row
 
 from gossamer.platform.lifecycle import JobState
+from gossamer.platform.scrapyd import markup
 from gossamer.platform.scrapyd.config import ScrapydConfig
 from gossamer.platform.scrapyd.files import ServedFiles
 from gossamer.platform.scrapyd.frame import PageFrame
@@ -66,23 +68,25 @@ def count_states(live: Iterable[Row[Any]], ended: Iterable[Row[Any]]) -> Mapping
     return Counter(shown)
 
 
-def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: PageFrame, host: str) -> str:
-    """Return the page `/`. `counts`: see `count_states`; `host`: name and port by which the client knows this
-    server."""
-    rows = "".join(
-        f"<tr><td>{escape(each.name)}</td>"
-        f"<td>{escape(each.versions[-1] if each.versions else '')}</td><td>{len(each.versions)}</td></tr>\n"
-        for each in sorted(projects)
-    )
+def home(projects: Sequence[ProjectSummary], counts: Mapping[str, int], frame: PageFrame, *, more: str) -> str:
+    """Return the page `/`. `counts`: see `count_states`; `more`: last project of the page if others follow, or
+    nothing."""
+    rows = [
+        (
+            markup.link(frame, f"/projects/{quote(each.name, safe='')}", each.name),
+            each.versions[-1] if each.versions else "",
+            len(each.versions),
+        )
+        for each in projects
+    ]
     known = (
-        '<div class="scroll"><table>\n<thead>\n<tr><th>Project</th><th>Latest version</th><th>Versions</th></tr>\n'
-        f"</thead>\n<tbody>\n{rows}</tbody>\n</table></div>"
+        markup.table(("Project", "Latest version", "Versions"), rows)
+        + markup.pager(frame, "/", {}, after=more, is_first=True)
         if projects
         else '<p class="soft">No Scrapy projects yet. Deploy one as below, or with <code>scrapyd-deploy</code>.</p>'
     )
-    server = f"http://{escape(host)}{frame.address('')}"
-    body = f"""<h1>Scrapyd</h1>
-<p class="soft">Served by Gossamer. Clients of Scrapyd work with this server.</p>
+    server = frame.server
+    body = f"""{_introduction(frame)}
 {_counts(counts)}
 <h2>Projects</h2>
 {known}
@@ -93,11 +97,25 @@ gossamer schedule SPIDER --target {server} --follow
 gossamer jobs --target {server}
 gossamer job NUMBER --target {server} --log</pre>
 <p class="soft">Without an address, commands use the section <code>[deploy]</code> of scrapy.cfg. NUMBER is
-in the last column of <a href="{frame.address("/jobs")}">/jobs</a>. Clients of Scrapyd work, too:</p>
+in the first column of <a href="{frame.address("/jobs")}">/jobs</a>. Clients of Scrapyd work, too:</p>
 <pre>curl {server}/schedule.json -d project=PROJECT -d spider=SPIDER</pre>
 <p class="soft">The platform's own API is described in
 <a href="{frame.address("/v1/openapi.json")}">/v1/openapi.json</a>.</p>"""
     return frame.page("Gossamer", body)
+
+
+def _introduction(frame: PageFrame) -> str:
+    if not frame.is_manager:
+        return """<h1>Scrapyd</h1>
+<p class="soft">Served by Gossamer. Clients of Scrapyd work with this server.</p>"""
+    places = "".join(
+        f"<li>{markup.link(frame, each.path, each.name)}: {each.content}</li>\n" for each in frame.places()
+    )
+    return f"""<h1>Gossamer</h1>
+<p class="soft">A manager of Scrapy projects: it accepts projects and jobs, and nodes run the jobs. Clients of Scrapyd
+work with it.</p>
+<ul>
+{places}</ul>"""
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -133,7 +151,7 @@ class JobsPage:
 <label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>
 </div>
 <div class="scroll">
-<table id="jobs">
+<table id="jobs" style="--columns: {len(self._columns)}">
     <thead>
         <tr>
 {titles}        </tr>
@@ -160,8 +178,9 @@ class JobsPage:
         )
         cancel = f'            <td class="cancel">{cells["Cancel"]}</td>\n' if self._with_cancel else ""
         state = _shown_state(job)
-        result = f'            <td class="{state}">{cells["Result"]}</td>\n'
-        number = f'            <td class="number">{job.id}</td>\n'  # gossamer job takes it
+        result = f'            <td class="result {state}">{cells["Result"]}</td>\n'
+        page = f'<a class="job" href="{self._frame.address(f"/jobs/{job.id}")}">{job.id}</a>'  # gossamer job takes it
+        number = f'            <td class="number">{page}</td>\n'
         return f"        <tr>\n{read}{cancel}{result}{number}        </tr>\n"
 
     def _cells(self, job: Row[Any], now: float) -> dict[str, str]:
@@ -184,7 +203,7 @@ class JobsPage:
         return cells
 
     def _link(self, url: str | None, title: str) -> str:
-        return "" if url is None else f'<a href="{self._frame.address(url)}">{title}</a>'
+        return "" if url is None else f'<a href="{self._frame.address(quote(url))}">{title}</a>'
 
     def _cancel_button(self, job: Row[Any]) -> str:
         return f"""

@@ -188,9 +188,10 @@ def find_node(connection: Connection, name: str) -> Row[Any] | None:
     return connection.execute(_with_jobs().where(nodes.c.name == name)).first()
 
 
-def list_nodes(connection: Connection) -> Sequence[Row[Any]]:
-    """Return the rows of all nodes by name, as `find_node` does."""
-    return connection.execute(_with_jobs().order_by(nodes.c.name)).all()
+def list_nodes(connection: Connection, *, after: str = "", limit: int | None = None) -> Sequence[Row[Any]]:
+    """Return the rows of nodes by name, as `find_node` does. `after`: name of the last one of the page before;
+    `limit` None: all."""
+    return connection.execute(_with_jobs().where(nodes.c.name > after).order_by(nodes.c.name).limit(limit)).all()
 
 
 def set_draining(connection: Connection, name: str, *, is_draining: bool) -> bool:

@@ -5,7 +5,7 @@ in which it replaces an earlier one of its name, so that a broken deployment cha
 """
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
@@ -148,10 +148,28 @@ def ready_versions(connection: Connection, project: str) -> list[ReadyVersion]:
         .where(projects.c.name == project, versions.c.state == VersionState.READY)
         .order_by(versions.c.id)
     )
+    return [_ready(row) for row in _latest_last(connection.execute(statement))]
+
+
+def project_page(connection: Connection, *, after: str, limit: int) -> dict[str, list[str]]:
+    """Return up to `limit` projects that have a ready version, by name, with the names of these, the latest last."""
+    is_ready = versions.c.state == VersionState.READY
+    has_ready = select(versions.c.id).where(versions.c.project_id == projects.c.id, is_ready).exists()
+    page = select(projects.c.id, projects.c.name).where(projects.c.name > after, has_ready)
+    names = {row.id: row.name for row in connection.execute(page.order_by(projects.c.name).limit(limit))}
+    columns = (versions.c.project_id, versions.c.name, versions.c.digest, versions.c.deployed_at)
+    ready = select(*columns).where(versions.c.project_id.in_(names), is_ready).order_by(versions.c.id)
+    found: dict[int, list[Any]] = {number: [] for number in names}
+    for row in connection.execute(ready):
+        found[row.project_id].append(row)
+    return {names[number]: [row.name for row in _latest_last(rows)] for number, rows in found.items()}
+
+
+def _latest_last(rows: Iterable[Row[Any]]) -> list[Row[Any]]:
     # A version without an artefact is older than any other: an egg of the same name takes precedence over it.
-    rows = {row.name: row for row in sorted(connection.execute(statement), key=lambda row: bool(row.digest))}
-    names = in_order((row.name, row.deployed_at) for row in rows.values() if row.digest)
-    return [_ready(rows[name]) for name in ([""] if "" in rows else []) + names]
+    by_name = {row.name: row for row in sorted(rows, key=lambda row: bool(row.digest))}
+    names = in_order((row.name, row.deployed_at) for row in by_name.values() if row.digest)
+    return [by_name[name] for name in ([""] if "" in by_name else []) + names]
 
 
 def _ready(row: Row[Any]) -> ReadyVersion:
@@ -329,6 +347,14 @@ def version_rows(connection: Connection, project: str) -> list[Row[Any]]:
     deployment."""
     shown = and_(projects.c.name == project, versions.c.state != VersionState.DELETED)
     return list(connection.execute(_with_project().where(shown).order_by(versions.c.id)))
+
+
+def version_page(connection: Connection, project: int, *, before: int | None, limit: int) -> list[Row[Any]]:
+    """Return up to `limit` versions of a project that are not removed, the latest deployment first. `before`: number of
+    the last version of the page before."""
+    shown = [versions.c.project_id == project, versions.c.state != VersionState.DELETED]
+    shown += [] if before is None else [versions.c.id < before]
+    return list(connection.execute(select(versions).where(*shown).order_by(versions.c.id.desc()).limit(limit)))
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:

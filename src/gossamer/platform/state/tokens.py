@@ -17,6 +17,8 @@ from gossamer.platform.state.tables import DatabaseNow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
 """Entries of the audit that are kept, the latest ones. May be changed."""
+_DEPLOYMENTS: Final = ("version.deploy", "scrapyd.addversion", "cloud.deploy")
+"""Actions of the audit that add a version, whose subject is PROJECT VERSION."""
 
 
 class TokenScope(StrEnum):
@@ -109,6 +111,19 @@ def record_action(connection: Connection, actor: str, action: str, subject: str)
     """Add an entry to the audit."""
     values = {"actor": actor, "action": action, "subject": subject[:1000], "at": DatabaseNow()}
     connection.execute(insert(audit).values(**values))
+
+
+def deployers(connection: Connection, project: str, versions: Sequence[Row[Any]]) -> dict[int, str]:
+    """Return who deployed versions of a project, by the version's number, as far as the audit has it."""
+    subjects = {f"{project} {version.name}" for version in versions}
+    wanted = (audit.c.action.in_(_DEPLOYMENTS), audit.c.subject.in_(subjects))
+    entries = connection.execute(select(audit).where(*wanted).order_by(audit.c.id)).all()
+    found = {}
+    for version in versions:
+        for entry in entries:  # the last one before the version is its own
+            if entry.subject == f"{project} {version.name}" and entry.at <= version.deployed_at:
+                found[version.id] = entry.actor
+    return found
 
 
 def audit_page(connection: Connection, *, before: int | None, limit: int) -> Sequence[Row[Any]]:

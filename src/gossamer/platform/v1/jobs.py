@@ -14,7 +14,7 @@ from sqlalchemy import Row
 from gossamer.errors import BadInput
 from gossamer.platform.lifecycle import ENDED, JobState
 from gossamer.platform.link import JobInput
-from gossamer.platform.manager.files import FileKind
+from gossamer.platform.manager.files import FileKind, JobFiles
 from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer.platform.state import jobs
 from gossamer.platform.state.dispatch import waits_for
@@ -122,26 +122,31 @@ async def get_job(job_id: JobId, client: Reader) -> JobModel:
         shown.waits_for = await client.context.manager.read(lambda c: waits_for(c, row))
     with contextlib.suppress(StorageUnavailable):  # the rest is known all the same
         if row.state == JobState.FAILED:
-            shown.last_log_lines = await in_reader(_last_log_lines, client, row)
-        if row.state in ENDED and {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
-            shown.last_error = await in_reader(_last_error, client, row)
+            shown.last_log_lines = await in_reader(last_log_lines, client.context.files, row)
+        if row.state in ENDED:
+            shown.last_error = await in_reader(last_error, client.context.files, row)
     return shown
 
 
-def _last_log_lines(client: Client, row: Row[Any]) -> list[str]:
-    is_whole, content = _log_end(client, row, _LOG_END_BYTES)
+def last_log_lines(files: JobFiles, row: Row[Any]) -> list[str]:
+    """Return the last lines of a job's log. Empty: it has none. Waits for the storage: call it in a thread."""
+    is_whole, content = _log_end(files, row, _LOG_END_BYTES)
     lines = content.decode(errors="replace").splitlines()
     return lines[0 if is_whole else 1 :][-_LOG_END_LINES:]  # the first one may be a part
 
 
-def _last_error(client: Client, row: Row[Any]) -> str | None:
-    found = _ERROR.findall(_log_end(client, row, _ERROR_BYTES)[1])
+def last_error(files: JobFiles, row: Row[Any]) -> str | None:
+    """Return the last line with an error of a job's log. None: there is none near its end, or the job has counted no
+    errors. Waits for the storage: call it in a thread."""
+    if not {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
+        return None
+    found = _ERROR.findall(_log_end(files, row, _ERROR_BYTES)[1])
     return found[-1].decode(errors="replace").strip()[:_ERROR_CHARACTERS] if found else None
 
 
-def _log_end(client: Client, row: Row[Any], size: int) -> tuple[bool, bytes]:
+def _log_end(files: JobFiles, row: Row[Any], size: int) -> tuple[bool, bytes]:
     """Return up to so many bytes at the end of a log, and before them whether they are all of it."""
-    file = client.context.files.open(row, FileKind.LOG, 0)
+    file = files.open(row, FileKind.LOG, 0)
     if file is None:
         return True, b""
     with contextlib.closing(file):
