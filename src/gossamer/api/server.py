@@ -60,11 +60,13 @@ async def serve_api(
 ) -> None:
     """Serve at host and port (0: a free one) until `stopping` is set. Running requests then get `drain_seconds` to end.
 
-    `ready` is called once with the URL, when the server accepts connections. Raises BadInput if the address is not
-    available, or if other machines can reach it and the application has no token.
+    `ready` is called once with the URL for this machine, when the server accepts connections. Raises BadInput if the
+    address is not available, or if other machines can reach it and the application has no token.
     """
     listening = await _listen(host, port, is_public=bool(app.state.context.token))
-    ready(_url(host, _port_of(listening[0])))
+    # The address of all interfaces is none that a client can use.
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    ready(_url(here, _port_of(listening[0])))
     try:
         await _serve(app, listening, stopping, drain_seconds=drain_seconds, on_stopping=lambda: stop_streams(app))
     finally:

@@ -360,7 +360,7 @@ def _times(schedule: dict[str, Any]) -> list[str]:
     for instant in schedule["next"]:
         own, local = targets.full_time_text(instant, _zone(schedule)), targets.full_time_text(instant)
         zone = f" {_zone(schedule)}" if _zone(schedule) else ""
-        found.append(f"{own}{zone}" if own == local else f"{own}{zone}, which is {local} here")
+        found.append(f"{own}{zone}" if own == local else f"{own}{zone} ({local} here)")
     return found
 
 
