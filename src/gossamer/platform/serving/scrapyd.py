@@ -135,8 +135,8 @@ async def _say_what_was_there(manager: Manager, imported: ImportedJobs, say: Cal
     )
     if running := await asyncio.to_thread(running_jobs, Path.cwd()):
         say(
-            f"Warning: {_counted(len(running), 'job')} of a Scrapyd in this folder still run (process "
-            f"{', '.join(map(str, running))}). Such jobs are not shown here, and count for no limit."
+            "Warning: jobs that a Scrapyd started in this folder still run; they are not shown here, and count for no "
+            f"limit. Their processes: {', '.join(map(str, running))}."
         )
 
 
