@@ -232,6 +232,13 @@ def test_shards_meet_and_do_not_overlap(tmp_path: Path) -> None:
         assert asked(web) == {"GET": 217}
 
 
+def test_a_link_that_was_handed_over_is_treated_as_a_property(tmp_path: Path, web: FakeWeb) -> None:
+    url = web.url("localhost", "/properties/property_000007.html")
+    (item,) = crawl(tmp_path, web, {}, "distributed", "-s", f"DISTRIBUTED_START_URLS={json.dumps([url])}")
+    assert (item["url"], item["spider"]) == (url, "distributed")
+    assert asked(web) == {"GET": 1}
+
+
 def test_the_contracts_hold(tmp_path: Path, web: FakeWeb) -> None:
     assert "OK" in end(start(tmp_path, web, {}, "check"))
 

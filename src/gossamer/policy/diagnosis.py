@@ -254,9 +254,14 @@ def _cpu(figures: _Figures) -> _Case | None:
     processes = 1 + int(idle / max(figures.process_cpu, 0.5) + _IDLE_ROUNDING)
     place = _most(whole.busy_in)
     where = f" It is mostly used in {place}." if place else ""
-    shown = [f"CPU of the event loop's thread {figures.cpu:.0%}, above {_BUSY:.0%}"]
-    if whole.starved / whole.seconds > 0.05:
-        shown.append(f"other processes kept it waiting for a CPU {whole.starved / whole.seconds:.0%} of the time")
+    starved = whole.starved / whole.seconds
+    if starved > 0.05:
+        shown = [
+            f"other processes kept the event loop's thread waiting for a CPU {starved:.0%} of the time",
+            f"it used {min(1.0, figures.wanted_cpu):.0%} of the CPU that they left it, above {_BUSY:.0%}",
+        ]
+    else:
+        shown = [f"CPU of the event loop's thread {figures.cpu:.0%}, above {_BUSY:.0%}"]
     shown += [f"{idle:.1f} CPUs of the machine idle", f"downloader {whole.downloader:.0f} of {figures.concurrency:.0f}"]
     if processes > 1:
         text = f"Run {processes} processes {figures.names.processes}, each on a CPU of its own.{where}"

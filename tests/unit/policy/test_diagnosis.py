@@ -104,6 +104,12 @@ def test_each_case_is_named_with_what_to_change_and_what_that_gives(spider: Spid
     assert finding.predicted == pytest.approx(finding.rate * finding.advice.factor)
 
 
+def test_a_thread_that_waits_for_other_processes_is_not_said_to_use_more_than_it_does() -> None:
+    figures = found(recording({"loop_cpu": 0.3, "cpu": 0.3, "starved": 0.68, "idle_cpus": 0.0})).figures
+    assert "waiting for a CPU 68% of the time" in figures[0]
+    assert "94% of the CPU that they left it, above 80%" in figures[1]
+
+
 @pytest.mark.parametrize("spider", SPIDERS, ids=lambda spider: spider.case)
 def test_the_log_of_a_spider_leads_to_the_same_diagnosis(spider: Spider) -> None:
     one = recording(spider.figures, spider.limits)
