@@ -273,6 +273,7 @@ async def test_rows_that_nothing_needs_are_deleted(database: StateDatabase) -> N
     def age(connection: Connection) -> None:
         connection.execute(update(version_table).values(deployed_at=1.0))
         connection.execute(update(project_table).values(created_at=1.0))
+        connection.execute(update(job_table).where(job_table.c.ended_at.is_not(None)).values(ended_at=1.0))
 
     def clean(connection: Connection) -> tuple[list[str], int, int]:
         projects.forget_versions(connection)
@@ -282,7 +283,7 @@ async def test_rows_that_nothing_needs_are_deleted(database: StateDatabase) -> N
         return names, counts[0] or 0, counts[1] or 0
 
     await database.write(fill)
-    assert await database.write(clean) == (["gone", "shop", "used"], 17, 3)  # nothing is old yet
+    assert await database.write(clean) == (["gone", "shop", "used"], 17, 5)  # nothing is old yet
     await database.write(age)
     # The version of the job that runs stays, and ten broken ones.
     assert await database.write(clean) == (["shop", "used"], 11, 3)

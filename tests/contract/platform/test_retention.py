@@ -175,3 +175,22 @@ async def test_a_new_job_does_not_take_files_of_another_program(database: StateD
     [row] = await database.read(lambda c: jobs.job_rows(c, job_table.c.name == "old"))
     assert row.file_name != "old"
     assert not files.has_files("shop", "a", row.file_name)
+
+
+async def test_a_manager_deletes_no_jobs_for_their_lack_of_files(database: StateDatabase, tmp_path: Path) -> None:
+    """Which jobs it keeps, its own limits say. `gossamer scrapyd` keeps those that Scrapyd would show."""
+
+    def add(connection: Connection) -> None:
+        for days in (1, 2, 3):
+            _add(connection, "a", days)
+        connection.execute(update(job_table).values(has_files=False))
+
+    async def count() -> int:
+        return len(await database.read(lambda c: c.execute(select(job_table.c.id)).all()))
+
+    await database.write(add)
+    manager = Manager(database, ArtefactStore(tmp_path / "eggs", tmp_path / "uploads"), None)  # type: ignore[arg-type]
+    await manager.clean()
+    assert await count() == 3
+    await manager.clean(ended_jobs=1)
+    assert await count() == 1

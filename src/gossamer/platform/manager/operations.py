@@ -146,12 +146,13 @@ class Manager:
             }
             await self.database.write(partial(projects.add_found_version, **columns))
 
-    async def clean(self, *, ended_jobs: int) -> set[str]:
+    async def clean(self, *, ended_jobs: int | None = None) -> set[str]:
         """Delete what has no use any more: uploads, versions, and ended jobs without files but the latest
-        `ended_jobs`. Return the digests of the artefacts that nodes may still need."""
+        `ended_jobs`; None: no jobs. Return the digests of the artefacts that nodes may still need."""
 
         def forget(connection: Connection) -> None:
-            jobs.forget_jobs(connection, keep=ended_jobs)
+            if ended_jobs is not None:
+                jobs.forget_jobs(connection, keep=ended_jobs)
             groups.forget_groups(connection)
             projects.forget_versions(connection)
             crawl_firings.forget_firings(connection)

@@ -73,7 +73,8 @@ class ScrapydConfig:
     """Jobs of each spider whose log and items are kept. A job group counts as one job."""
     dbs_dir: str = "dbs"
     finished_to_keep: int = 100
-    """Ended jobs that are shown."""
+    """Ended jobs that are shown. `gossamer scrapyd` deletes older ones from its database a day after their end, when
+    they have neither log nor items any more."""
     node_name: str = ""
     prefix_header: str = "x-forwarded-prefix"
     debug: bool = False

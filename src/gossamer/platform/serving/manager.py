@@ -155,7 +155,7 @@ async def _clean(manager: Manager, files: RemoteFiles, options: ManagerOptions, 
     while not stopping.is_set():
         try:
             await delete_outdated(manager.database, files, options.keep)
-            await manager.clean(ended_jobs=options.config.finished_to_keep)
+            await manager.clean()  # which jobs are kept, `options.keep` says
         except (OSError, StorageUnavailable, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
         await stopped_within(_CLEAN_SECONDS, stopping)

@@ -32,6 +32,8 @@ _NO_NODE = {"node": "", "incarnation": ""}
 """Columns of a job that no node has."""
 _NAMES_AT_ONCE = 500
 """Names in one query of `find_taken`. May be changed: SQLite takes at most 32,766."""
+_REMEMBERED_SECONDS = 86400.0
+"""Time after its end for which a job is kept in any case. May be raised; idempotency keys hold for as long."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
 
@@ -411,9 +413,12 @@ def count_ended(connection: Connection, *, limit: int) -> int:
 
 
 def forget_jobs(connection: Connection, *, keep: int) -> None:
-    """Delete the ended jobs that have no files, but the `keep` latest."""
+    """Delete the ended jobs that have no files, but the `keep` latest, and those that ended in the last 24 hours: a
+    client may still ask for them, or repeat the request that made one, which would make another."""
     latest = select(jobs.c.id).where(jobs.c.ended_at.is_not(None)).order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())
     shown = latest.limit(keep).scalar_subquery()
     connection.execute(
-        delete(jobs).where(jobs.c.has_files.is_(False), jobs.c.ended_at.is_not(None), jobs.c.id.not_in(shown))
+        delete(jobs).where(
+            jobs.c.has_files.is_(False), jobs.c.ended_at < DatabaseNow() - _REMEMBERED_SECONDS, jobs.c.id.not_in(shown)
+        )
     )
