@@ -143,6 +143,12 @@ class LinkBatches:
 
     def _opened(self, spider: Spider) -> None:
         assert self._store is not None
+        if self._rule >= len(getattr(spider, "rules", ())):
+            log.warning(
+                "no links are handed over: spider %s has no rule %d (DISTRIBUTED_TARGET_RULE counts from 0)",
+                spider.name,
+                self._rule,
+            )
         feed = self._crawler.settings["DISTRIBUTED_TARGET_FEED_URL"]
         given = {"DISTRIBUTED_TARGET_FEED_URL": feed} if feed else {}
         self._sender = BatchSender(self._store, self._servers, spider.name, given, self._crawler.stats)

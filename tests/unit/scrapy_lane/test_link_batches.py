@@ -160,3 +160,11 @@ def test_batches_with_the_same_number_and_other_links_have_other_names(tmp_path:
         store._connection.execute("DELETE FROM link")
         store.close()
     assert len(names) == 2
+
+
+def test_a_rule_that_the_spider_does_not_have_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for rule, warnings in ((1, 0), (2, 1)):
+        _, spider, middleware = crawl(tmp_path / str(rule), DISTRIBUTED_TARGET_RULE=rule)
+        middleware._opened(spider)
+        middleware._finish()
+        assert caplog.text.count(f"shop has no rule {rule}") == warnings

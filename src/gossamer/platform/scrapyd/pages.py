@@ -147,7 +147,7 @@ class JobsPage:
         body = f"""<h1>Jobs</h1>
 {_counts(count_states(live, ended))}
 <div class="tools" hidden>
-<input type="search" id="search" placeholder="Project, spider, job, result, number" aria-label="Filter">
+<input type="search" id="search" placeholder="Filter" aria-label="Filter by project, spider, job, result or number">
 <label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>
 </div>
 <div class="scroll">
