@@ -307,6 +307,46 @@ def test_values_of_any_type_are_stored_in_columns_of_any_type(server: StoreServe
     assert "s" not in stored["d0"]
 
 
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_fields_of_any_name_are_stored(server: StoreServer, place: str, tmp_path: Path) -> None:
+    names = ["xmin", "ctid", "discount %", "%s", "price ", "offer \U0001f3d5", "select", 7, None]
+    output = sink(place, "items", tmp_path)
+    for repetition in range(2):  # the first one makes the columns
+        told = output.add([item(f"r{number}", {name: repetition}) for number, name in enumerate(names)])
+        assert told == []
+    output.disconnect()
+    for row in server.rows(place, "items"):
+        name = str(names[int(row["_request_id"][1:])])
+        assert {**row, **row.get("other_fields", {})}[name] == 1
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_a_row_that_the_database_refuses_by_its_own_rules_costs_no_other_row(server: StoreServer, place: str) -> None:
+    server.execute(place, "CREATE TABLE ruled (k INTEGER PRIMARY KEY, v INTEGER, s TIMESTAMP NULL)")  # type: ignore[attr-defined]
+    below = "BEGIN IF NEW.v < 0 THEN RAISE EXCEPTION 'below'; END IF; RETURN NEW; END"
+    action = "IF NEW.v < 0 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'below'; END IF"
+    if server.kind == "postgresql":
+        server.execute(place, f"CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ {below} $$")  # type: ignore[attr-defined]
+        action = "EXECUTE FUNCTION rule()"
+    server.execute(place, f"CREATE TRIGGER r BEFORE INSERT ON ruled FOR EACH ROW {action}")  # type: ignore[attr-defined]
+    store = open_store(StoreAddress.parse(place))
+    rows = [{"k": "1", "v": 1}, {"k": "2", "v": -1}, {"k": "3", "v": 3}, {"k": "03", "v": 4}]
+    [refused] = store.write(StoreTable("ruled", ("k",)), rows)
+    assert (refused.row["k"], "below" in refused.reason) == ("2", True)
+    early = {"k": "5", "s": "0001-01-01T00:00:00+02:00"}
+    assert len(store.write(StoreTable("ruled", ("k",)), [early, {"k": "6"}])) == (server.kind == "mysql")
+    store.close()
+    assert {1: 1, 3: 4, 6: None}.items() <= {row["k"]: row.get("v") for row in server.rows(place, "ruled")}.items()
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mysql"], indirect=True)
+def test_a_key_that_cannot_tell_rows_apart_is_refused(server: StoreServer, place: str) -> None:
+    columns = "url VARCHAR(9), UNIQUE (url(4))" if server.kind == "mysql" else "url TEXT UNIQUE DEFERRABLE"
+    server.execute(place, f"CREATE TABLE half ({columns})")  # type: ignore[attr-defined]
+    with pytest.raises(BadInput, match="unique index on url"):
+        check_outputs([server.at(place, "half", key="url")], tables=_ITEMS)
+
+
 @pytest.mark.parametrize("server", ["redis"], indirect=True)
 def test_a_hash_of_redis_expires_after_its_last_write(server: StoreServer, place: str, tmp_path: Path) -> None:
     kept, expiring = unique("kept"), unique("expiring")

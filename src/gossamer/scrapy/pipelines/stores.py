@@ -26,7 +26,7 @@ from gossamer.scrapy.options import abort
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress, StoreKind, is_store
-from gossamer.sinks.stores.rows import RefusedRow, Row, Store, StoreTable
+from gossamer.sinks.stores.rows import RefusedRow, Row, Store, StoreTable, with_text_names
 from gossamer.sinks.stores.sink import RefusedRows, open_store, refused_sentence
 from gossamer.telemetry.logs import ROWS_REFUSED, Troubles
 
@@ -135,6 +135,7 @@ class StorePipeline:
             if type(value) not in _PLAIN and not _is_plain(value):
                 row = ItemAdapter(item).asdict()
                 break
+        row = with_text_names(row)
         if not self._has_own_key:
             url = row.get("url")
             row[_KEY] = url if isinstance(url, str) and url else _content_hash(row)

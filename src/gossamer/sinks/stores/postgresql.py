@@ -46,14 +46,20 @@ _FAULTS: Final = (
     ("42P07", Fault.CONFLICT),  # another process has made the table
     ("42701", Fault.CONFLICT),  # or the column
     ("40", Fault.CONFLICT),
+    ("428C9", Fault.VALUE),  # a value for a generated column
+    ("P0001", Fault.VALUE),  # a trigger has refused it
+    ("21", Fault.VALUE),  # two rows have one key, because the database sees their values as equal
     ("22", Fault.VALUE),
     ("23", Fault.VALUE),
+    ("44", Fault.VALUE),  # the condition of a view
     ("54", Fault.VALUE),  # a limit of the server, such as the length of a key
 )
 """Beginnings of SQLSTATE and what they mean, the longest first. PostgreSQL's: fixed."""
 _SCHEMA_LOCK: Final = 7_310_946_120
 """Number of the lock under which tables are made and changed. Must be the same in all versions of Gossamer."""
 _TIME: Final = "timestamp"
+_SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+"""Columns that each table has: fixed."""
 
 
 class PostgreSqlStore(SqlStore):
@@ -88,6 +94,9 @@ class PostgreSqlStore(SqlStore):
     def transaction(self, connection: Any) -> AbstractContextManager[Any]:
         return connection.transaction()  # type: ignore[no-any-return]
 
+    def can_be_column(self, name: str) -> bool:
+        return super().can_be_column(name) and name not in _SYSTEM_COLUMNS
+
     def read_columns(self, connection: Any, table: StoreTable) -> dict[str, str]:
         query = """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
                    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
@@ -118,7 +127,8 @@ class PostgreSqlStore(SqlStore):
     def has_unique_key(self, connection: Any, table: StoreTable) -> bool:
         query = """SELECT array_agg(attname::text ORDER BY attname) FROM pg_index
                    JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey::int2[])
-                   WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
+                   WHERE indrelid = to_regclass(%s) AND indisunique AND indimmediate AND indisvalid
+                   AND indpred IS NULL AND indexprs IS NULL
                    GROUP BY indexrelid"""
         found = connection.execute(query, [_quoted(table.name)]).fetchall()
         return sorted(table.key) in [names for (names,) in found]
@@ -131,12 +141,12 @@ class PostgreSqlStore(SqlStore):
 
     def _upsert(self, connection: Any, table: StoreTable, types: dict[str, str]) -> bytes:
         """Return the statement that writes rows with these columns."""
-        names = _names(types)
-        updates = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in types
+        names = _names(types, escaped=True)
+        updates = [sql.SQL("{0} = excluded.{0}").format(_column(name)) for name in types
                    if name not in table.key]  # fmt: skip
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(updates)) if updates else sql.SQL("NOTHING")
         statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-            _identifier(table.name), names, names, _recordset(types), _names(table.key), action
+            _identifier(table.name), names, names, _recordset(types), _names(table.key, escaped=True), action
         )
         return statement.as_bytes(connection)
 
@@ -161,7 +171,7 @@ class PostgreSqlStore(SqlStore):
         return "", first_line(error)
 
     def delete_by(self, connection: Any, table: StoreTable, column: str, values: Sequence[Any]) -> None:
-        statement = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(_identifier(table.name), sql.Identifier(column))
+        statement = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(_identifier(table.name), _column(column))
         connection.execute(statement, [list(values)])
 
 
@@ -174,13 +184,19 @@ def _identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split("."))
 
 
-def _names(names: Any) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+def _names(names: Any, *, escaped: bool = False) -> sql.Composed:
+    """Return the names of columns, with commas between them. `escaped`: for a statement that has parameters."""
+    return sql.SQL(", ").join(map(_column if escaped else sql.Identifier, names))
+
+
+def _column(name: str) -> sql.Identifier:
+    """Return the name of a column, for a statement that has parameters: the driver takes % for the mark of one."""
+    return sql.Identifier(name.replace("%", "%%"))
 
 
 def _recordset(types: dict[str, str]) -> sql.Composed:
     """Return the expression that takes the rows out of a JSON array, the parameter."""
-    columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items()]
+    columns = [sql.SQL("{} {}").format(_column(name), sql.SQL(kind)) for name, kind in types.items()]
     return sql.SQL("json_to_recordset(%s::json) AS r({})").format(sql.SQL(", ").join(columns))
 
 

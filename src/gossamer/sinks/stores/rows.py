@@ -47,11 +47,16 @@ def item_row(record: ItemRecord, position: int) -> Row:
     the first columns go into OTHER_FIELDS."""
     origin = {"_request_id": record.request_id or None, "_position": position}
     origin |= {name: getattr(record, name[1:]) for name in ITEM_ORIGIN}
-    fields = item_fields(record)
+    fields = with_text_names(item_fields(record))
     if not fields.keys().isdisjoint(origin):
         others = {name: fields.pop(name) for name in origin if name in fields}
         fields[OTHER_FIELDS] = others | ({OTHER_FIELDS: fields[OTHER_FIELDS]} if OTHER_FIELDS in fields else {})
     return origin | fields
+
+
+def with_text_names(row: dict[Any, Any]) -> Row:
+    """Return a row whose names are text: a spider may name a field by a number."""
+    return {str(name): value for name, value in row.items()} if any(type(name) is not str for name in row) else row
 
 
 def rows_of_items(records: Iterable[ItemRecord]) -> list[Row]:

@@ -105,6 +105,10 @@ class SqlStore(ABC):
         """Return the form of a name by which the database tells columns apart."""
         return name
 
+    def can_be_column(self, name: str) -> bool:
+        """Return whether a new column may have this name."""
+        return 0 < len(name.encode("utf-8", "replace")) <= self.max_name and name.isprintable()
+
     # --- Store --------------------------------------------------------------------------------------------------------
 
     def prepare(self, table: StoreTable) -> None:
@@ -123,7 +127,7 @@ class SqlStore(ABC):
                 names = ", ".join(table.key)
                 raise BadInput(
                     f"{self.address}: the table {table.name} needs a unique index on {names}, so that a new row "
-                    f"replaces the older one: CREATE UNIQUE INDEX ON {table.name} ({names})"
+                    f"replaces the older one: ALTER TABLE {table.name} ADD UNIQUE ({names})"
                 )
             self._columns[table.name] = columns
 
@@ -251,8 +255,7 @@ class SqlStore(ABC):
                 folded = self.column_name(name)
                 if folded in known or value is None:
                     continue
-                fits = 0 < len(name.encode("utf-8", "replace")) <= self.max_name and name.isprintable()
-                if fits and len(known) < self.max_columns:
+                if self.can_be_column(name) and len(known) < self.max_columns:
                     known[folded] = name
                     missing[name] = kind_of_value(value)
         return missing
