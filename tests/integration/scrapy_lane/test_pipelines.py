@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from gossamer.scrapy.pipelines.programs import ProgramPool
 from gossamer_fakeweb.estate_words import ADDRESSES
 from tests.servers.program import until
 from tests.servers.scraping import ROOT, Scraper, together
@@ -308,6 +309,33 @@ def test_an_unknown_program_stops_the_start(tmp_path: Path) -> None:
         done = running.finish()
     assert done.exit_code != 0
     assert "PROGRAM_PIPELINE_COMMAND: there is no program 'no-such-program'" in done.log
+
+
+@contextlib.asynccontextmanager
+async def one_program(command: list[str]) -> AsyncIterator[tuple[ProgramPool, list[str]]]:
+    """A pool of one program, and the events that it counts."""
+    events: list[str] = []
+    pool = ProgramPool(command, processes=1, timeout_seconds=30, start_seconds=30, tries=2, count=events.append)
+    try:
+        yield pool, events
+    finally:
+        await pool.close()
+
+
+async def test_items_pass_where_the_program_cannot_be_started(tmp_path: Path) -> None:
+    path = tmp_path / "no-program"
+    path.write_text("of no known format")
+    path.chmod(0o755)
+    async with one_program([str(path)]) as (pool, events):
+        assert await pool.ask("1") is None
+    assert events[:2] == ["start_failures", "replaced"]
+
+
+async def test_a_line_too_many_is_not_the_answer_to_the_next_item(tmp_path: Path) -> None:
+    program = "import sys\nfor line in sys.stdin: print(f'{line}{line}', end='', flush=True)"
+    async with one_program([sys.executable, "-c", program]) as (pool, events):
+        assert [await pool.ask(str(number)) for number in range(3)] == ["0", "1", "2"]
+    assert events == ["replaced", "replaced"]
 
 
 def _begin_in_terminal(folder: Path, count: int, settings: dict[str, str]) -> "subprocess.Popen[bytes]":

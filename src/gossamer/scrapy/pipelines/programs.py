@@ -53,9 +53,9 @@ class ProgramFailed(Exception):
 
 
 class _Program:
-    """One running program."""
+    """One running program, or one that could not be started (`process` None), which answers nothing."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | None) -> None:
         self.process = process
         self.has_answered = False
 
@@ -71,9 +71,15 @@ class _Program:
 
     async def ask(self, line: bytes, timeout_seconds: float) -> bytes:
         """Return the answer to a line, both without their line ends. Raises ProgramFailed."""
+        if self.process is None:
+            raise ProgramFailed("it could not be started")
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):  # only what has arrived already
+                if await stdout.read(1):  # it would be taken for the answer to this line
+                    raise ProgramFailed("it has written a line without being asked")
         try:
             async with asyncio.timeout(timeout_seconds):
                 stdin.write(line + b"\n")
@@ -90,12 +96,16 @@ class _Program:
 
     async def kill(self) -> None:
         """End the program and what it has started. May be repeated."""
+        if self.process is None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
 
     async def end(self) -> None:
         """Close the program's stdin, and kill it if it does not end soon."""
+        if self.process is None:
+            return
         assert self.process.stdin is not None
         self.process.stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -170,23 +180,21 @@ class ProgramPool:
         task.add_done_callback(self._tasks.discard)
 
     async def _start(self, former: _Program | None = None) -> None:
-        """Start a program, in place of the former one, until that succeeds."""
+        """Start a program, in place of the former one. One that cannot be started fails the line that it gets, so that
+        items do not wait for it for ever."""
         if former is not None:
             await former.kill()
             self._live.discard(former)
-        while True:
-            if self._failures:
-                await asyncio.sleep(min(_RESTART_SECONDS * 2 ** min(self._failures, 10), _RESTART_LONGEST))
-            try:
-                program = await _Program.start(self._command)
-            except OSError as error:
-                self._failures += 1
-                self._count("start_failures")
-                log.warning("%s cannot be started: %s", self._command[0], error)
-                continue
-            self._live.add(program)
-            self._add(program)
-            return
+        if self._failures:
+            await asyncio.sleep(min(_RESTART_SECONDS * 2 ** min(self._failures, 10), _RESTART_LONGEST))
+        try:
+            program = await _Program.start(self._command)
+        except OSError as error:
+            self._count("start_failures")
+            log.warning("%s cannot be started: %s", self._command[0], error)
+            program = _Program(None)
+        self._live.add(program)
+        self._add(program)
 
 
 class ProgramPipeline:
