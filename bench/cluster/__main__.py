@@ -9,12 +9,13 @@ plot: draw the plots of docs/explanation/scale.md from costs.json and figures.js
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench.cluster import check, costs, figures, model, plots, real
+from bench.cluster import costs, figures, model, plots, real
 
 
 def main(words: Sequence[str]) -> int:
@@ -60,19 +61,15 @@ def _simulate(changes: dict[str, float]) -> int:
 
 
 def _check() -> int:
-    measured = costs.load()
-    compared = check.check(measured)
+    from bench.cluster import check
+
+    compared, used = check.check()
     for one in compared:
         print(f"{one.name:<36} {one.modelled:10.2f} {one.measured:10.2f} {100 * one.deviation:+7.1f} %")
-    _write(
-        check.CHECK,
-        check.Checked(
-            measured.machine,
-            round(os.getloadavg()[0], 1),
-            {one.name: round(one.modelled, 3) for one in compared},
-            {one.name: round(one.measured, 3) for one in compared},
-        ),
-    )
+    modelled = {one.name: round(one.modelled, 3) for one in compared}
+    measured = {one.name: round(one.measured, 3) for one in compared}
+    checked = check.Checked(time.strftime("%Y-%m-%d"), round(os.getloadavg()[0], 1), modelled, measured, used)
+    _write(check.CHECK, checked)
     return int(any(abs(one.deviation) > check.ALLOWED for one in compared))
 
 

@@ -1,24 +1,55 @@
 """Comparison of the model with a real cluster on this machine: 8 workers, and 8 shards on a server each.
 
-Hosts that take half a second keep the workers waiting, so that a machine with few cores can run all processes.
+Hosts that take 0.3 to 1 s keep the workers waiting, so that a machine with few cores can run all processes.
 """
 
+import asyncio
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import msgspec
 
-from bench.cluster.costs import Costs
-from bench.cluster.measure import CHECK_RATE, CHECK_WEB
+from bench.cluster.costs import Costs, SideCosts
+from bench.cluster.measure import describe_machine, measure_calls, measure_flush, page_costs
 from bench.cluster.model import Outcome, Scenario, simulate, summary
 from bench.cluster.real import Observed, Setup, observe
 from bench.places import ROOT
+from gossamer.fakeweb import WebSpec
+from gossamer.model.crawl import Rate
 
 CHECK = ROOT / "bench" / "cluster" / "check.json"
 ALLOWED = 0.2
 """Largest deviation of the model."""
+_LATENCIES = (0.3, 0.5, 0.7, 1.0)
 _SETUP = Setup(
-    workers=8, shards=8, concurrency=12, web=CHECK_WEB, rate=CHECK_RATE, warm_up_seconds=15.0, seconds=40.0
-)  # fmt: skip
+    workers=8,
+    shards=8,
+    concurrency=6,
+    webs=tuple(
+        WebSpec(
+            hosts=400,
+            pages=400,
+            page_bytes=12_000,
+            out_degree=20,
+            latency_ms=1000 * seconds,
+            cross_host_share=0.15,
+            seed=seed,
+        )
+        for seed, seconds in enumerate(_LATENCIES)
+    ),
+    rate=Rate(hits=1, window_seconds=1.0),
+    warm_up_seconds=15.0,
+    seconds=50.0,
+)
+_ONE_WORKER = replace(_SETUP, workers=1, shards=1)
+_DOMAINS = 256
+"""Domains of the shard by which calls are measured. Not fewer, because calls lease 16 at once."""
+
+
+_PAUSE_SECONDS = 0.1
 
 
 class Comparison(NamedTuple):
@@ -37,11 +68,13 @@ class Comparison(NamedTuple):
 class Checked(msgspec.Struct):
     """Result of a comparison, as it is stored."""
 
-    machine: str
+    date: str
     load: float
     """Processes that wanted a core, on average over the last minute of the crawl."""
     modelled: dict[str, float]
     measured: dict[str, float]
+    costs: Costs
+    """Costs that the model used."""
 
 
 def scenario_of(seen: Observed) -> Scenario:
@@ -52,10 +85,10 @@ def scenario_of(seen: Observed) -> Scenario:
         workers=_SETUP.workers,
         shards=_SETUP.shards,
         concurrency=_SETUP.concurrency,
-        domains=_SETUP.web.hosts,
+        domains=_SETUP.webs[0].hosts,
         gap_seconds=_SETUP.rate.window_seconds / _SETUP.rate.hits,
-        latency_seconds=_SETUP.web.latency_ms / 1000,
-        latency_spread=0.0,
+        latencies=_LATENCIES,
+        latency_shares=tuple(seen.web_shares),
         profile="check",
         links=seen.urls_a_page,
         own_share=1 - outside,
@@ -85,7 +118,26 @@ def compare(seen: Observed, outcome: Outcome) -> list[Comparison]:
     ]
 
 
-def check(costs: Costs) -> list[Comparison]:
-    """Run the real cluster for a minute, and its model."""
-    seen = observe(_SETUP)
-    return compare(seen, simulate(scenario_of(seen), costs))
+def check() -> tuple[list[Comparison], Costs]:
+    """Run the real cluster for a minute, and its model.
+
+    The costs are measured at the same time, with another worker and shard, as the speed of a machine depends on what
+    else it does. Only the memory is left out.
+    """
+    with ProcessPoolExecutor(3, get_context("spawn")) as processes:
+        cluster, single = processes.submit(observe, _SETUP), processes.submit(observe, _ONE_WORKER)
+        shard, worker, flush = processes.submit(_measure_meanwhile).result()
+        seen = cluster.result()
+        page = page_costs(_ONE_WORKER, single.result(), worker.alone)
+    costs = Costs(
+        machine=describe_machine(), date=time.strftime("%Y-%m-%d"), shard=shard, fsync=flush, worker=worker,
+        pages={"check": page}, seen_bytes=0.0, queued_bytes=0.0, domain_bytes=0.0,
+    )  # fmt: skip
+    return compare(seen, simulate(scenario_of(seen), costs)), costs
+
+
+def _measure_meanwhile() -> tuple[SideCosts, SideCosts, float]:
+    """Return the costs of calls in the shard and in the worker, and of a flush, measured while the cluster runs."""
+    time.sleep(_SETUP.warm_up_seconds)
+    shard, worker = asyncio.run(measure_calls(_DOMAINS, pause_seconds=_PAUSE_SECONDS))
+    return shard, worker, measure_flush()

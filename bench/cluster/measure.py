@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from bench.cluster.costs import CallCosts, Costs, PageCosts, SideCosts
@@ -27,8 +28,10 @@ from bench.progress import say
 from bench.store import disk_folder
 from gossamer.fakeweb import WebSpec
 from gossamer.frontier.base import Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
+from tests.servers.valkey import cluster
 
 _DOMAINS = 20_000
 _URLS = 30
@@ -40,8 +43,10 @@ _ADDITIONS = {(1, 1): 192, (1, 30): 64, (16, 1): 64, (16, 16): 16, (128, 1): 16}
 """Calls in a round with so many domains and URLs of each."""
 _HEARTBEATS = 320
 _TOGETHER = 16
+_SERVERS = 8
 _FLUSHES = 300
-_FEW_DOMAINS = 50_000
+_FEW_DOMAINS = 10_000
+_DOMAIN_URLS = 100
 
 
 Call = Callable[[], Awaitable[object]]
@@ -108,30 +113,35 @@ class _Bench:
     clock: _Clock
     run: Run
     holders: list[Leaseholder]
+    domains: int
     together: int
     """Calls at a time."""
+    pause_seconds: float
     lease: _Sizes = field(default_factory=_Sizes)
     settle: _Sizes = field(default_factory=_Sizes)
     add: _Sizes = field(default_factory=_Sizes)
     heartbeat: _Sizes = field(default_factory=_Sizes)
     maintain: _Sizes = field(default_factory=_Sizes)
 
+    async def _take(self, sizes: _Sizes, carried: Sequence[float], calls: Sequence[Call]) -> None:
+        await asyncio.sleep(self.pause_seconds)
+        await sizes.take(self.it, carried, calls, self.together)
+
     async def leases(self, size: int, count: int) -> None:
         """Lease and settle."""
-        self.clock.seconds += 2.0
-        found: list[tuple[Leaseholder, list[Lease]]] = []
-
-        async def lease(holder: Leaseholder) -> None:
-            found.append((holder, await holder.lease(limit=size)))
-
-        calls = [partial(lease, self.holders[place % self.together]) for place in range(count)]
-        await self.lease.take(self.it, (size,), calls, self.together)
-        if any(len(leases) != size for _, leases in found):
-            raise BenchFailed(f"{size} requests should have been leased in each call")
-        settlements = [
-            partial(holder.settle, [Settlement(one, Outcome.FETCHED) for one in leases]) for holder, leases in found
-        ]
-        await self.settle.take(self.it, (size,), settlements, self.together)
+        at_once = min(count, self.domains // size)  # a domain gives one request, until that is settled
+        for _ in range(count // at_once):
+            self.clock.seconds += 2.0
+            found: list[tuple[Leaseholder, list[Lease]]] = []
+            holders = [self.holders[place % self.together] for place in range(at_once)]
+            calls = [partial(_lease_into, found, holder, size) for holder in holders]
+            await self._take(self.lease, (size,), calls)
+            if any(len(leases) != size for _, leases in found):
+                raise BenchFailed(f"{size} requests should have been leased in each call")
+            settlements = [
+                partial(holder.settle, [Settlement(one, Outcome.FETCHED) for one in leases]) for holder, leases in found
+            ]
+            await self._take(self.settle, (size,), settlements)
 
     async def additions(self, domains: int, urls: int, count: int, first: int) -> None:
         """Add so many URLs of so many domains in each call: known ones (`first` is 0), or new ones from this number."""
@@ -140,19 +150,19 @@ class _Bench:
         for place in range(count):
             start = first + place * urls if first else 0
             batches = [
-                load.batch((place * 131 + domain * 17) % _DOMAINS, range(start, start + urls))
+                load.batch((place * 131 + domain * 17) % self.domains, range(start, start + urls))
                 for domain in range(domains)
             ]
             calls.append(partial(self.it.frontier.add, self.run, _TERMS, batches))
         total = domains * urls
-        await self.add.take(self.it, (domains, 0 if first else total, total if first else 0), calls, self.together)
+        await self._take(self.add, (domains, 0 if first else total, total if first else 0), calls)
 
     async def upkeep(self) -> None:
         """Send heartbeats, and maintain the shard."""
         heartbeats = [partial(self.holders[place % self.together].heartbeat, 0) for place in range(_HEARTBEATS)]
-        await self.heartbeat.take(self.it, (), heartbeats, self.together)
+        await self._take(self.heartbeat, (), heartbeats)
         maintain = partial(self.it.frontier.maintain, may_declare_dead=lambda: False)
-        await self.maintain.take(self.it, (), [maintain] * (_HEARTBEATS // 5), self.together)
+        await self._take(self.maintain, (), [maintain] * (_HEARTBEATS // 5))
 
     def costs(self, side: int) -> CallCosts:
         """Return the costs in the server (0) or here (1)."""
@@ -163,36 +173,69 @@ class _Bench:
 _TERMS = Terms(domain_max_pending=1_000_000)
 
 
-async def measure_calls() -> tuple[SideCosts, SideCosts]:
-    """Return the CPU costs of calls in the shard and in the worker."""
-    say("calls to one shard")
+async def _lease_into(found: list[tuple[Leaseholder, list[Lease]]], holder: Leaseholder, limit: int) -> None:
+    found.append((holder, await holder.lease(limit=limit)))
+
+
+async def measure_calls(domains: int, *, pause_seconds: float = 0.0) -> tuple[SideCosts, SideCosts]:
+    """Return the CPU costs of calls in a shard with so many domains, and in the worker. `pause_seconds`: between groups
+    of calls, so that little else on the machine is slowed down."""
+    say(f"calls to a shard with {domains:,} domains")
     clock = _Clock()
     async with stage(clock=clock) as it, AsyncExitStack() as stack:
         load = Load(it.frontier.secret)
         run = await it.frontier.open_crawl(Crawl(id=CrawlId("bench", "costs")))
-        for call in calls(load.batch(domain, range(_URLS)) for domain in range(_DOMAINS)):
+        for call in calls(load.batch(domain, range(_URLS)) for domain in range(domains)):
             await it.frontier.add(run, _TERMS, call)
         holders = []
         for _ in range(_TOGETHER):
             holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
             stack.push_async_callback(holder.close)
-            await holder.lease(limit=1)  # the first call of a worker does more
+            # The first call of a worker does more.
+            await holder.settle([Settlement(one, Outcome.FETCHED) for one in await holder.lease(limit=1)])
             holders.append(holder)
         await it.at_rest()
-        benches = [_Bench(it, clock, run, holders, together) for together in (1, _TOGETHER)]
+        benches = [_Bench(it, clock, run, holders, domains, together, pause_seconds) for together in (1, _TOGETHER)]
         next_url = _URLS
         for _ in range(_ROUNDS):
             for bench in benches:
                 for size, count in _LEASES.items():
-                    await bench.leases(size, count)
-                for (domains, urls), count in _ADDITIONS.items():
-                    await bench.additions(domains, urls, count, 0)
-                    await bench.additions(domains, urls, count, next_url)
+                    if size * _TOGETHER <= domains:
+                        await bench.leases(size, count)
+                for (some, urls), count in _ADDITIONS.items():
+                    await bench.additions(some, urls, count, 0)
+                    await bench.additions(some, urls, count, next_url)
                     next_url += count * urls
                 await bench.upkeep()
     alone, busy = benches
-    shard, worker = (SideCosts(alone.costs(side), busy.costs(side)) for side in (0, 1))
-    return shard, worker
+    worker = alone.costs(1), _with_connections(busy.costs(1), await _heartbeat_to_each_of_many())
+    return SideCosts(alone.costs(0), busy.costs(0)), SideCosts(*worker)
+
+
+async def _heartbeat_to_each_of_many() -> float:
+    """Return the CPU microseconds here of a heartbeat, when one is sent to each of several servers at a time."""
+    with cluster(primaries=_SERVERS, one_shard_each=True) as servers:
+        frontier = await ValkeyFrontier.connect(servers.address, shards=_SERVERS)
+        try:
+            holder = await frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
+            await holder.lease(limit=_SERVERS)
+            took = []
+            for _ in range(_ROUNDS):
+                before = time.process_time()
+                for _ in range(_HEARTBEATS // _SERVERS):
+                    await holder.heartbeat()
+                took.append((time.process_time() - before) / _HEARTBEATS)
+            await holder.close()
+        finally:
+            await frontier.close()
+    return 1e6 * statistics.median(took)
+
+
+def _with_connections(busy: CallCosts, heartbeat: float) -> CallCosts:
+    """Return a worker's costs of calls to different servers, from those of calls to one server, many in a message."""
+    more = max(0.0, heartbeat - busy.heartbeat)
+    names = ("lease_call", "settle_call", "add_call", "heartbeat")
+    return msgspec.structs.replace(busy, **{name: round(getattr(busy, name) + more, 2) for name in names})
 
 
 def measure_flush() -> float:
@@ -215,47 +258,42 @@ def measure_flush() -> float:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-async def _domain_bytes(seen: float, queued: float) -> float:
-    """Return the memory of a domain, from domains with one URL each."""
-    say("memory of domains")
+async def _measure_memory(seen: float) -> tuple[float, float]:
+    """Return the bytes of a queued URL, besides those of a seen one, and of a domain. Domains have about as many URLs
+    as on the web: short queues are not compressed, long ones are."""
+    say(f"memory of {_FEW_DOMAINS:,} domains")
     async with stage() as it:
         load = Load(it.frontier.secret)
         run = await it.frontier.open_crawl(Crawl(id=CrawlId("bench", "domains")))
         await it.frontier.add(run, _TERMS, [load.batch(_FEW_DOMAINS, [0])])
-        before = await it.memory_bytes()
-        for call in calls(load.batch(domain, [0]) for domain in range(_FEW_DOMAINS)):
-            await it.frontier.add(run, _TERMS, call)
-        return (await it.memory_bytes() - before) / _FEW_DOMAINS - seen - queued
+        empty = await it.memory_bytes()
+        sizes = []
+        for numbers in (range(1), range(1, _DOMAIN_URLS)):
+            for call in calls(load.batch(domain, numbers) for domain in range(_FEW_DOMAINS)):
+                await it.frontier.add(run, _TERMS, call)
+            sizes.append((await it.memory_bytes() - empty) / _FEW_DOMAINS)
+    url = (sizes[1] - sizes[0]) / (_DOMAIN_URLS - 1)
+    return url - seen, sizes[0] - url
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def measure_pages(worker: SideCosts) -> dict[str, PageCosts]:
-    """Return the costs of pages by profile. `web`: a worker that is busy all the time, with pages of the size that
-    Common Crawl has on average. `check`: small pages, and a worker that mostly waits."""
-    fast = Rate(hits=100_000, window_seconds=1.0, moderated=False)
-    setups = {
-        "web": Setup(
-            workers=1, shards=1, concurrency=64, rate=fast, warm_up_seconds=5.0, seconds=15.0,
-            web=WebSpec(hosts=500, pages=200, page_bytes=138_000, out_degree=37, cross_host_share=0.15),
-        ),
-        "check": Setup(
-            workers=1, shards=1, concurrency=16, rate=CHECK_RATE, warm_up_seconds=8.0, seconds=20.0, web=CHECK_WEB
-        ),
-    }  # fmt: skip
-    found = {}
-    for name, setup in setups.items():
-        seen = observe(setup)
-        calls = call_microseconds(seen, worker.busy if name == "web" else worker.alone)
-        rest = seen.page_worker_us - calls
-        say(f"a page of {name}: {rest:.0f} us, and {calls:.0f} us for its calls; {seen.pages_per_second:.0f} a second")
-        found[name] = PageCosts(setup.web.page_bytes, setup.web.out_degree, round(rest, 1))
-    return found
+WEB = Setup(
+    workers=1, shards=1, concurrency=64, rate=Rate(hits=100_000, window_seconds=1.0, moderated=False),
+    warm_up_seconds=5.0, seconds=15.0,
+    webs=(WebSpec(hosts=500, pages=200, page_bytes=85_000, out_degree=37, cross_host_share=0.15),),
+)  # fmt: skip
+"""A worker that is busy all the time, with pages as large as Common Crawl's."""
 
 
-CHECK_WEB = WebSpec(hosts=400, pages=400, page_bytes=12_000, out_degree=20, latency_ms=500, cross_host_share=0.15)
-CHECK_RATE = Rate(hits=1, window_seconds=1.0)
+def page_costs(setup: Setup, seen: Observed, costs: CallCosts) -> PageCosts:
+    """Return the CPU cost of a page in the workers of a real crawl. `costs`: of the workers' calls."""
+    took = call_microseconds(seen, costs)
+    rest = seen.page_worker_us - took
+    say(f"a page: {rest:.0f} us, and {took:.0f} us for its calls; {seen.pages_per_second:.0f} a second")
+    web = setup.webs[0]
+    return PageCosts(web.page_bytes, web.out_degree, round(rest, 1))
 
 
 def call_microseconds(seen: Observed, costs: CallCosts) -> float:
@@ -277,18 +315,19 @@ def call_microseconds(seen: Observed, costs: CallCosts) -> float:
 
 def measure() -> Costs:
     """Measure everything, which takes some minutes."""
-    shard, worker = asyncio.run(measure_calls())
+    shard, worker = asyncio.run(measure_calls(_DOMAINS))
     flush = measure_flush()
-    seen, queued = (figure.value for figure in asyncio.run(measure_memory(urls=1_000_000)))
-    domain = asyncio.run(_domain_bytes(seen, queued))
-    pages = measure_pages(worker)
+    seen, _ = (figure.value for figure in asyncio.run(measure_memory(urls=1_000_000)))
+    queued, domain = asyncio.run(_measure_memory(seen))
+    pages = {"web": page_costs(WEB, observe(WEB), worker.busy)}
     return Costs(
-        machine=_machine(), date=time.strftime("%Y-%m-%d"), shard=shard, fsync=flush, worker=worker,
+        machine=describe_machine(), date=time.strftime("%Y-%m-%d"), shard=shard, fsync=flush, worker=worker,
         pages=pages, seen_bytes=round(seen, 1), queued_bytes=round(queued, 1), domain_bytes=round(domain, 1),
     )  # fmt: skip
 
 
-def _machine() -> str:
+def describe_machine() -> str:
+    """Return the machine in a few words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     python = platform.python_version()
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {python}"

@@ -34,7 +34,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     latency_seconds: float = 0.6
     """Mean time of a request and its response."""
     latency_spread: float = 1.0
-    """Standard deviation of that time's logarithm. 0: all requests take the same."""
+    """Standard deviation of that time's logarithm, which is normally distributed. 0: always the mean."""
+    latencies: tuple[float, ...] = ()
+    """Times of requests, instead of such a distribution."""
+    latency_shares: tuple[float, ...] = ()
+    """How frequent each of them is."""
     profile: str = "web"
     """Kind of page, from the measured costs."""
     links: float = 37.0
@@ -175,7 +179,10 @@ def _weights(domains: int, exponent: float, shards: int, seed: int) -> list[floa
 
 
 def _latency(scenario: Scenario) -> Callable[[random.Random], float]:
-    """Return the function that draws the time of a request: log-normal, with the scenario's mean."""
+    """Return the function that draws the time of a request."""
+    if scenario.latencies:
+        weights = popularity(scenario.latency_shares)
+        return lambda chance: chance.choices(scenario.latencies, cum_weights=weights)[0]
     spread = scenario.latency_spread
     if not spread:
         return lambda _: scenario.latency_seconds

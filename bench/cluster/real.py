@@ -41,7 +41,8 @@ class Setup:
     workers: int
     shards: int
     concurrency: int
-    web: WebSpec
+    webs: tuple[WebSpec, ...]
+    """Served at once, each on a port of its own, with the same names of hosts: so a domain has pages of all of them."""
     rate: Rate
     warm_up_seconds: float
     seconds: float
@@ -67,6 +68,8 @@ class Observed(msgspec.Struct, kw_only=True):
     new_share: float
     """Share of these links that were new."""
     pages: int
+    web_shares: list[float]
+    """Share of the requests that each of the webs got."""
 
 
 # --- the worker process -----------------------------------------------------------------------------------------------
@@ -142,24 +145,29 @@ def _count_calls(counts: Counter[str], leases: list[float]) -> None:
 def observe(setup: Setup) -> Observed:
     """Run a crawl, and return what it did after the warm-up. Raises BenchFailed if a worker ended or the web was too
     small."""
-    say(f"{setup.workers} workers, {setup.shards} shards, {setup.web.hosts} hosts")
-    with (
-        disk_folder() as folder,
-        _temporary_files_in(folder),
-        FakeWeb.start(setup.web) as web,
-        cluster(primaries=setup.shards, options={"appendfsync": "always"}, one_shard_each=setup.shards > 1) as servers,
-    ):
-        asyncio.run(_open(servers.address, setup, web.seeds()))
+    say(f"{setup.workers} workers, {setup.shards} shards, {setup.webs[0].hosts} hosts")
+    options = {"appendfsync": "always"}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(disk_folder())
+        stack.enter_context(_temporary_files_in(folder))
+        webs = [stack.enter_context(FakeWeb.start(spec)) for spec in setup.webs]
+        seeds = [url for web in webs for url in web.seeds()]
+        servers = stack.enter_context(cluster(primaries=setup.shards, options=options, one_shard_each=setup.shards > 1))
+        asyncio.run(_open(servers.address, setup, seeds))
         with _workers(setup, servers.address, folder) as processes:
             time.sleep(setup.warm_up_seconds)
+            requests = [web.stats().requests for web in webs]
             began = time.monotonic(), [cpu_seconds(node.pid) for node in servers.nodes]
             time.sleep(setup.seconds)
             ended = time.monotonic(), [cpu_seconds(node.pid) for node in servers.nodes]
+            requests = [web.stats().requests - before for web, before in zip(webs, requests, strict=True)]
             if any(process.poll() is not None for process in processes):
                 raise BenchFailed(f"a worker ended early: {(folder / 'log-0').read_text()[-500:]}")
         rows = [_rows(folder / f"figures-{number}") for number in range(setup.workers)]
     shard_seconds = [(after - before) / (ended[0] - began[0]) for before, after in zip(began[1], ended[1], strict=True)]
-    return _observed(rows, began[0], ended[0], shard_seconds)
+    seen = _observed(rows, began[0], ended[0], shard_seconds)
+    seen.web_shares = [count / sum(requests) for count in requests]
+    return seen
 
 
 @contextlib.contextmanager
@@ -245,4 +253,5 @@ def _observed(
         domains_a_page=counts[_BATCHES] / pages,
         new_share=counts["added"] / max(1, counts[_URLS]),
         pages=pages,
+        web_shares=[],
     )
