@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,7 @@ def main(words: Sequence[str]) -> int:
         simulate.add_argument(f"--{name.replace('_', '-')}", type=int)
     for name in ("links", "latency_seconds", "round_trip_seconds", "fsync_seconds", "batch_linger_seconds"):
         simulate.add_argument(f"--{name.replace('_', '-')}", type=float)
+    simulate.add_argument("--series", action="append", choices=figures.SERIES, help="only this one of all clusters")
     given = vars(parser.parse_args(words))
     command = given.pop("command")
     changes = {name: value for name, value in given.items() if value is not None}
@@ -49,14 +51,14 @@ def _measure() -> int:
     return 0
 
 
-def _simulate(changes: dict[str, float]) -> int:
+def _simulate(changes: dict[str, Any]) -> int:
     measured = costs.load()
+    names = changes.pop("series", ())
     if changes:
         outcome = model.simulate(msgspec.structs.replace(model.Scenario(), **changes), measured)
         print(msgspec.json.format(msgspec.json.encode(outcome)).decode())
         return 0
-    found = figures.sweep(measured)
-    _write(figures.FIGURES, found)
+    figures.sweep(measured, names)
     return 0
 
 
@@ -74,9 +76,10 @@ def _check() -> int:
 
 
 def _plot() -> int:
-    found = msgspec.json.decode(figures.FIGURES.read_bytes(), type=dict[str, list[model.Outcome]])
+    found = figures.load()
     for path in plots.draw(found, costs.load()):
         print(f"wrote {path}")
+    print(figures.table(found, costs.load(), figures.Prices()))
     return 0
 
 

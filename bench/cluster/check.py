@@ -4,6 +4,7 @@ Hosts that take 0.3 to 1 s keep the workers waiting, so that a machine with few 
 """
 
 import asyncio
+import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -12,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.cluster.costs import Costs, SideCosts
-from bench.cluster.measure import describe_machine, measure_calls, measure_flush, page_costs
-from bench.cluster.model import Outcome, Scenario, simulate, summary
+from bench.cluster.costs import Costs
+from bench.cluster.measure import Calls, describe_machine, measure_calls, page_costs
+from bench.cluster.model import Outcome, Scenario, simulate
 from bench.cluster.real import Observed, Setup, observe
 from bench.places import ROOT
 from gossamer.fakeweb import WebSpec
@@ -42,7 +43,7 @@ _SETUP = Setup(
     ),
     rate=Rate(hits=1, window_seconds=1.0),
     warm_up_seconds=15.0,
-    seconds=50.0,
+    seconds=80.0,
 )
 _ONE_WORKER = replace(_SETUP, workers=1, shards=1)
 _DOMAINS = 256
@@ -77,26 +78,26 @@ class Checked(msgspec.Struct):
     """Costs that the model used."""
 
 
-def scenario_of(seen: Observed) -> Scenario:
-    """Return the scenario of the real cluster. The links that workers sent are taken from it, as a property of the
+def scenario_of(setup: Setup, seen: Observed, costs: Costs) -> Scenario:
+    """Return the scenario of a real cluster. The links that workers sent are taken from it, as a property of the
     web; times and loads are not."""
     outside = max(0.0, seen.domains_a_page - 1) / max(1e-9, seen.urls_a_page)
     return Scenario(
-        workers=_SETUP.workers,
-        shards=_SETUP.shards,
-        concurrency=_SETUP.concurrency,
-        domains=_SETUP.webs[0].hosts,
-        gap_seconds=_SETUP.rate.window_seconds / _SETUP.rate.hits,
+        workers=setup.workers,
+        shards=setup.shards,
+        concurrency=setup.concurrency,
+        domains=setup.webs[0].hosts,
+        gap_seconds=setup.rate.window_seconds / setup.rate.hits,
         latencies=_LATENCIES,
         latency_shares=tuple(seen.web_shares),
         profile="check",
         links=seen.urls_a_page,
         own_share=1 - outside,
         new_share=seen.new_share,
-        round_trip_seconds=0.0,
+        round_trip_seconds=1e-6 * costs.round_trip,
         fsync_seconds=None,
-        warm_up_seconds=_SETUP.warm_up_seconds,
-        seconds=_SETUP.seconds,
+        warm_up_seconds=setup.warm_up_seconds,
+        seconds=setup.seconds,
     )
 
 
@@ -109,7 +110,7 @@ def compare(seen: Observed, outcome: Outcome) -> list[Comparison]:
         Comparison(
             "lease call, median ms",
             outcome.lease_ms["p50"],
-            summary([milliseconds / 1000 for milliseconds in seen.lease_ms])["p50"],
+            _median(seen.lease_ms),
         ),
         *(
             Comparison(f"calls of {name} for a page", outcome.calls_a_page[name], seen.calls_a_page[name])
@@ -126,18 +127,31 @@ def check() -> tuple[list[Comparison], Costs]:
     """
     with ProcessPoolExecutor(3, get_context("spawn")) as processes:
         cluster, single = processes.submit(observe, _SETUP), processes.submit(observe, _ONE_WORKER)
-        shard, worker, flush = processes.submit(_measure_meanwhile).result()
+        found = processes.submit(_measure_meanwhile).result()
         seen = cluster.result()
-        page = page_costs(_ONE_WORKER, single.result(), worker.alone)
+        single_seen = single.result()
+        page = page_costs(_ONE_WORKER, single_seen, found.worker.alone)
     costs = Costs(
-        machine=describe_machine(), date=time.strftime("%Y-%m-%d"), shard=shard, fsync=flush, worker=worker,
-        pages={"check": page}, seen_bytes=0.0, queued_bytes=0.0, domain_bytes=0.0,
+        **found._asdict(), machine=describe_machine(), date=time.strftime("%Y-%m-%d"), pages={"check": page},
+        seen_bytes=0.0, queued_bytes=0.0, domain_bytes=0.0,
     )  # fmt: skip
-    return compare(seen, simulate(scenario_of(seen), costs)), costs
+    costs.round_trip = _waits(single_seen, costs)
+    return compare(seen, simulate(scenario_of(_SETUP, seen, costs), costs)), costs
 
 
-def _measure_meanwhile() -> tuple[SideCosts, SideCosts, float]:
-    """Return the costs of calls in the shard and in the worker, and of a flush, measured while the cluster runs."""
+def _waits(seen: Observed, costs: Costs) -> float:
+    """Return by how many microseconds a lease call of one worker to one shard takes longer than the model says: waits
+    for a core and for the disk, which other programs use, too."""
+    costs.round_trip = 0.0
+    modelled = simulate(scenario_of(_ONE_WORKER, seen, costs), costs).lease_ms["p50"]
+    return max(0.0, round(1000 * (_median(seen.lease_ms) - modelled), 1))
+
+
+def _median(milliseconds: list[float]) -> float:
+    return sorted(milliseconds)[len(milliseconds) // 2]
+
+
+def _measure_meanwhile() -> Calls:
+    """Return the costs of calls, measured while the cluster runs."""
     time.sleep(_SETUP.warm_up_seconds)
-    shard, worker = asyncio.run(measure_calls(_DOMAINS, pause_seconds=_PAUSE_SECONDS))
-    return shard, worker, measure_flush()
+    return asyncio.run(measure_calls(_DOMAINS, typical=statistics.median, pause_seconds=_PAUSE_SECONDS))

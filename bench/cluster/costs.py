@@ -56,6 +56,9 @@ class Costs(msgspec.Struct):
     shard: SideCosts
     fsync: float
     """Microseconds that a flush of the log to the disk takes. The shard's CPU is idle, and it answers nothing."""
+    round_trip: float
+    """Microseconds of a call on this machine in which neither side works nor flushes: it is on its way, or its receiver
+    waits for a core."""
     worker: SideCosts
     pages: dict[str, PageCosts]
     """By the name of the profile."""

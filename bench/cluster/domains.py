@@ -28,7 +28,7 @@ def shard_shares(sizes: Floats, *, shards: int, seed: int) -> list[float]:
 
 
 class Course(NamedTuple):
-    """Course of a crawl. All arrays have one value for each point in time."""
+    """Course of a crawl. All arrays have one value for each point in time; the first is the start."""
 
     seconds: Floats
     fetched: Floats
@@ -47,4 +47,5 @@ def course(sizes: Floats, *, pages_per_second: float, gap_seconds: float) -> Cou
     active = np.arange(len(rising), 0, -1, dtype=np.float64)
     steps = np.diff(rising, prepend=0.0)  # URLs that each active domain gives until the next domain is finished
     seconds = np.cumsum(steps * np.maximum(gap_seconds, active / pages_per_second))
-    return Course(seconds, np.cumsum(steps * active), active - 1)
+    fetched = np.cumsum(steps * active)
+    return Course(np.append(0.0, seconds), np.append(0.0, fetched), np.append(len(rising), active - 1))

@@ -50,6 +50,10 @@ class Core:
 
     def work(self, seconds: float, then: Action, *arguments: Any) -> None:
         """Queue so many seconds of work, and run an action when it is done."""
+        self._simulation.at(self.use(seconds), then, *arguments)
+
+    def use(self, seconds: float) -> float:
+        """Queue so many seconds of work. Returns the time at which it is done."""
         self._free_at = max(self._free_at, self._simulation.now) + seconds
         self.used_seconds += seconds
-        self._simulation.at(self._free_at, then, *arguments)
+        return self._free_at

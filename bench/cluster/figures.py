@@ -1,5 +1,6 @@
 """The simulations of docs/explanation/scale.md, and what follows from them: memory, the course of a crawl, its cost."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,14 +18,14 @@ DOMAINS = 10_000_000
 EXPONENT = 0.8
 LARGEST = 100_000
 """Most pages of a domain in the crawl with that limit."""
-_WORKERS = (50, 100, 200, 300, 400, 600, 800, 1000)
+_WORKERS = (100, 250, 500, 750, 1000)
 SERIES = {
-    "64 shards": Scenario(),
-    "64 shards, 256 requests a worker": Scenario(concurrency=256),
-    "256 shards": Scenario(shards=256),
-    "64 shards, commits wait 200 ms": Scenario(batch_linger_seconds=0.2),
+    "64 shards": (Scenario(), _WORKERS),
+    "commits wait 200 ms": (Scenario(batch_linger_seconds=0.2), (250, 500, 1000)),
+    "256 requests a worker": (Scenario(concurrency=256), (100, 200, 300)),
+    "256 shards": (Scenario(shards=256), (250, 500, 1000)),
 }
-"""Clusters whose throughput is simulated with growing numbers of workers."""
+"""Clusters whose throughput is simulated, and their numbers of workers."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -45,15 +46,23 @@ class Cost(NamedTuple):
     dollars: float
 
 
-def sweep(costs: Costs) -> dict[str, list[Outcome]]:
-    """Simulate all clusters of SERIES, which takes some minutes."""
-    found: dict[str, list[Outcome]] = {}
-    for name, scenario in SERIES.items():
-        for workers in _WORKERS:
-            outcome = simulate(msgspec.structs.replace(scenario, workers=workers), costs)
-            say(f"{name}, {workers} workers: {outcome.pages_per_second:,.0f} pages a second")
-            found.setdefault(name, []).append(outcome)
-    return found
+def sweep(costs: Costs, names: Sequence[str] = ()) -> None:
+    """Simulate the clusters of SERIES of these names (empty: all), which takes minutes, and store each series when it
+    is done, beside those that are stored."""
+    for name in names or SERIES:
+        scenario, numbers = SERIES[name]
+        outcomes = []
+        for workers in numbers:
+            outcomes.append(simulate(msgspec.structs.replace(scenario, workers=workers), costs))
+            say(f"{name}, {workers} workers: {outcomes[-1].pages_per_second:,.0f} pages a second")
+        stored = {**load(), name: outcomes}
+        in_order = {one: stored[one] for one in SERIES if one in stored}
+        FIGURES.write_bytes(msgspec.json.format(msgspec.json.encode(in_order)) + b"\n")
+
+
+def load() -> dict[str, list[Outcome]]:
+    """Return the simulations that are stored."""
+    return msgspec.json.decode(FIGURES.read_bytes(), type=dict[str, list[Outcome]]) if FIGURES.exists() else {}
 
 
 def frontier_bytes(costs: Costs, *, seen: float, queued: float, domains: float) -> float:
@@ -80,3 +89,20 @@ def cost(outcome: Outcome, costs: Costs, prices: Prices, *, pages: float = URLS)
     core_hours = hours * (scenario.workers + scenario.shards)
     gigabyte_hours = hours * (memory + scenario.workers * prices.worker_gigabytes)
     return Cost(core_hours, gigabyte_hours, core_hours * prices.core_hour + gigabyte_hours * prices.gigabyte_hour)
+
+
+def table(found: dict[str, list[Outcome]], costs: Costs, prices: Prices) -> str:
+    """Return the simulations as a Markdown table."""
+    rows = [
+        "| cluster | workers | pages/s | workers CPU | shards CPU (busiest) | lease p50, p99 | core-hours | dollars |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, outcomes in found.items():
+        for one in outcomes:
+            price = cost(one, costs, prices)
+            rows.append(
+                f"| {name} | {one.scenario.workers:,} | {one.pages_per_second:,.0f} | {one.worker_cpu:.0%} | "
+                f"{one.shard_cpu:.0%} ({one.busiest_shard_cpu:.0%}) | {one.lease_ms['p50']:.1f}, "
+                f"{one.lease_ms['p99']:.1f} ms | {price.core_hours:,.0f} | {price.dollars:,.0f} |"
+            )
+    return "\n".join(rows)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -43,13 +44,14 @@ _ADDITIONS = {(1, 1): 192, (1, 30): 64, (16, 1): 64, (16, 16): 16, (128, 1): 16}
 """Calls in a round with so many domains and URLs of each."""
 _HEARTBEATS = 320
 _TOGETHER = 16
+_REST_SECONDS = 0.02
 _SERVERS = 8
-_FLUSHES = 300
 _FEW_DOMAINS = 10_000
 _DOMAIN_URLS = 100
 
 
 Call = Callable[[], Awaitable[object]]
+Typical = Callable[[Sequence[float]], float]
 
 
 class _Clock:
@@ -79,11 +81,11 @@ class _Sizes:
         taken = self._taken.setdefault((1.0, *carried), [])
         taken.append((1e6 * server / len(calls), 1e6 * client / len(calls)))
 
-    def fit(self, side: int) -> list[float]:
-        """Return the microseconds of a call and of each thing that it carries, from the medians of the rounds. `side`:
-        0 for the server, 1 for this process."""
-        medians = [statistics.median(costs[side] for costs in taken) for taken in self._taken.values()]
-        return _least_squares(list(self._taken), medians)
+    def fit(self, side: int, typical: Typical) -> list[float]:
+        """Return the microseconds of a call and of each thing that it carries. `side`: 0 for the server, 1 for this
+        process. `typical`: selects among the rounds."""
+        found = [typical([costs[side] for costs in taken]) for taken in self._taken.values()]
+        return _least_squares(list(self._taken), found)
 
 
 def _least_squares(carried: Sequence[tuple[float, ...]], microseconds: Sequence[float]) -> list[float]:
@@ -164,10 +166,10 @@ class _Bench:
         maintain = partial(self.it.frontier.maintain, may_declare_dead=lambda: False)
         await self._take(self.maintain, (), [maintain] * (_HEARTBEATS // 5))
 
-    def costs(self, side: int) -> CallCosts:
+    def costs(self, side: int, typical: Typical) -> CallCosts:
         """Return the costs in the server (0) or here (1)."""
         samples = (self.lease, self.settle, self.add, self.heartbeat, self.maintain)
-        return CallCosts(*(cost for sizes in samples for cost in sizes.fit(side)))
+        return CallCosts(*(cost for sizes in samples for cost in sizes.fit(side, typical)))
 
 
 _TERMS = Terms(domain_max_pending=1_000_000)
@@ -177,9 +179,20 @@ async def _lease_into(found: list[tuple[Leaseholder, list[Lease]]], holder: Leas
     found.append((holder, await holder.lease(limit=limit)))
 
 
-async def measure_calls(domains: int, *, pause_seconds: float = 0.0) -> tuple[SideCosts, SideCosts]:
-    """Return the CPU costs of calls in a shard with so many domains, and in the worker. `pause_seconds`: between groups
-    of calls, so that little else on the machine is slowed down."""
+class Calls(NamedTuple):
+    """Costs of calls. The latter two are microseconds, as `Costs` describes them."""
+
+    shard: SideCosts
+    worker: SideCosts
+    fsync: float
+    round_trip: float
+
+
+async def measure_calls(domains: int, *, typical: Typical = min, pause_seconds: float = 0.0) -> Calls:
+    """Return the costs of calls between a worker and a shard with so many domains.
+
+    `typical`: selects among the rounds. Other work on the machine only makes calls slower, so the fastest round is
+    nearest to a machine without it. `pause_seconds`: between groups of calls, so that they slow down little else."""
     say(f"calls to a shard with {domains:,} domains")
     clock = _Clock()
     async with stage(clock=clock) as it, AsyncExitStack() as stack:
@@ -196,6 +209,7 @@ async def measure_calls(domains: int, *, pause_seconds: float = 0.0) -> tuple[Si
             holders.append(holder)
         await it.at_rest()
         benches = [_Bench(it, clock, run, holders, domains, together, pause_seconds) for together in (1, _TOGETHER)]
+        heartbeat, flush = await _latencies(holders[0])
         next_url = _URLS
         for _ in range(_ROUNDS):
             for bench in benches:
@@ -208,8 +222,33 @@ async def measure_calls(domains: int, *, pause_seconds: float = 0.0) -> tuple[Si
                     next_url += count * urls
                 await bench.upkeep()
     alone, busy = benches
-    worker = alone.costs(1), _with_connections(busy.costs(1), await _heartbeat_to_each_of_many())
-    return SideCosts(alone.costs(0), busy.costs(0)), SideCosts(*worker)
+    shard = SideCosts(alone.costs(0, typical), busy.costs(0, typical))
+    worker = SideCosts(
+        alone.costs(1, typical), _with_connections(busy.costs(1, typical), await _heartbeat_to_each_of_many())
+    )
+    waits = heartbeat - shard.alone.heartbeat - worker.alone.heartbeat - flush
+    return Calls(shard, worker, flush, round(max(0.0, waits), 1))
+
+
+async def _latencies(holder: Leaseholder) -> tuple[float, float]:
+    """Return the median microseconds, as a clock shows them, of a heartbeat after a pause, and of a flush of a few
+    hundred bytes to the disk."""
+    heartbeats, flushes = [], []
+    with disk_folder() as folder:
+        file = os.open(folder / "flushed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            for _ in range(_HEARTBEATS):
+                await asyncio.sleep(_REST_SECONDS)
+                began = time.perf_counter()
+                await holder.heartbeat(0)
+                heartbeats.append(time.perf_counter() - began)
+                os.write(file, b"x" * 300)
+                began = time.perf_counter()
+                os.fdatasync(file)
+                flushes.append(time.perf_counter() - began)
+        finally:
+            os.close(file)
+    return 1e6 * statistics.median(heartbeats), round(1e6 * statistics.median(flushes), 1)
 
 
 async def _heartbeat_to_each_of_many() -> float:
@@ -236,23 +275,6 @@ def _with_connections(busy: CallCosts, heartbeat: float) -> CallCosts:
     more = max(0.0, heartbeat - busy.heartbeat)
     names = ("lease_call", "settle_call", "add_call", "heartbeat")
     return msgspec.structs.replace(busy, **{name: round(getattr(busy, name) + more, 2) for name in names})
-
-
-def measure_flush() -> float:
-    """Return the median microseconds that a flush of a few hundred bytes to the disk takes."""
-    say("flushes to the disk")
-    with disk_folder() as folder:
-        file = os.open(folder / "flushed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            took = []
-            for _ in range(_FLUSHES):
-                os.write(file, b"x" * 300)
-                began = time.perf_counter()
-                os.fdatasync(file)
-                took.append(time.perf_counter() - began)
-        finally:
-            os.close(file)
-    return round(1e6 * statistics.median(took), 1)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -315,14 +337,13 @@ def call_microseconds(seen: Observed, costs: CallCosts) -> float:
 
 def measure() -> Costs:
     """Measure everything, which takes some minutes."""
-    shard, worker = asyncio.run(measure_calls(_DOMAINS))
-    flush = measure_flush()
+    found = asyncio.run(measure_calls(_DOMAINS))
     seen, _ = (figure.value for figure in asyncio.run(measure_memory(urls=1_000_000)))
     queued, domain = asyncio.run(_measure_memory(seen))
-    pages = {"web": page_costs(WEB, observe(WEB), worker.busy)}
+    pages = {"web": page_costs(WEB, observe(WEB), found.worker.busy)}
     return Costs(
-        machine=describe_machine(), date=time.strftime("%Y-%m-%d"), shard=shard, fsync=flush, worker=worker,
-        pages=pages, seen_bytes=round(seen, 1), queued_bytes=round(queued, 1), domain_bytes=round(domain, 1),
+        **found._asdict(), machine=describe_machine(), date=time.strftime("%Y-%m-%d"), pages=pages,
+        seen_bytes=round(seen, 1), queued_bytes=round(queued, 1), domain_bytes=round(domain, 1),
     )  # fmt: skip
 
 

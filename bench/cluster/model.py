@@ -59,8 +59,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     batch_linger_seconds: float = 0.01
     size_exponent: float = 0.8
     """Of the power law of the domains' sizes, by which links to other domains choose them."""
-    warm_up_seconds: float = 3.0
-    seconds: float = 3.0
+    warm_up_seconds: float = 1.5
+    seconds: float = 1.0
     """Simulated time after the warm-up, which the results are of."""
     seed: int = 1
 

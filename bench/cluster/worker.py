@@ -347,9 +347,8 @@ class Worker:
 
     def _call(self, shard: int, cost: float, kind: Kind, asked: Any, on_reply: Callable[[Any], None]) -> None:
         """Send a call to a shard after so many microseconds of work. `on_reply` is called when the reply arrives."""
-        arrive = self._shards[shard].receive
-        send = self._simulation.after
-        self.core.work(1e-6 * cost, send, self._limits.one_way_seconds, arrive, (kind, asked, on_reply))
+        sent = self.core.use(1e-6 * cost)
+        self._simulation.at(sent + self._limits.one_way_seconds, self._shards[shard].receive, (kind, asked, on_reply))
 
     def tell(self, shard: int, kind: Kind) -> None:
         """Send a heartbeat to a shard, or maintain it."""

@@ -17,6 +17,7 @@ COSTS = Costs(
     date="",
     shard=SideCosts(SHARD, SHARD),
     fsync=200.0,
+    round_trip=0.0,
     worker=SideCosts(WORKER, WORKER),
     pages={"web": PageCosts(10_000, 20, 900.0)},
     seen_bytes=11.0,
@@ -86,6 +87,7 @@ def test_the_sizes_of_domains_add_up_to_the_urls() -> None:
 def test_a_crawl_takes_as_long_as_its_largest_domain_or_its_throughput_requires() -> None:
     sizes = np.array([1000.0, 10.0, 10.0, 10.0])
     fast = course(sizes, pages_per_second=100.0, gap_seconds=1.0)
+    assert (fast.seconds[0], fast.fetched[0], fast.active[0]) == (0.0, 0.0, 4.0)
     assert fast.seconds[-1] == pytest.approx(1000.0)  # one request a second to the largest
     assert fast.fetched[-1] == pytest.approx(1030.0)
     slow = course(sizes, pages_per_second=0.5, gap_seconds=1.0)
