@@ -65,6 +65,8 @@ def test_an_address_is_shown_without_its_password(address: str) -> None:
         ("mysql://me:s3cret@h/d?tls=perhaps", "tls is true or false"),
         ("mysql://me:s3cret@h/d?table=a-b", "cannot be the name of a table"),
         ("mysql://me:s3cret@h:x/d", "cannot read the address"),
+        ("mysql://me:s3cret@h..example/d", "cannot read the address"),
+        (f"redis://:s3cret@{'h' * 64}/0?table=a", "cannot read the address"),
         ("opensearch://me:s3cret@h/Shop", "cannot be the name of an index"),
         ("opensearch://h/a?table=b", "an index is not an option"),
         ("redis://:s3cret@h/0", "names no hash. Write redis://HOST:6379/0?table=NAME."),

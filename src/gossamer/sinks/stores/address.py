@@ -91,6 +91,8 @@ class StoreAddress(msgspec.Struct, frozen=True):
         try:
             split = urlsplit(text)
             port = split.port
+            text.encode()
+            (split.hostname or "").encode("idna")  # drivers raise other errors for a name with an empty or long part
             options = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
         except ValueError:
             raise BadInput(f"cannot read the address {shown}. {_example(text)}") from None
