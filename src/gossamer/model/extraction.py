@@ -314,7 +314,8 @@ def read_short_form(text: str, path: Path = ()) -> ItemField:
     elif (found := re.match(_ATTRIBUTE, rest)) is not None:
         rest, attribute = found["selector"].strip() or ".", found["name"].lower()
     if not rest:
-        raise BadExtraction(f"{text!r:.200} has no selector", path)
+        advice = "; the page's own URL is page_url, which each item has" if text.strip() == "@url" else ""
+        raise BadExtraction(f"{text!r:.200} has no selector{advice}", path)
     field = ItemField(
         **{source: rest},  # type: ignore[arg-type]
         attribute=attribute,

@@ -54,6 +54,7 @@ def test_a_short_form_is_read(text: str, field: ItemField) -> None:
         ("", "must be a text"),
         (" ", "must be a text"),
         ("@number", "has no selector"),
+        ("@url", "the page's own URL is page_url"),
         ("meta:", "has no selector"),
         (".p @numbr", "did you mean @number?"),
         (".p @foo", "write one of @text"),
