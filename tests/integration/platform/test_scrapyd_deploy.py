@@ -150,7 +150,7 @@ def test_a_job_whose_version_was_deleted_has_failed(tmp_path: Path) -> None:
         assert (row["state"], row["reason"]) == ("failed", "no_version: 1")
         assert server.get("status", job="two")["currstate"] == "finished"
         assert {job["id"] for job in server.jobs()["finished"]} == {"one", "two"}
-        assert 'class="failed">failed: no_version: 1<' in server.client.get("/jobs").text
+        assert 'class="result failed">failed: no_version: 1<' in server.client.get("/jobs").text
 
 
 def test_only_the_files_of_old_jobs_are_deleted(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.policy.timing import send_by
+from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher
 from gossamer.worker.proxies import ProxyOptions
 
@@ -32,7 +33,7 @@ class SlowClients:
 async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> None:
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
-    nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, None
+    nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, Tally()
     nothing.proxies = ProxyOptions()
     fetcher = Fetcher(
         nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
