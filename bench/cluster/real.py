@@ -197,7 +197,7 @@ def _workers(setup: Setup, address: str, folder: Path) -> Iterator[list["subproc
             home = folder / f"worker-{number}"
             home.mkdir()
             command = [sys.executable, "-m", "bench.cluster", "work", str(folder / f"figures-{number}")]
-            command += ["worker", f"--frontier={address}", f"--data-dir={home}", f"-o={home / 'pages.jsonl'}"]
+            command += ["worker", f"--frontier={address}", f"--data-dir={home}", f"--output={home / 'pages.jsonl'}"]
             command += [f"--concurrency={setup.concurrency}", "--resolve=*:127.0.0.1", "--quiet"]
             with (folder / f"log-{number}").open("wb") as log:
                 processes.append(

@@ -399,7 +399,9 @@ class Settings(SettingGroup):
         "kafka://host:port,host:port. Empty: streams for gossamer up and serve, none for gossamer worker",
     )
     data_dir: Path = _setting(
-        Path(".gossamer"), "Directory for the private frontier, locks and unfinished outputs, for one crawl at a time"
+        Path(".gossamer"),
+        "Directory for the private frontier, locks, recordings of processes and unfinished outputs, for one crawl at a "
+        "time",
     )
     retention: _Retention = _setting(24 * 3600.0, "Seconds that a finished crawl is remembered")
     stopped_retention: _Retention = _setting(30 * 24 * 3600.0, "Seconds that a stopped crawl refuses further requests")

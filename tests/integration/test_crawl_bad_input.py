@@ -274,7 +274,7 @@ def test_a_rate_in_the_file_is_not_blamed_on_an_option(line: str, said: str, tmp
         ('report = "report.txt"', "crawl.report: report.txt does not end with .html"),
         ('assets = ["pictures"]', "crawl.assets: there is no kind 'pictures'"),
         ('[fetch]\nresolve = {"a.test" = "x"}', "fetch.resolve: 'x' is not an IP address of 'a.test'"),
-        ('[fetch]\nproxy = "ftp://x"', "fetch.proxy: a proxy is http://"),
+        ('[fetch]\nproxy = "ftp://x"', "fetch.proxy: cannot use ftp://x. Write http://"),
         ('allow = ["("]', "crawl.allow expression '('"),
         (
             'scope = "any"\nallow_domain = ["a.test"]',

@@ -14,6 +14,7 @@ from typing import Any
 import typer.main
 
 from gossamer.cli.app import COMMANDS, load
+from gossamer.fakeweb.benchmark import PIPELINES
 
 _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 """Name of a value that lists what may be written: `domain|host|path|any`."""
@@ -79,6 +80,8 @@ def _kind(name: str, metavar: str) -> tuple[str, tuple[str, ...]]:
     """Return the kind of a value, and its words."""
     if metavar == "LEVEL":
         return "words", _LEVELS
+    if metavar == "KIND":
+        return "words", tuple(PIPELINES)
     if _WORDS.fullmatch(metavar):
         return "words", tuple(metavar.split("|"))
     if name in ("crawl_id", "crawlid") or metavar == "CRAWL":

@@ -122,7 +122,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
         yield "|---|---|"
         for param in params:
             metavar = "" if param.is_flag else f" {_cell(param.metavar or '')}"
-            again = " (may be repeated)" if param.multiple else ""
+            again = " May be repeated." if param.multiple and "repeated" not in (param.help or "") else ""
             default = f" Default: {param.default}." if param.show_default and param.default not in (None, False) else ""
             yield f"| `{', '.join(param.opts)}{metavar}` | {_cell(param.help or '')}{again}{default} |"
         yield ""

@@ -146,7 +146,7 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     _convert_quickly(command)
     try:
-        code = command(args=list(arguments), prog_name="gossamer", standalone_mode=False)
+        code = command(args=without_equals(arguments, command), prog_name="gossamer", standalone_mode=False)
     except _CommandLineError as error:
         is_misplaced = first_word in COMMANDS and arguments[0] != first_word
         advice = f"Write options after the command: gossamer {first_word} {arguments[0]}." if is_misplaced else ""
@@ -154,9 +154,37 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def without_equals(arguments: Sequence[str], command: Any) -> list[str]:
+    """Return the command line with `-oNAME` for `-o=NAME`, for all short options of a command and its subcommands.
+
+    The parser takes the `=` for a part of the value, so that an output would be written to a folder named `=`.
+    """
+    takes_value = _short_options(command)
+    before_end = arguments.index("--") if "--" in arguments else len(arguments)
+    written = list(arguments)
+    for at, argument in enumerate(written[:before_end]):
+        name, equals, value = argument.partition("=")
+        flags, last = name[1:-1], name[-1:]
+        takes_it = takes_value.get(last) and all(takes_value.get(flag) is False for flag in flags)
+        if name[:1] == "-" and equals and value and takes_it:
+            written[at] = name + value
+    return written
+
+
+def _short_options(command: Any) -> dict[str, bool]:
+    """Return the letters of the short options of a command and its subcommands, and whether each takes a value."""
+    found: dict[str, bool] = {}
+    for inner in getattr(command, "commands", {}).values():
+        found |= _short_options(inner)
+    for parameter in command.params:
+        letters = [flag[1] for flag in parameter.opts if len(flag) == 2 and flag[0] == "-"]
+        found |= dict.fromkeys(letters, not getattr(parameter, "is_flag", False))
+    return found
+
+
 def _convert_quickly(command: Any) -> None:
     """Make the parameters of a command, and of its subcommands, skip Typer's conversion of texts and flags, and show no
-    value of flags in the help, where some versions of Typer write `--fresh <bool>`.
+    value of flags in the help, where some versions of Typer write `--fresh <bool>`, nor the types of arguments.
 
     The conversion would not change them, but in some versions of Typer it loads pydantic, which takes a quarter of the
     time in which a crawl starts.
@@ -174,12 +202,19 @@ def _convert_quickly(command: Any) -> None:
         for parameter in parameters:
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = parameter.metavar or " "
+            if parameter.param_type_name == "argument" and annotations.get(parameter.name) in _TEXTS:
+                parameter.display_type_rich = _no_type
             if not isinstance(parameter.process_value, partial):
                 is_text = annotations.get(parameter.name) in _TEXTS
                 parameter.process_value = partial(_process_value, parameter, parameter.process_value, is_text)
         return parameters
 
     command.get_params = get_quick_parameters
+
+
+def _no_type(ctx: Any = None) -> None:
+    """Return what the help shows as the type of an argument that is a text: nothing. Some versions of Typer would show
+    `<list[str]>`."""
 
 
 _TEXTS = (str, str | None, list[str], list[str] | None)
@@ -238,9 +273,12 @@ def _describe(app: typer.Typer) -> None:
     """Give the commands of a program the signatures that Typer reads."""
     from gossamer.cli.options import describe_to_typer
 
-    for command in (*app.registered_commands, app.registered_callback):
-        if command and command.callback:
-            describe_to_typer(command.callback)
+    for command in app.registered_commands:
+        if command.callback:
+            command.help = command.help or _paragraphs(command.callback)
+    for one in (*app.registered_commands, app.registered_callback):
+        if one and one.callback:
+            describe_to_typer(one.callback)
     for group in app.registered_groups:
         if group.typer_instance:
             _describe(group.typer_instance)

@@ -84,6 +84,8 @@ class SettingOption(msgspec.Struct, frozen=True):
         row = row_of(self.setting)
         default = row.default if self.default is None else self.default
         help_text = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
+        if get_origin(self.type) is list and "repeated" not in help_text:
+            help_text += " May be repeated."
         described = {"show_default": False, "rich_help_panel": self.panel, "metavar": self.metavar}
         call = option(*self.flags, help=help_text, **described)
         # Numbers are converted by the check of the settings, whose messages say which ones are allowed.
@@ -187,7 +189,10 @@ OPTIONS = {
     "query_order": SettingOption("crawl.query_order", ("--query-order",), str, WHAT, "significant|ignored"),
     "allow_domain": SettingOption("crawl.allow_domain", ("--allow-domain",), list[str], WHAT, "DOMAIN", tuple),
     "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHAT, "REGEX", tuple),
-    "deny": SettingOption("crawl.deny", ("--deny",), list[str], WHAT, "REGEX", tuple),
+    "deny": SettingOption(
+        "crawl.deny", ("--deny",), list[str], WHAT, "REGEX", tuple,
+        help="Never follow links that match one of these regular expressions, even if they match --allow.",
+    ),
     "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
     "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
     "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),
@@ -212,10 +217,17 @@ OPTIONS = {
     "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
     "extract": SettingOption("crawl.extract", ("--extract",), str, EXTRACT, "FILE"),
     "field": SettingOption("crawl.field", ("--field",), list[str], EXTRACT, "NAME=SELECTOR", tuple),
-    "each": SettingOption("crawl.each", ("--each",), str, EXTRACT, "SELECTOR"),
+    "each": SettingOption(
+        "crawl.each", ("--each",), str, EXTRACT, "SELECTOR",
+        help="CSS selector of one item of several on a page: the selectors of --field are applied inside it. Unset: "
+        "one item for each page.",
+    ),
     "assets": SettingOption("crawl.assets", ("--assets",), list[str], EXTRACT, "KIND,KIND", tuple),
     "assets_to": SettingOption("crawl.assets_to", ("--assets-to",), str, OUTPUT, "DIR"),
-    "max_assets": SettingOption("crawl.max_assets", ("--max-assets",), int, EXTRACT, "N"),
+    "max_assets": SettingOption(
+        "crawl.max_assets", ("--max-assets",), int, EXTRACT, "N",
+        help="Queue at most this many assets. They do not count in --max-pages. Unset: no limit.",
+    ),
     "assets_max_bytes": SettingOption("fetch.max_asset", ("--assets-max-bytes",), int, EXTRACT, "BYTES"),
     "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
     "report": SettingOption("crawl.report", ("--report",), str, OUTPUT, "FILE.html"),
@@ -242,7 +254,11 @@ OPTIONS = {
     "cookie": SettingOption("crawl.cookie", ("--cookie",), str, REQUESTS, "TEXT"),
     "secret_header": SettingOption("crawl.secret_header", ("--secret-header",), list[str], REQUESTS, "NAME", tuple),
     "headers_for": SettingOption("crawl.headers_for", ("--headers-for",), list[str], REQUESTS, "DOMAIN", tuple),
-    "proxy": SettingOption("fetch.proxy", ("--proxy",), list[str], REQUESTS, "URL|FILE", tuple),
+    "proxy": SettingOption(
+        "fetch.proxy", ("--proxy",), list[str], REQUESTS, "URL|FILE", tuple,
+        help="Send all requests through this proxy: http://, socks5:// or socks5h://, then [USER:PASSWORD@]HOST:PORT; "
+        "or the name of a file with one such URL in each line. Requests take turns between several. May be repeated.",
+    ),
     "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
     "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),
     "retries": SettingOption("fetch.retries", ("--retries",), int, REQUESTS, "N"),

@@ -218,18 +218,27 @@ def watch_signals() -> None:
 def exit_on_signal(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> None:
     """From now on, a signal shows this sentence (if not empty) and exits with this code. For commands that only wait or
     watch, and need no orderly end."""
+    call_on_signal(lambda: exit_now(sentence, code))
+
+
+def call_on_signal(listener: Callable[[], None]) -> None:
+    """From now on, a signal calls this function. It runs inside whatever code was interrupted: it must not raise, nor
+    wait for a lock."""
     global _listener
-    _listener = lambda: exit_now(sentence, code)  # noqa: E731 (a function could not be assigned to the global)
+    _listener = listener
 
 
 def exit_now(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> NoReturn:
     """Show this sentence (if not empty) and exit. Safe in a signal handler and in any thread."""
-    try:
+    write_now(sentence)
+    os._exit(code)
+
+
+def write_now(sentence: str) -> None:
+    """Show this sentence (if not empty) on standard error. Safe in a signal handler and in any thread."""
+    with contextlib.suppress(OSError):
         begin = b"\r" + _SHOW_CURSOR if os.isatty(2) else b""
         os.write(2, begin + (f"gossamer: {sentence}\n".encode(errors="replace") if sentence else b""))
-    except OSError:
-        pass
-    os._exit(code)
 
 
 def exit_within(seconds: float, sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> None:

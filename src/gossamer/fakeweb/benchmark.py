@@ -6,8 +6,14 @@ benchmark spider asks for.
 """
 
 import asyncio
+import contextlib
 import math
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -15,37 +21,62 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
 _HTML = b"text/html; charset=utf-8"
 
 
-class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a benchmark, for its web and its spider. All times in seconds."""
+PIPELINES = {
+    "none": "no work",
+    "wait": "wait, and let others work meanwhile",
+    "block": "stop the whole process",
+    "cpu": "compute",
+    "threads": "block one of --slots threads",
+    "store": "wait for one of --slots connections, and keep it",
+}
+"""Kinds of work that the pipeline does with an item, each with its meaning. Must be those of the benchmark spider."""
 
-    items: int = 1000
-    items_per_page: int = 1
-    links: int = 100
-    """Links to details on an index page."""
-    starts: int = 1
-    """Chains of index pages, each with a start request of its own."""
-    response_time: float = 0.25
-    page_bytes: int = 2000
-    concurrency: int = 16
-    """CONCURRENT_REQUESTS."""
-    item_concurrency: int = 100
-    """CONCURRENT_ITEMS."""
-    held_bytes: int = 5_000_000
-    """SCRAPER_SLOT_MAX_ACTIVE_SIZE."""
+SITE, SPIDER, PIPELINE, RESULTS = "The site", "The spider", "The pipeline", "Results"
+"""Groups of options in the help, in their order."""
+
+
+def _knob(panel: str, least: int, metavar: str, description: str) -> msgspec.Meta:
+    """Return what the help says of an option with a number, and its least value."""
+    return msgspec.Meta(ge=least, description=description, extra={"panel": panel, "metavar": metavar})
+
+
+class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a benchmark, for its web and its spider."""
+
+    items: Annotated[int, _knob(SITE, 1, "N", "Items to scrape in all")] = 1000
+    items_per_page: Annotated[int, _knob(SITE, 1, "N", "Items on each detail page")] = 1
+    links: Annotated[int, _knob(SITE, 1, "N", "Detail pages that an index page links to")] = 100
+    starts: Annotated[int, _knob(SITE, 1, "N", "Start requests, each for a chain of index pages of its own")] = 1
+    response_time: Annotated[float, _knob(SITE, 0, "SECONDS", "Time that the server takes for a page")] = 0.25
+    page_bytes: Annotated[int, _knob(SITE, 0, "BYTES", "Size of a page")] = 2000
+    concurrency: Annotated[int, _knob(SPIDER, 1, "N", "Requests in flight: Scrapy's CONCURRENT_REQUESTS")] = 16
+    item_concurrency: Annotated[
+        int, _knob(SPIDER, 1, "N", "Items of a page that are in the pipeline at once: Scrapy's CONCURRENT_ITEMS")
+    ] = 100
+    held_bytes: Annotated[
+        int,
+        _knob(
+            SPIDER, 1, "BYTES",
+            "Responses in memory at which Scrapy pauses its downloads: SCRAPER_SLOT_MAX_ACTIVE_SIZE",
+        ),
+    ] = 5_000_000  # fmt: skip
+    processes: Annotated[
+        int, _knob(SPIDER, 1, "N", "Processes, which share the start requests: give --starts at least as many")
+    ] = 1
     pipeline: str = "none"
-    """none, wait, block, cpu, threads or store: what the pipeline does with an item."""
-    pipeline_time: float = 0.0
-    """Time that it takes for an item."""
-    slots: int = 10
-    """Threads of the pipeline `threads`, and items that the pipeline `store` handles at once."""
-    api_calls: int = 0
-    """Calls of the API that the pipeline makes for an item."""
-    api_time: float = 1.0
+    """One of PIPELINES."""
+    pipeline_time: Annotated[float, _knob(PIPELINE, 0, "SECONDS", "Time of the pipeline's work for each item")] = 0.0
+    slots: Annotated[int, _knob(PIPELINE, 1, "N", "Threads of --pipeline threads, connections of store")] = 10
+    api_calls: Annotated[
+        int, _knob(PIPELINE, 0, "N", "Requests to the server's API that the pipeline sends for each item")
+    ] = 0
+    api_time: Annotated[float, _knob(PIPELINE, 0, "SECONDS", "Time that the server takes for one of these")] = 1.0
     direct: bool = False
-    """True: the calls do not go through the crawler's downloader."""
-    processes: int = 1
+    """True: these requests do not go through the crawler's downloader."""
     data_dir: str = ".gossamer"
-    log_seconds: float = 1.0
+    log_seconds: Annotated[
+        float, _knob(RESULTS, 0, "SECONDS", "Time from one line of figures to the next. 0: no lines")
+    ] = 1.0
     measured: bool = True
     """False: without the performance view, to see what it costs."""
 
@@ -113,13 +144,28 @@ class _BenchmarkConnection(asyncio.Protocol):
 
 
 async def serve_until_stdin_closes(options: BenchmarkOptions) -> None:
-    """Print the address, and serve until standard input is closed, so that the server does not outlive its parent."""
+    """Print the address, and serve until standard input is closed, so that the server does not outlive its parent; or
+    until SIGINT or SIGTERM."""
     loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
     web = BenchmarkWeb(options)
     server = await loop.create_server(lambda: _BenchmarkConnection(web), "127.0.0.1", 0, backlog=4096)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    # A daemon: after a signal, the program ends without waiting for standard input.
+    threading.Thread(target=_read_to_end, args=[lambda: loop.call_soon_threadsafe(ended.set)], daemon=True).start()
     async with server:
-        await loop.run_in_executor(None, sys.stdin.read)
+        await ended.wait()
+
+
+def _read_to_end(at_end: Callable[[], object]) -> None:
+    """Read standard input to its end, and call the function. Not `sys.stdin`: at the end of the program, Python waits
+    for its lock."""
+    while os.read(0, 4096):
+        pass
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        at_end()
 
 
 if __name__ == "__main__":

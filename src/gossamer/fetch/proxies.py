@@ -35,6 +35,9 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]+([\x20-\x7e]*)")
 _OWNED = frozenset(("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"))
 """Headers that decide where a request goes and where it ends."""
 
+_ADVICE = "Write http://, socks5:// or socks5h:// with host and port, for example http://proxy.example:3128"
+"""Advice of the errors. It has no sample of a password, because commands show stars instead of one."""
+
 
 class Proxy(msgspec.Struct, frozen=True):
     """A proxy's address, protocol and credentials."""
@@ -82,12 +85,11 @@ def parse_proxy(text: str) -> Proxy:
         host, port = parts.hostname, parts.port
         user, password = unquote_to_bytes(parts.username or ""), unquote_to_bytes(parts.password or "")
     except ValueError as exc:
-        raise BadInput("cannot read the proxy's URL; write http://USER:PASSWORD@HOST:PORT") from exc
+        raise BadInput(f"cannot read the proxy's URL, its host or its port. {_ADVICE}") from exc
     if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
-        given = f"{parts.scheme}://{host or ''}" if parts.scheme else "what has no scheme"
-        raise BadInput(
-            f"a proxy is http://, socks5:// or socks5h:// with a host, as http://proxy.example:3128, not {given}"
-        )
+        address = parts.netloc.rpartition("@")[2]
+        given = f"{parts.scheme}://{address:.200}" if parts.scheme else "a proxy without http:// before it"
+        raise BadInput(f"cannot use {given}. {_ADVICE}")
     if len(user) > _MAX_FIELD_BYTES or len(password) > _MAX_FIELD_BYTES:
         raise BadInput(f"user and password of proxy {host} may have 255 bytes each")
     if lines and parts.scheme != "http":
@@ -188,10 +190,7 @@ def _read_one(text: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a file name"
         shown = text.rpartition("@")[2][:200]  # a URL without its scheme may have a password
-        raise BadInput(
-            f"{shown} is neither a file of proxies ({reason}) nor a URL: a proxy is http://, socks5:// or socks5h:// "
-            "with a host, as http://proxy.example:3128"
-        ) from None
+        raise BadInput(f"{shown} is neither a file of proxies ({reason}) nor a URL. {_ADVICE}") from None
     if len(content) > _MAX_FILE_BYTES:
         raise BadInput(f"{text}: a file of proxies may have {_MAX_FILE_BYTES // 2**20} MiB")
     try:

@@ -1,5 +1,6 @@
 """The performance view: a crawl is measured, shown while it runs, and diagnosed at its end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from gossamer.fakeweb import FakeWeb
 from gossamer.model.performance import Recording
@@ -61,10 +63,60 @@ def test_the_benchmark_spider_prints_its_figures_and_a_diagnosis(tmp_path: Path)
     assert shown["job"]["pages"] == 11
     assert "before" not in shown
     ended = gossamer("top", "--once", folder=tmp_path)
-    assert ended.stdout == "No crawling process with a performance view runs here.\n"
+    assert ended.stdout.startswith("No crawling process runs in the data directory .gossamer. ")
+    ended = gossamer("top", "--once", "bench", folder=tmp_path)
+    assert ended.stdout == "bench runs no longer.\nWhat limited the last run: gossamer diagnose bench\n"
+    for flag in ("--once", "--json"):
+        wrong = gossamer("top", flag, "bnch", folder=tmp_path)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert wrong.stderr == (
+            "gossamer: no crawling process is called 'bnch'. Processes of this folder: bench. Another folder: "
+            "--data-dir DIR.\n"
+        )
     (tmp_path / "log").write_text(ran.stdout)
     from_log = gossamer("diagnose", "log", "--interval", "0.5", "--pages", "5000", folder=tmp_path)
     assert "a job of 5,000 pages would take" in from_log.stdout
+
+
+@pytest.mark.parametrize("stop", ["ctrl_c", "sigterm"])
+def test_a_benchmark_that_is_stopped_ends_its_processes_in_order(tmp_path: Path, stop: str) -> None:
+    knobs = ("--items", "1000000", "--response-time", "0.05", "--log-seconds", "0.2")
+    command = [sys.executable, "-m", "gossamer", "bench", "spider", *knobs]
+    ran = subprocess.Popen(
+        command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert ran.stdout is not None
+        for _ in range(4):  # the limits, the headings, and figures
+            assert ran.stdout.readline().startswith("Performance: ")
+        if stop == "ctrl_c":
+            os.killpg(ran.pid, signal.SIGINT)  # as a terminal does
+        else:
+            ran.terminate()
+        output, errors = ran.communicate(timeout=PATIENCE_SECONDS)  # until the spider and the server have ended, too
+    finally:
+        ran.kill()
+    assert errors == "gossamer: Finishing requests in flight; press Ctrl-C again to stop at once.\n"
+    assert ran.returncode == 130
+    assert "More: gossamer diagnose" in output.splitlines()[-1]
+    recording = only_recording(tmp_path / ".gossamer" / "performance")
+    assert recording.ended is not None
+    assert total(recording, "items") == recording.measurements[-1].items_in_all > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_of_a_benchmark_ends_at_a_signal(number: int) -> None:
+    command = [sys.executable, "-m", "gossamer.fakeweb.benchmark", "{}"]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        assert server.stdout.readline().startswith("http://127.0.0.1:")
+        server.send_signal(number)
+        assert (server.wait(PATIENCE_SECONDS), server.stderr.read()) == (0, "")
+    finally:
+        server.kill()
+        server.communicate()
 
 
 def test_a_running_crawl_is_shown_as_a_table_as_json_and_as_metrics(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import typer.main
 
 from gossamer.cli import options
-from gossamer.cli.app import COMMANDS, load
+from gossamer.cli.app import COMMANDS, load, without_equals
 from tests.servers.crawling import gossamer
 
 
@@ -36,3 +37,44 @@ def test_no_flag_of_the_help_shows_a_value(tmp_path: Path) -> None:
         said = gossamer(*arguments, cwd=tmp_path).stdout
         assert "--help" in said
         assert "bool" not in said.lower()
+
+
+@pytest.mark.parametrize("command", ["crawl", "top", "diagnose", "fetch"])
+def test_the_help_names_arguments_and_no_types_of_python(tmp_path: Path, command: str) -> None:
+    said = gossamer(command, "--help", cwd=tmp_path, env={"COLUMNS": "80"}).stdout
+    assert "str]" not in said
+    assert "<str>" not in said
+    assert "[[" not in said  # twice optional
+
+
+def test_the_help_of_commands_in_a_group_is_wrapped_as_well(tmp_path: Path) -> None:
+    said = gossamer("bench", "spider", "--help", cwd=tmp_path, env={"COLUMNS": "80"}).stdout
+    words = "The spider takes items"
+    paragraph = (words + said.split(words)[1].split("╭")[0]).rstrip().splitlines()
+    assert len(paragraph) > 2
+    assert all(len(line.strip()) > 60 for line in paragraph[:-1]), paragraph
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("crawl URL -o=pages.jsonl", "crawl URL -opages.jsonl"),
+        ("crawl URL -qo=/data/pages.jsonl", "crawl URL -qo/data/pages.jsonl"),
+        ("crawl URL -vo=a -o=b", "crawl URL -voa -ob"),
+        ("crawl URL -oa=b", "crawl URL -oa=b"),
+        ("crawl URL -q=b --output=c", "crawl URL -q=b --output=c"),
+        ("crawl URL -o= -x=1", "crawl URL -o= -x=1"),
+        ("crawl -- -o=a", "crawl -- -o=a"),
+        ("schedule SPIDER -a=tag=x -aa=b -s=LOG_LEVEL=INFO", "schedule SPIDER -atag=x -aa=b -sLOG_LEVEL=INFO"),
+        ("schedules add S -a=tag=x", "schedules add S -atag=x"),
+    ],
+)
+def test_an_equals_sign_after_a_short_option_is_no_part_of_its_value(typed: str, read: str) -> None:
+    command = typer.main.get_command(load(typed.split()[0]))
+    assert without_equals(typed.split(), command) == read.split()
+
+
+def test_an_output_after_an_equals_sign_makes_no_folder_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "from.jsonl").write_text('{"type": "page", "url": "http://a.test/", "status_code": 200}\n')
+    assert gossamer("report", "from.jsonl", f"-o={tmp_path / 'report.html'}", cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["from.jsonl", "report.html"]

@@ -79,3 +79,25 @@ def test_what_is_no_recording_is_refused_in_one_line(folder: Path, tmp_path: Pat
     empty = record(tmp_path, "empty", started=4000, rate=0)
     with pytest.raises(BadInput, match="no responses were measured yet"):
         parse_and_run(["diagnose", str(empty)])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--pipeline", "blok", "--pipeline: cannot read 'blok'. Write none, wait, block, cpu, threads or store."),
+        ("--items", "0", "--items: cannot use 0. Write 1 or more."),
+        ("--api-time", "inf", "--api-time: cannot use inf. Write 0 or more."),
+        ("--processes", "-1", "--processes: cannot use -1. Write 1 or more."),
+    ],
+)
+def test_a_benchmark_with_a_wrong_option_names_what_can_be_written(option: str, value: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_and_run(["bench", "spider", option, value])
+    assert str(caught.value) == message
+
+
+def test_wrong_numbers_for_a_diagnosis_are_refused() -> None:
+    with pytest.raises(BadInput, match="--pages: 0 is no number of pages"):
+        parse_and_run(["diagnose", "--pages", "0"])
+    with pytest.raises(BadInput, match="--interval: 0 is no time between lines"):
+        parse_and_run(["diagnose", "--interval", "0"])

@@ -34,8 +34,11 @@ def test_each_proxy_of_a_list_is_a_text_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("http://a:1 ftp://u:hidden@b", "proxy 2: a proxy is http://, .* not ftp://b"),
-        ("127.0.0.1:8080", "what has no scheme|a proxy is"),
+        ("http://a:1 ftp://u:hidden@b", "proxy 2: cannot use ftp://b\\. Write http://, "),
+        ("htp://host:1", "cannot use htp://host:1\\. "),
+        ("htp://u:hidden@[::1]:3128/x", r"cannot use htp://\[::1\]:3128\. "),
+        ("http://host:0", "cannot use http://host:0\\. "),
+        ("127.0.0.1:8080", "cannot use a proxy without|cannot use 127"),
         ("X-Key: hidden", "before the first proxy"),
         ("http://a:1\nHost: hidden", "the header Host cannot be set"),
         ("socks5://a:1\nX-Key: hidden", "only an http:// proxy can have headers"),

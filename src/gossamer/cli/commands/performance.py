@@ -8,6 +8,7 @@ which are those of Measurement and Finding; fields may be added.
 
 import contextlib
 import inspect
+import signal
 import subprocess
 import sys
 import time
@@ -15,14 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import typer
 
 from gossamer.cli import options, terminal
 from gossamer.errors import BadInput
-from gossamer.fakeweb.benchmark import BenchmarkOptions
+from gossamer.fakeweb.benchmark import PIPELINE, PIPELINES, RESULTS, BenchmarkOptions
 from gossamer.model.performance import Measurement, Recording
 from gossamer.policy.diagnosis import Finding
 from gossamer.policy.diagnosis import diagnose as find_limit
@@ -42,8 +43,9 @@ _SHOWN = 30
 Which = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME|PID|FILE]...",
-        help="Processes: the name of a spider or pool, a process id, or a recording. Unset: all of the data directory.",
+        metavar="NAME|PID|FILE",
+        help="Processes to show, each by its spider or crawl, its process id, or the file that it records. Unset: all "
+        "that run in the data directory.",
         show_default=False,
     ),
 ]
@@ -53,11 +55,15 @@ Which = Annotated[
 def top(
     which: Which = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show the processes once and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print them once, as JSON.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the latest figures once, as JSON.")] = False,
     metrics: Annotated[
         str,
-        typer.Option("--metrics", metavar="ADDRESS:PORT", help="Also serve the figures to Prometheus at this address."),
+        typer.Option(
+            "--metrics",
+            metavar="ADDRESS:PORT",
+            help="Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics.",
+        ),
     ] = "",
     **given: Any,
 ) -> None:
@@ -67,13 +73,13 @@ def top(
 
     gossamer top --data-dir shop/.gossamer prices
 
-    It shows the processes of gossamer crawl, up and worker, and Scrapy processes with the extension
-    gossamer.scrapy.PerformanceView.
+    Run it in the folder of the crawl. It shows the processes of gossamer crawl, up, worker and bench spider, and Scrapy
+    processes with the extension gossamer.scrapy.PerformanceView. A narrow terminal shows the first columns.
     """
     folder = options.load_settings(given).data_dir / FOLDER
+    _check_names(folder, which)
     if once or json:
-        found = _running(folder, which)
-        terminal.print_result(_as_json(found) if json else "\n".join(_rows(found)))
+        terminal.print_result(_as_json(_running(folder, which)) if json else "\n".join(_rows(folder, which)))
         return
     terminal.exit_on_signal("", 0)
     with _metrics_served(folder, metrics):
@@ -104,13 +110,23 @@ def _show_until_signal(folder: Path, which: list[str] | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         while True:
-            terminal.print_result("\n".join(_rows(_running(folder, which))))
+            terminal.print_result("\n".join(_rows(folder, which)))
             time.sleep(_PLAIN_SECONDS)
     with Live(console=console, auto_refresh=False, screen=False) as live:
         while True:
-            rows = "\n".join(_rows(_running(folder, which)))
+            rows = "\n".join(_rows(folder, which))
             live.update(Text(rows, no_wrap=True, overflow="ellipsis"), refresh=True)
             time.sleep(_LIVE_SECONDS)
+
+
+def _check_names(folder: Path, which: list[str] | None) -> None:
+    """Raise BadInput for a name that no process of the folder has or had."""
+    known = [one for one in (read_recording(path, last=0) for path in recordings(folder)) if one is not None]
+    for name in which or ():
+        if not any(_is_meant(one, [name]) for one in known):
+            names = ", ".join(sorted({one.process.name for one in known}))
+            others = f"Processes of this folder: {names}" if names else f"Nothing is recorded in {folder}"
+            raise BadInput(f"no crawling process is called {name!r:.80}. {others}. Another folder: --data-dir DIR.")
 
 
 def _running(folder: Path, which: list[str] | None) -> list[Recording]:
@@ -129,11 +145,18 @@ _HEADINGS = (
 )
 
 
-def _rows(found: list[Recording]) -> list[str]:
+def _rows(folder: Path, which: list[str] | None) -> list[str]:
     """Return the headings and a line for each process. What a narrow terminal cuts off is to the right."""
-    if not found:
-        return ["No crawling process with a performance view runs here."]
-    return [_HEADINGS, *(_row(one) for one in found)]
+    found = _running(folder, which)
+    if found:
+        return [_HEADINGS, *(_row(one) for one in found)]
+    if which:
+        ended = [f"{' and '.join(which)} {'runs' if len(which) == 1 else 'run'} no longer."]
+        return [*ended, f"What limited the last run: gossamer diagnose {which[0]}"]
+    return [
+        f"No crawling process runs in the data directory {folder.parent}. Another one: --data-dir DIR.",
+        "Scrapy processes are shown if they have the extension gossamer.scrapy.PerformanceView.",
+    ]
 
 
 def _row(recording: Recording) -> str:
@@ -162,25 +185,34 @@ def _as_json(found: list[Recording]) -> str:
 
 # --- diagnose ---------------------------------------------------------------------------------------------------------
 
+_LEAST_INTERVAL = 0.1
+"""Shortest interval of the lines of a log, in seconds. May be smaller, but must be above 0."""
+
 
 @options.takes("data_dir")
 def diagnose(
     which: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME|PID|FILE]",
-            help="A process, running or ended: the name of its spider, its id, its recording, or its log. Unset: the "
-            "latest.",
+            metavar="NAME|PID|FILE",
+            help="A process, running or ended: by its spider or crawl, its process id, or the file of its recording or "
+            "log. Unset: the one that measured last.",
             show_default=False,
         ),
     ] = None,
     *,
     pages: Annotated[
         int | None,
-        typer.Option("--pages", metavar="N", help="Also predict the time of a job of so many pages.", min=1),
+        typer.Option("--pages", metavar="N", help="Also predict the time that so many pages take."),
     ] = None,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Interval of the lines of a log.", min=0.1)
+        float,
+        typer.Option(
+            "--interval",
+            metavar="SECONDS",
+            help="For a log: time between its lines, GOSSAMER_PERFORMANCE_LOG of the crawl. Default: 5.",
+            show_default=False,
+        ),
     ] = 5.0,
     json: options.Json = False,
     **given: Any,
@@ -193,9 +225,13 @@ def diagnose(
 
     gossamer diagnose scrapy.log
 
-    Run it again after the change: it compares the throughput with what it predicted from the run before, if both are
-    runs of the same spider in the same data directory.
+    The processes are those of gossamer top. Run it again after the change: it compares the throughput with what it
+    predicted from the run before, if both are runs of the same spider in the same data directory.
     """
+    if pages is not None and pages < 1:
+        raise BadInput(f"--pages: {pages} is no number of pages. Write 1 or more.")
+    if not _LEAST_INTERVAL <= interval < float("inf"):
+        raise BadInput(f"--interval: {interval:g} is no time between lines. Write {_LEAST_INTERVAL} or more seconds.")
     folder = options.load_settings(given).data_dir / FOLDER
     recording = _chosen(folder, which, interval)
     finding = find_limit(recording)
@@ -322,67 +358,65 @@ def _bench() -> None:
     """Keep `spider` a command of its own."""
 
 
-_KNOBS = {
-    "items": (int, 1, "Items to scrape."),
-    "items_per_page": (int, 1, "Items of a page."),
-    "links": (int, 1, "Details that an index page lists."),
-    "starts": (int, 1, "Chains of index pages, each with a start request."),
-    "response_time": (float, 0, "Seconds of a response."),
-    "page_bytes": (int, 0, "Size of a response."),
-    "concurrency": (int, 1, "CONCURRENT_REQUESTS."),
-    "item_concurrency": (int, 1, "CONCURRENT_ITEMS."),
-    "held_bytes": (int, 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE."),
-    "pipeline_time": (float, 0, "Seconds that the pipeline takes for an item."),
-    "slots": (int, 1, "Threads of --pipeline threads; places of --pipeline store."),
-    "api_calls": (int, 0, "Calls of an API that the pipeline makes for an item."),
-    "api_time": (float, 0, "Seconds of a call."),
-    "log_seconds": (float, 0, "Interval of the lines; 0: none."),
-}
-"""Options with a number: type, least value and meaning. Their defaults are those of BenchmarkOptions."""
-
-
 def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of _KNOBS, which it gets as `**given`."""
-    defaults = BenchmarkOptions()
-    knobs = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=getattr(defaults, name),
-            annotation=Annotated[
-                kind, typer.Option(f"--{name.replace('_', '-')}", metavar="N", help=meaning, min=least)
-            ],
+    """Give a command the options of BenchmarkOptions that are numbers, which it gets as `**given`. Those of the site
+    and the spider come before its own, because the help keeps this order."""
+    knobs = []
+    for field in msgspec.structs.fields(BenchmarkOptions):
+        if get_origin(field.type) is not Annotated:
+            continue
+        kind, meta = get_args(field.type)
+        shown = f"{field.default:{'g' if kind is float else ','}}"
+        option = typer.Option(
+            f"--{field.name.replace('_', '-')}", help=f"{meta.description}. Default: {shown}.", show_default=False,
+            metavar=meta.extra["metavar"], rich_help_panel=meta.extra["panel"],
+        )  # fmt: skip
+        knobs.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option]
+            )
         )
-        for name, (kind, least, meaning) in _KNOBS.items()
-    ]
     signature = inspect.signature(command)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    command.__signature__ = signature.replace(parameters=[*knobs, *own])  # type: ignore[attr-defined]
+    at = next(at for at, one in enumerate(knobs) if one.name == "pipeline_time")
+    command.__signature__ = signature.replace(parameters=[*knobs[:at], *own, *knobs[at:]])  # type: ignore[attr-defined]
     return command
+
+
+_Kind = Annotated[
+    str,
+    typer.Option(
+        "--pipeline",
+        metavar="KIND",
+        help=f"Work for each item. {'; '.join(f'{kind}: {work}' for kind, work in PIPELINES.items())}. Default: none.",
+        show_default=False,
+        rich_help_panel=PIPELINE,
+    ),
+]
+_Direct = Annotated[
+    bool,
+    typer.Option(
+        "--direct",
+        help="Send the requests of --api-calls without Scrapy's downloader: they do not count in --concurrency.",
+        rich_help_panel=PIPELINE,
+    ),
+]
+_DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Folder for the recordings, which gossamer top and diagnose read. Default: .gossamer.",
+        show_default=False,
+        rich_help_panel=RESULTS,
+    ),
+]
 
 
 @bench.command("spider")
 @_with_knobs
 def bench_spider(
-    *,
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            "--pipeline",
-            metavar="none|wait|block|cpu|threads|store",
-            help="Work of the pipeline for each item: none; wait; block the event loop; use the CPU; block a thread; "
-            "wait for one of a store's places.",
-        ),
-    ] = "none",
-    direct: Annotated[bool, typer.Option("--direct", help="Call the API without Scrapy's downloader.")] = False,
-    processes: Annotated[
-        int,
-        typer.Option("--processes", metavar="N", help="Processes, each with its part of the start requests.", min=1),
-    ] = 1,
-    data_dir: Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Folder of the recordings.")] = Path(
-        ".gossamer"
-    ),
-    **given: Any,
+    *, pipeline: _Kind = "none", direct: _Direct = False, data_dir: _DataDir = Path(".gossamer"), **given: Any
 ) -> None:
     """Run a Scrapy spider against a server of its own, print its figures line by line, and diagnose it.
 
@@ -390,15 +424,23 @@ def bench_spider(
 
     gossamer bench spider --pipeline block --pipeline-time 0.1 --items 100
 
-    It needs the extra scrapy. The options are the knobs with which each case of gossamer diagnose can be made.
+    The spider takes items from detail pages, which it finds on index pages. Make each case that gossamer diagnose knows
+    with these options, and watch it in another terminal with gossamer top. Needs the extra scrapy.
     """
-    kinds = ("none", "wait", "block", "cpu", "threads", "store")
-    if pipeline not in kinds:
-        raise BadInput(f"--pipeline: {pipeline!r} is none of {', '.join(kinds)}.")
-    chosen = BenchmarkOptions(**given, pipeline=pipeline, direct=direct, processes=processes, data_dir=str(data_dir))
+    if pipeline not in PIPELINES:
+        *others, last = PIPELINES
+        raise BadInput(f"--pipeline: cannot read {pipeline!r:.40}. Write {', '.join(others)} or {last}.")
+    values = {**given, "pipeline": pipeline, "direct": direct, "data_dir": str(data_dir)}
+    for name, value in given.items():
+        try:
+            msgspec.convert({name: value if value < float("inf") else -1}, BenchmarkOptions)
+        except msgspec.ValidationError:
+            least = get_args(BenchmarkOptions.__annotations__[name])[1].ge
+            raise BadInput(f"--{name.replace('_', '-')}: cannot use {value}. Write {least} or more.") from None
     if find_spec("scrapy") is None:
         raise BadInput("gossamer bench spider needs Scrapy. Install gossamer-crawl[scrapy].")
-    code = _run_benchmark(chosen)
+    chosen = BenchmarkOptions(**values)
+    code = _BenchmarkRun(chosen).finish()
     if code:
         raise typer.Exit(code)
     recording = _chosen(data_dir / FOLDER, "bench", chosen.log_seconds)
@@ -407,23 +449,52 @@ def bench_spider(
         terminal.print_result("\n".join(_report(recording, finding, None)))
 
 
-def _run_benchmark(chosen: BenchmarkOptions) -> int:
-    """Run the server and the spider to the end, and return the spider's exit code."""
-    text = msgspec.json.encode(chosen).decode()
-    server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gossamer.fakeweb.benchmark", text],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    terminal.exit_on_signal("")  # Ctrl-C ends the spiders, too; the server ends when its standard input is closed
-    try:
-        url = server.stdout.readline().strip()
-        command = [sys.executable, "-P", "-m", "gossamer.scrapy.benchmark", url, text]
-        spiders = [subprocess.Popen([*command, str(number)]) for number in range(chosen.processes)]
-        return max(abs(spider.wait()) for spider in spiders)
-    finally:
-        server.stdin.close()
-        server.wait()
+class _BenchmarkRun:
+    """The server and the spiders of a benchmark.
+
+    They are in process groups of their own, so that Ctrl-C reaches this command only, which then ends the spiders in
+    order and the server after them. If this command is killed, the server ends, and the spiders because of that.
+    """
+
+    def __init__(self, options: BenchmarkOptions) -> None:
+        self._options = options
+        self._spiders: list[subprocess.Popen[bytes]] = []
+        self._signals = 0
+        """Signals so far that were to end the command."""
+
+    def finish(self) -> int:
+        """Start the processes, wait for their end, and return the exit code of the command."""
+        text = msgspec.json.encode(self._options).decode()
+        terminal.call_on_signal(self._stop)
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gossamer.fakeweb.benchmark", text],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            url = server.stdout.readline().strip()
+            command = [sys.executable, "-P", "-m", "gossamer.scrapy.benchmark", url, text]
+            for number in range(self._options.processes):
+                if not self._signals:
+                    self._spiders.append(
+                        subprocess.Popen([*command, str(number)], stdin=subprocess.DEVNULL, process_group=0)
+                    )
+            codes = [abs(spider.wait()) for spider in self._spiders]
+        finally:
+            server.stdin.close()
+            server.wait()
+        return terminal.INTERRUPTED_EXIT_CODE if self._signals else max(codes)
+
+    def _stop(self) -> None:
+        """End the spiders: after their requests in flight; at the second signal without waiting for these; at the third
+        at once. Runs in a signal handler."""
+        self._signals += 1
+        if self._signals == 1:
+            terminal.write_now("Finishing requests in flight; press Ctrl-C again to stop at once.")
+        for spider in self._spiders:
+            # Not SIGINT: while a spider still loads its modules, it would print a traceback.
+            spider.send_signal(signal.SIGTERM if self._signals < 3 else signal.SIGKILL)

@@ -126,7 +126,7 @@ _gossamer() {
     'domains load --data-dir'|'domains load --config') _gossamer_files "$cur"; return ;;
     'domains dump --frontier') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'domains dump --data-dir'|'domains dump --config') _gossamer_files "$cur"; return ;;
-    'bench spider --items'|'bench spider --items-per-page'|'bench spider --links'|'bench spider --starts'|'bench spider --response-time'|'bench spider --page-bytes'|'bench spider --concurrency'|'bench spider --item-concurrency'|'bench spider --held-bytes'|'bench spider --pipeline-time'|'bench spider --slots'|'bench spider --api-calls'|'bench spider --api-time'|'bench spider --log-seconds'|'bench spider --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'bench spider --items'|'bench spider --items-per-page'|'bench spider --links'|'bench spider --starts'|'bench spider --response-time'|'bench spider --page-bytes'|'bench spider --concurrency'|'bench spider --item-concurrency'|'bench spider --held-bytes'|'bench spider --processes'|'bench spider --pipeline-time'|'bench spider --slots'|'bench spider --api-calls'|'bench spider --api-time'|'bench spider --log-seconds') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'bench spider --pipeline') COMPREPLY=($(compgen -W 'none wait block cpu threads store' -- "$cur")); return ;;
     'bench spider --data-dir') _gossamer_files "$cur"; return ;;
     'schedules list --target'|'schedules list -t'|'schedules list --project'|'schedules list -p') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
@@ -214,7 +214,7 @@ _gossamer() {
         if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")); else _gossamer_files "$cur"; fi ;;
     'domains dump') COMPREPLY=($(compgen -W '--help --frontier --data-dir --config --verbose -v' -- "$cur")) ;;
     'bench') COMPREPLY=($(compgen -W 'spider --help' -- "$cur")) ;;
-    'bench spider') COMPREPLY=($(compgen -W '--help --items --items-per-page --links --starts --response-time --page-bytes --concurrency --item-concurrency --held-bytes --pipeline-time --slots --api-calls --api-time --log-seconds --pipeline --direct --processes --data-dir' -- "$cur")) ;;
+    'bench spider') COMPREPLY=($(compgen -W '--help --items --items-per-page --links --starts --response-time --page-bytes --concurrency --item-concurrency --held-bytes --processes --pipeline --direct --data-dir --pipeline-time --slots --api-calls --api-time --log-seconds' -- "$cur")) ;;
     'schedules') COMPREPLY=($(compgen -W 'list show add pause resume run remove --help' -- "$cur")) ;;
     'schedules list') COMPREPLY=($(compgen -W '--help --target -t --project -p --all --json' -- "$cur")) ;;
     'schedules show') COMPREPLY=($(compgen -W '--help --target -t --project -p --json' -- "$cur")) ;;
