@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ class StatsFile:
     @classmethod
     def _save(cls) -> None:
         if path := os.environ.get("SPIDER_STATS"):
-            Path(path).write_bytes(msgspec.json.encode(dict(cls.crawler.stats.get_stats())))
+            peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+            stats = {**cls.crawler.stats.get_stats(), "test/peak_mb": int(peak[1]) / 1024 if peak else 0}
+            Path(path).write_bytes(msgspec.json.encode(stats))
 
 
 class ItemsSpider(scrapy.Spider):

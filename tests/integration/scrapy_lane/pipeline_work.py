@@ -8,7 +8,7 @@ from typing import Any
 
 from scrapy.crawler import Crawler
 
-from gossamer.scrapy.pipelines import ProcessPipeline, ThreadPipeline
+from gossamer.scrapy.pipelines import LookupPipeline, ProcessPipeline, ThreadPipeline
 
 
 class Blocking(ThreadPipeline):
@@ -41,3 +41,12 @@ class Computing(ProcessPipeline):
         if item.get("deadly"):
             os.kill(os.getpid(), signal.SIGKILL)
         return {**item, "pid": os.getpid()}
+
+
+class Values(LookupPipeline):
+    """Looks up the `value` of a `key`. Its `parse` has a defect: it divides by the answer's `by`."""
+
+    name = "value_pipeline"
+
+    def parse(self, answer: Any) -> Any:
+        return answer["value"] // answer.get("by", 1)

@@ -39,12 +39,13 @@ class Geocoder:
         self.limited = limited
         """Addresses whose next request is refused, as too many are made."""
 
+        noted = self.note
+
         class Page(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                looked_up.append((time.monotonic(), parse_qs(urlsplit(self.path).query)["address"][0]))
-                address = looked_up[-1][1]
+                address = noted(self.path)
                 found = {"geometry": {"location": {"lat": len(address), "lng": -1}}}
                 is_known = address in ADDRESSES
                 answer = {"status": "OK" if is_known else "ZERO_RESULTS", "results": [found] if is_known else []}
@@ -63,6 +64,12 @@ class Geocoder:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/json?sensor=false&address={{key}}"
+
+    def note(self, path: str) -> str:
+        """Note a request, and return the address that it asks for."""
+        address = parse_qs(urlsplit(path).query)["address"][0]
+        self.looked_up.append((time.monotonic(), address))
+        return address
 
     def close(self) -> None:
         self._server.shutdown()

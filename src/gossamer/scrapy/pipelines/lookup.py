@@ -12,8 +12,9 @@ import contextlib
 import importlib
 import logging
 import time
+import zlib
 from collections import OrderedDict
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +28,9 @@ from gossamer.scrapy.options import abort
 from gossamer.scrapy.pipelines.background import BackgroundLoop, outcome
 from gossamer.scrapy.pipelines.cache import Cached, LookupCache, Throttle
 from gossamer.settings import parse_rate
+
+if TYPE_CHECKING:
+    import httpx
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,9 @@ LOOKUP_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 
 _ANSWER_BYTES: Final = 1 << 20
 """Longest answer of the HTTP server. May be changed."""
+_TOO_LONG: Final = f"the answer has more than {_ANSWER_BYTES:,} bytes"
+_MAX_REDIRECTS: Final = 5
+"""Redirects of one attempt that are followed. May be changed: each is a request at the rate of look-ups."""
 _VALUE_BYTES: Final = 1 << 16
 """Longest value that is kept, as JSON: it bounds the memory. May be changed."""
 _WARNING_SECONDS: Final = 60.0
@@ -197,7 +204,9 @@ class LookupPipeline:
             self._cache = LookupCache(str(address), self.name, rate, claim_seconds=seconds)
         self._throttle = Throttle(rate)
         self._slots = asyncio.Semaphore(concurrency)
-        self._client = httpx.AsyncClient(timeout=self._timeout_seconds, follow_redirects=True)
+        # Not httpx's own redirects: each is a request that needs a turn, and httpx reads all of their bodies.
+        headers = {"Accept-Encoding": "gzip"}
+        self._client = httpx.AsyncClient(timeout=self._timeout_seconds, headers=headers, follow_redirects=False)
 
     async def _close(self) -> None:
         await self._client.aclose()
@@ -308,33 +317,50 @@ class LookupPipeline:
 
     async def _request(self, key: str) -> Any:
         """Return the value that the server has for the key. Raises LookupFailed."""
-        import httpx
-
-        body = bytearray()
+        url = self.url.replace("{key}", quote(key, safe="", errors="replace"))
         try:
-            async with (
-                asyncio.timeout(self._timeout_seconds),
-                self._client.stream(
-                    "GET", self.url.replace("{key}", quote(key, safe="", errors="replace"))
-                ) as response,
-            ):
-                async for part in response.aiter_bytes():
-                    body += part
-                    if len(body) > _ANSWER_BYTES:
-                        raise LookupFailed(f"the answer has more than {_ANSWER_BYTES:,} bytes")
+            request = self._client.build_request("GET", url)
+            for hop in range(_MAX_REDIRECTS + 1):
+                if hop and await self._turn(key) is not None:
+                    raise LookupFailed("another process has made it", may_retry=True)
+                async with asyncio.timeout(self._timeout_seconds):
+                    response, body = await self._send(request)
+                if response.next_request is None:
+                    break
+                request = response.next_request
+            else:
+                raise LookupFailed(f"more than {_MAX_REDIRECTS} redirects")
+        except LookupFailed:
+            raise
         except TimeoutError:
             raise LookupFailed(f"no answer in {self._timeout_seconds:g} s", may_retry=True) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except Exception as error:  # of the HTTP client: an item must not be lost because of it
             raise LookupFailed(str(error) or type(error).__name__, may_retry=True) from None
         if response.status_code != 200:
             is_passing = response.status_code in (408, 429) or response.status_code >= 500
             raise LookupFailed(f"status {response.status_code}", may_retry=is_passing)
         try:
             return self.parse(msgspec.json.decode(body))
+        except LookupFailed:
+            raise
         except msgspec.DecodeError:
             raise LookupFailed("the answer is not JSON") from None
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
+        except Exception as error:  # of a project's `parse`: it concerns this answer, and the item passes on
             raise LookupFailed(f"the answer has another form: {error!r}") from None
+
+    async def _send(self, request: "httpx.Request") -> "tuple[httpx.Response, bytes]":
+        """Return the response, and its body unless it is a redirect. Raises LookupFailed and the client's errors."""
+        response = await self._client.send(request, stream=True)
+        try:
+            body = bytearray()
+            if response.next_request is None:
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > _ANSWER_BYTES:
+                        raise LookupFailed(_TOO_LONG)
+            return response, _decompressed(bytes(body), response.headers.get("content-encoding", ""))
+        finally:
+            await response.aclose()
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +384,21 @@ class LookupPipeline:
         if not 0 < number < 1e10 or (name in ("MEMORY", "TRIES", "CONCURRENCY") and number < 1):
             raise BadInput(f"{self._prefix}_{name}: {value!r} is not a number over 0")
         return number
+
+
+def _decompressed(body: bytes, encoding: str) -> bytes:
+    """Return the content of a body. Raises LookupFailed. Not httpx's decoding: it does not bound the result."""
+    if not body or encoding.strip().lower() in ("", "identity"):
+        return body
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        raise LookupFailed(f"the answer has the encoding {encoding[:50]!r}")
+    try:
+        content = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, _ANSWER_BYTES + 1)
+    except zlib.error as error:
+        raise LookupFailed(f"the answer cannot be decompressed: {error}") from None
+    if len(content) > _ANSWER_BYTES:
+        raise LookupFailed(_TOO_LONG)
+    return content
 
 
 def _encode(value: Any) -> bytes:
