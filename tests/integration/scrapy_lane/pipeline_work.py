@@ -3,10 +3,12 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DropItem
 
 from gossamer.scrapy.pipelines import LookupPipeline, ProcessPipeline, ThreadPipeline
 
@@ -50,3 +52,60 @@ class Values(LookupPipeline):
 
     def parse(self, answer: Any) -> Any:
         return answer["value"] // answer.get("by", 1)
+
+
+class Unreadable(Exception):
+    """An exception that pickle cannot make again."""
+
+    def __init__(self, text: str, _more: object) -> None:
+        super().__init__(text)
+
+
+def fail(item: Any) -> Any:
+    """Fail in the way that the item names."""
+    match item.get("way"):
+        case "stop":
+            return next(iter([]))
+        case "exit":
+            raise SystemExit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "unreadable":
+            raise Unreadable("cannot be made again", None)
+        case "unpicklable":
+            return {**item, "result": lambda: None}
+        case "drop":
+            raise DropItem("not wanted")
+    return {**item, "done": True}
+
+
+class FailingInThreads(ThreadPipeline):
+    def work(self, item: Any) -> Any:
+        return fail(item)
+
+
+class FailingInProcesses(ProcessPipeline):
+    compute = staticmethod(fail)
+
+
+def stick(item: Any) -> Any:
+    """Note this process, and never return."""
+    Path(item["mark"]).write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+
+
+class StuckInThreads(ThreadPipeline):
+    def work(self, item: Any) -> Any:
+        return stick(item)
+
+
+class StuckInProcesses(ProcessPipeline):
+    compute = staticmethod(stick)
+
+
+class Marked:
+    """Gives each item the path of a file that tells what works on it."""
+
+    def process_item(self, item: Any) -> Any:
+        return {**item, "mark": str(Path.cwd() / "mark")}

@@ -5,22 +5,31 @@ import gzip
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from gossamer_fakeweb.estate_words import ADDRESSES
 from tests.integration.scrapy_lane.test_pipelines import (
+    ITEMS,
     WORK,
     Geocoder,
     addresses,
     check_places,
-    geocoder,  # noqa: F401 (a fixture)
     scraper,
 )
 from tests.servers.bad_http import Drip, Endless, Reset, Stall, Step, run_bad_server
-from tests.servers.valkey import Server
+from tests.servers.program import until
+from tests.servers.valkey import Server, standalone
+
+
+@pytest.fixture
+def geocoder() -> Iterator[Geocoder]:
+    with closing(Geocoder()) as started:
+        yield started
+
 
 GOOD = json.dumps({"value": 7}).encode()
 
@@ -76,7 +85,6 @@ async def test_no_server_costs_an_item(tmp_path: Path) -> None:
     assert done.stats["test/peak_mb"] < 250
 
 
-
 @contextmanager
 def moved(geocoder: Geocoder) -> Iterator[str]:
     """Address of a server that redirects each look-up to the geocoder."""
@@ -99,9 +107,7 @@ def moved(geocoder: Geocoder) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["shared", "alone"])
-def test_redirects_of_look_ups_keep_the_rate(
-    tmp_path: Path, geocoder: Geocoder, server: Server, cached: bool
-) -> None:
+def test_redirects_of_look_ups_keep_the_rate(tmp_path: Path, geocoder: Geocoder, server: Server, cached: bool) -> None:
     server.command("FLUSHALL")
     with moved(geocoder) as url:
         settings = {"GEO_PIPELINE_URL": url, "GEO_PIPELINE_RATE": "10/1"}
@@ -113,3 +119,23 @@ def test_redirects_of_look_ups_keep_the_rate(
     assert len(done.items) == 20
     assert len(geocoder.looked_up) == 40
     assert geocoder.most_in(1.0) <= 10
+
+
+def test_a_cache_that_comes_back_is_used_again(tmp_path: Path, geocoder: Geocoder) -> None:
+    settings = {"GEO_PIPELINE_URL": geocoder.url, "GEO_PIPELINE_RATE": "4/1"}
+    with standalone(tcp=True) as cache:
+        settings["REDIS_PIPELINE_URL"] = cache.address
+        with scraper(tmp_path, addresses(), "gossamer.scrapy.pipelines.GeocodingPipeline", settings) as running:
+            until(lambda: len(geocoder.looked_up) >= 3, "look-ups")
+            cache.kill()
+            before = len(geocoder.looked_up)
+            until(lambda: len(geocoder.looked_up) >= before + 3, "look-ups without the cache")
+            cache.start()
+            done = running.finish()
+        stored = cache.command("KEYS", "geo_pipeline:*")
+    check_places(done.items)
+    assert len(done.items) == ITEMS
+    assert sorted(address for _, address in geocoder.looked_up) == sorted(ADDRESSES)
+    assert done.stats["geo_pipeline/misses"] == 35
+    assert done.stats["geo_pipeline/cache_errors"] > 0
+    assert len(stored) > before

@@ -345,9 +345,12 @@ async def test_a_line_too_many_is_not_the_answer_to_the_next_item(tmp_path: Path
     assert events == ["replaced", "replaced"]
 
 
-def _begin_in_terminal(folder: Path, count: int, settings: dict[str, str]) -> "subprocess.Popen[bytes]":
+def priced(count: int) -> list[dict[str, Any]]:
+    return [{"number": number, "price": float(number)} for number in range(count)]
+
+
+def begin_in_terminal(folder: Path, items: list[dict[str, Any]], settings: dict[str, str]) -> "subprocess.Popen[bytes]":
     """A `scrapy runspider` in a process group of its own, as a terminal starts it."""
-    items = [{"number": number, "price": float(number)} for number in range(count)]
     (folder / "items.json").write_text(json.dumps(items))
     command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}"]
     command += ["-o", f"{folder / 'out.jsonl'}", "-s", "TELNETCONSOLE_ENABLED=False"]
@@ -363,7 +366,7 @@ def test_ctrl_c_is_not_passed_on(tmp_path: Path) -> None:
         (tmp_path / f"hang-{number}").touch()
     settings = program_settings(tmp_path, TIMEOUT="3", START_SECONDS="3")
     settings["ITEM_PIPELINES"] = f'{{"{PIPELINES}.ProgramPipeline": 1}}'
-    process = _begin_in_terminal(tmp_path, count, settings)
+    process = begin_in_terminal(tmp_path, priced(count), settings)
     try:
         # A mark is removed by a program that has got its line and hangs.
         until(lambda: len([*tmp_path.glob("hang-*")]) <= count - 3, "lines in programs")
@@ -393,7 +396,7 @@ def test_pipelines_work_in_this_reactor(reactor: str, tmp_path: Path, geocoder: 
         }),
         "PROCESS_PIPELINE_PROCESSES": "1",
     }  # fmt: skip
-    process = _begin_in_terminal(tmp_path, 10, settings)
+    process = begin_in_terminal(tmp_path, priced(10), settings)
     process.wait(60)
     log = (tmp_path / "log").read_text()
     done = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

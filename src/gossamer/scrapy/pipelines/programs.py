@@ -7,6 +7,7 @@ Fixed: the names of the class, its methods and settings, which projects write. S
 """
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
@@ -49,7 +50,11 @@ _END_SECONDS: Final = 2.0
 
 
 class ProgramFailed(Exception):
-    """The program has ended, or has not answered in time."""
+    """The program has ended, or has not answered in time. `was_asked` False: it has not got the line."""
+
+    def __init__(self, reason: str, *, was_asked: bool = True) -> None:
+        super().__init__(reason)
+        self.was_asked = was_asked
 
 
 class _Program:
@@ -80,6 +85,7 @@ class _Program:
             async with asyncio.timeout(0):  # only what has arrived already
                 if await stdout.read(1):  # it would be taken for the answer to this line
                     raise ProgramFailed("it has written a line without being asked")
+                raise ProgramFailed("it has ended", was_asked=False)
         try:
             async with asyncio.timeout(timeout_seconds):
                 stdin.write(line + b"\n")
@@ -141,15 +147,19 @@ class ProgramPool:
 
     async def ask(self, line: str) -> str | None:
         """Return a program's answer to the line. None: none has answered, after several tries."""
-        for _ in range(self._tries):
+        data = line.encode(errors="replace")  # pages may have halves of surrogate pairs, which have no UTF-8
+        tries = 0
+        while tries < self._tries:
             await self._changed.acquire()
             # Programs that are still starting are asked last.
             program = next((one for one in self._idle if one.has_answered), self._idle[0])
             self._idle.remove(program)
             seconds = self._timeout_seconds if program.has_answered else self._start_seconds
             try:
-                answer = await program.ask(line.encode(), seconds)
+                answer = await program.ask(data, seconds)
             except ProgramFailed as error:
+                # One that has ended between two lines costs no try: many may, and their replacements answer.
+                tries += error.was_asked or not program.has_answered
                 self._count("replaced")
                 log.warning("%s: %s; the program is replaced", self._command[0], error)
                 self._failures = 0 if program.has_answered else self._failures + 1
@@ -162,6 +172,13 @@ class ProgramPool:
                 self._add(program)
                 return answer.decode(errors="replace")
         return None
+
+    def kill(self) -> None:
+        """End all programs at once. May be called in any thread."""
+        for program in list(self._live):
+            if program.process is not None and program.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """End all programs."""
@@ -229,6 +246,8 @@ class ProgramPipeline:
         self._loop = BackgroundLoop(self.name)
         # Started here, so that the programs start while the first pages are fetched.
         self._pool = self._loop.submit(self._open(command, numbers))
+        # A second Ctrl-C ends the crawl without close_spider, and the programs are in sessions of their own.
+        atexit.register(self._kill)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -273,6 +292,7 @@ class ProgramPipeline:
         """End the programs. Scrapy closes a spider after its last item, so they are idle."""
         await outcome(self._loop.submit(self._close()))
         self._loop.close()
+        atexit.unregister(self._kill)
 
     async def _open(self, command: list[str], numbers: dict[str, int]) -> ProgramPool:
         return ProgramPool(
@@ -286,6 +306,10 @@ class ProgramPipeline:
 
     async def _ask(self, line: str) -> str | None:
         return await (await asyncio.wrap_future(self._pool)).ask(line)
+
+    def _kill(self) -> None:
+        if self._pool.done() and self._pool.exception() is None:
+            self._pool.result().kill()
 
     async def _close(self) -> None:
         await (await asyncio.wrap_future(self._pool)).close()
