@@ -100,6 +100,12 @@ class PostgreSqlServer(_RunningStore[PostgreSql]):
         with self._connect(address) as connection:
             connection.execute(statement)
 
+    def restricted(self, address: str, rights: str, table: str) -> str:
+        """Return the address for a new user who has only these rights, on one table."""
+        user = unique("u")
+        self.execute(address, f"CREATE ROLE {user} LOGIN; GRANT {rights} ON {table} TO {user}")
+        return address.replace("postgres@", f"{user}@")
+
     def _connect(self, address: str) -> "psycopg.Connection[dict[str, Any]]":
         url = urlsplit(address)
         host = parse_qs(url.query)["host"][0]
@@ -128,6 +134,13 @@ class MariaDbServer(_RunningStore[MariaDb]):
     def execute(self, address: str, statement: str) -> None:
         with self._connect(address) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
+
+    def restricted(self, address: str, rights: str, table: str) -> str:
+        """Return the address for a new user who has only these rights, on one table."""
+        user, url = unique("u"), urlsplit(address)
+        self.server.execute(f"CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY 's3cret'")
+        self.server.execute(f"GRANT {rights} ON {url.path[1:]}.{table} TO '{user}'@'127.0.0.1'")
+        return url._replace(netloc=f"{user}:s3cret@127.0.0.1:{url.port}").geturl()
 
     def _connect(self, address: str) -> Any:
         return pymysql.connect(

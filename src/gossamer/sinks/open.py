@@ -23,7 +23,7 @@ from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import RecordFilter, Sink, hide_password
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
 from gossamer.sinks.jsonl import TEXT_WANTED, StdoutSink, json_units
-from gossamer.sinks.stores.address import SCHEMES, StoreAddress, is_store
+from gossamer.sinks.stores.address import SCHEMES, StoreAddress, is_store, other_database
 from gossamer.sinks.tables import (
     PAGE_COLUMNS,
     CsvRows,
@@ -115,7 +115,8 @@ def ending_of(path: str) -> str:
             return ending
     stores = f"; databases begin with {', '.join(SCHEMES)}" if is_url(path) else ""
     raise BadInput(
-        f"the output {hide_password(path)} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard "
+        other_database(path)
+        or f"the output {hide_password(path)} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard "
         f"output{stores}"
     )
 

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,19 @@ def test_with_a_key_a_newer_row_replaces_the_older_one(server: StoreServer, plac
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), Decimal("NaN")])
+def test_a_key_that_is_no_finite_number_is_refused(server: StoreServer, place: str, value: Any, tmp_path: Path) -> None:
+    table = unique("prices")
+    output = sink(server.at(place, table, key="price"), "items", tmp_path)
+    for _ in range(2):
+        output.add([item("r1", {"price": value, "n": 1}), item("r2", {"price": 1.5, "n": 2})])
+    output.disconnect()
+    assert [row["n"] for row in server.rows(place, table)] == [2]
+    assert {(one["field"], one["row"]["n"], "not a finite number" in one["reason"]) for one in refused(tmp_path)} == {
+        ("price", 1, True)
+    }
+
+
 @pytest.mark.parametrize("server", TYPED, indirect=True)
 def test_an_item_that_does_not_fit_goes_to_a_file_with_field_value_and_reason(
     server: StoreServer, place: str, tmp_path: Path
@@ -198,6 +212,7 @@ def test_fields_beyond_the_columns_of_a_table_are_together_in_one(
     assert row["_position"] == 0
     others = row["other_fields"]
     assert others["_position"] == "mine"
+    assert others.get("", row.get("")) == 6
     assert others.get("x" * 100, row.get("x" * 100)) == 5
 
 
@@ -345,6 +360,22 @@ def test_a_key_that_cannot_tell_rows_apart_is_refused(server: StoreServer, place
     server.execute(place, f"CREATE TABLE half ({columns})")  # type: ignore[attr-defined]
     with pytest.raises(BadInput, match="unique index on url"):
         check_outputs([server.at(place, "half", key="url")], tables=_ITEMS)
+
+
+@pytest.mark.parametrize("server", ["opensearch"], indirect=True)
+def test_a_field_without_a_name_that_an_index_cannot_take_refuses_its_item(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    index = unique("older")
+    # An index in which the fields of other_fields are fields of the index.
+    server.server.call("PUT", index, {"mappings": {"properties": {"other_fields": {"type": "object"}}}})  # type: ignore[attr-defined]
+    output = sink(server.at(place, index), "items", tmp_path)
+    output.add([item("r1", {"n": 1, "": 2}), item("r2", {"n": 3})])
+    output.disconnect()
+    assert [row["n"] for row in server.rows(place, index)] == [3]
+    [lost] = refused(tmp_path)
+    assert lost["row"][""] == 2
+    assert "name" in lost["reason"]
 
 
 @pytest.mark.parametrize("server", ["redis"], indirect=True)

@@ -88,7 +88,17 @@ def test_a_wrong_address_is_refused_in_one_line(address: str, words: str) -> Non
 
 def test_an_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(BadInput, match="databases begin with postgresql, postgres, mysql") as raised:
-        check_outputs(["mongo://me:s3cret@h/d"])
+        check_outputs(["cassandra://me:s3cret@h/d"])
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["mongodb", "mongodb+srv", "mongo"])
+def test_mongodb_is_refused_with_the_databases_that_are_supported(scheme: str) -> None:
+    with pytest.raises(
+        BadInput, match=r"MongoDB is not supported\. Addresses of the databases that are supported begin with"
+    ) as raised:
+        check_outputs([f"{scheme}://me:s3cret@h/shop"])
+    assert "unknown ending" not in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 

@@ -52,6 +52,8 @@ _TABLE: Final = re.compile(r"[^\W\d]\w{0,62}(\.[^\W\d]\w{0,62})?")
 """Names of tables, maybe behind that of a schema or database. May match more; 63 letters are PostgreSQL's limit."""
 _HASH: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 """Names of a hash of Redis. May match more: Redis takes any bytes."""
+_OTHERS: Final = frozenset({"mongodb", "mongodb+srv", "mongo"})
+"""Schemes of MongoDB, which people expect to be a store. Its own: fixed."""
 SCHEMES: Final = tuple(_KINDS)
 """Schemes that select a store."""
 
@@ -156,6 +158,16 @@ def is_store(path: str) -> bool:
     """Return whether an output is a store."""
     scheme, colon, _ = path.partition("://")
     return bool(colon) and scheme.lower() in _KINDS
+
+
+def other_database(path: str) -> str:
+    """Return why an output is refused that is the address of a database without a store. Empty: it is none."""
+    if path.partition("://")[0].lower() not in _OTHERS:
+        return ""
+    return (
+        f"the output {_without_password(path)} cannot be used: MongoDB is not supported. Addresses of the databases "
+        f"that are supported begin with {', '.join(SCHEMES)}"
+    )
 
 
 def _without_password(text: str) -> str:

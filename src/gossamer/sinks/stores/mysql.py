@@ -13,7 +13,7 @@ from pymysql.converters import escape_string
 
 from gossamer.sinks.jsonl import encode_value, to_json_types
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
-from gossamer.sinks.stores.sql import Fault, SqlStore
+from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line, is_key
 
 _TYPES: Final[dict[ColumnKind, str]] = {
     "key": "VARCHAR(700)",  # of at most 4 bytes: an index takes 3072 bytes
@@ -33,6 +33,8 @@ _FAULTS: Final = {
     **dict.fromkeys((1048, 1062, 1118, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690), Fault.VALUE),
     **dict.fromkeys((3140, 3819, 4025, 4078, 22003), Fault.VALUE),
     **dict.fromkeys((1416, 1526, 1644, 1906, 3105), Fault.VALUE),  # a place, a partition, a trigger, generated columns
+    **dict.fromkeys((1044, 1142, 1143, 1227), Fault.REFUSED),  # rights
+    **dict.fromkeys((1031, 1071, 1101, 1117, 1178, 1235, 1347, 1845, 1846), Fault.REFUSED),  # what a table can have
 }
 """Numbers of errors and what they mean. The servers': fixed."""
 _SPARE_BYTES: Final = 64 * 1024
@@ -47,6 +49,8 @@ _COLUMN: Final = re.compile(
     r"[Cc]olumn (?:[`'\"]?[^`'\"]+[`'\"]?\.)*[`'\"]([^`'\"]+)[`'\"]|CONSTRAINT `(?:[^`.]*\.)?([^`]+)`"
 )
 """Name of a column, or of a condition on it, in the message of an error."""
+_INDEX: Final = re.compile(r" for key '(?:[^'.]*\.)?([^']+)'")
+"""Name of a unique index in the message of an error."""
 _encoder: Final = msgspec.json.Encoder()
 _MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 """Mode of the session: a value that does not fit is an error, instead of being cut."""
@@ -116,10 +120,22 @@ class MySqlStore(SqlStore):
         self._depth -= 1
         self._execute(connection, f"RELEASE SAVEPOINT {name}" if self._depth else "COMMIT")
 
-    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, str]:
-        query = """SELECT column_name, data_type FROM information_schema.columns
+    def describe(self, error: Exception) -> str:
+        return first_line(error.args[1] if len(error.args) > 1 else error)
+
+    def is_view(self, connection: Any, table: StoreTable) -> bool:
+        query = """SELECT table_type FROM information_schema.tables
+                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s"""
+        return any("VIEW" in kind for (kind,) in self._execute(connection, query, _place(table.name)))
+
+    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, TableColumn]:
+        query = """SELECT column_name, data_type, is_nullable, extra, column_default FROM information_schema.columns
                    WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"""
-        return {str(name): str(kind).lower() for name, kind in self._execute(connection, query, _place(table.name))}
+        found = self._execute(connection, query, _place(table.name))
+        return {
+            str(name): TableColumn(str(kind).lower(), _filling(str(extra).upper(), default), nullable == "NO")
+            for name, kind, nullable, extra, default in found
+        }
 
     def create(self, connection: Any, table: StoreTable) -> None:
         columns = [f"{_quoted(name)} {_TYPES[kind]}" for name, kind in table.columns.items()]
@@ -138,14 +154,24 @@ class MySqlStore(SqlStore):
                 if error.args[0] != _DUPLICATE_COLUMN:
                     raise
 
-    def has_unique_key(self, connection: Any, table: StoreTable) -> bool:
+    def read_unique(self, connection: Any, table: StoreTable) -> list[UniqueIndex]:
         query = """SELECT index_name, column_name, sub_part FROM information_schema.statistics
-                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND non_unique = 0"""
-        indexes: dict[str, list[str]] = {}
-        for index, column, prefix in self._execute(connection, query, _place(table.name)):
-            # Rows with the same beginning of a text would replace each other.
-            indexes.setdefault(index, []).append(column if prefix is None else "")
-        return sorted(table.key) in map(sorted, indexes.values())
+                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND non_unique = 0
+                   ORDER BY index_name, seq_in_index"""
+        indexes: dict[str, UniqueIndex] = {}
+        for name, column, prefix in self._execute(connection, query, _place(table.name)):
+            index = indexes.get(name, UniqueIndex(name, (), True))
+            # Of an index on the beginning of a text, rows with the same beginning would replace each other.
+            is_plain = index.is_plain and prefix is None and column is not None
+            indexes[name] = UniqueIndex(name, (*index.columns, *([column] if column else [])), is_plain)
+        return list(indexes.values())
+
+    def explain(self, connection: Any, table: StoreTable, types: dict[str, str]) -> None:
+        key = _quoted(table.key[0])
+        values = ",".join(["''"] * len(types))
+        self._execute(connection, f"EXPLAIN {_beginning(table, types)}{values}) ON DUPLICATE KEY UPDATE {key}={key}")
+        if table.parent:
+            self._execute(connection, f"EXPLAIN {_deletion(table, table.parent, ('',))}")
 
     def column_name(self, name: str) -> str:
         return name.lower()
@@ -154,11 +180,15 @@ class MySqlStore(SqlStore):
         # Names do not end with a space, and have no characters of four bytes.
         return super().can_be_column(name) and not name.endswith(" ") and max(name) <= "\uffff"
 
-    def insert(self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row]) -> None:
-        names = ", ".join(map(_quoted, types))
-        beginning = f"INSERT INTO {_table(table.name)} ({names}) VALUES ("  # noqa: S608 (names are quoted)
-        updates = ", ".join(f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key)
-        ending = f") ON DUPLICATE KEY UPDATE {updates or f'{_quoted(table.key[0])}={_quoted(table.key[0])}'}"
+    def insert(
+        self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row], defaults: Sequence[str]
+    ) -> None:
+        beginning = _beginning(table, types)
+        updates = [f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key]
+        updates += [f"{_quoted(name)}=DEFAULT" for name in defaults]
+        if self._has_other_unique(table) or not updates:
+            updates.insert(0, _guard(table))
+        ending = f") ON DUPLICATE KEY UPDATE {', '.join(updates)}"
         head, tail = beginning.encode(), ending.encode()
         values: list[bytes] = []
         size = 0
@@ -178,17 +208,36 @@ class MySqlStore(SqlStore):
     def find_misfit(
         self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
     ) -> tuple[str, str]:
-        message = str(error.args[1] if len(error.args) > 1 else error)
+        if error.args[0] == _OUT_OF_RANGE and self._has_other_unique(table):
+            error = self._conflict(connection, table, types, row, error)
+        message = self.describe(error)
+        if error.args[0] == _DUPLICATE_KEY and (index := _INDEX.search(message)):
+            return self._field_of_index(table, index[1], row), message
         found = _COLUMN.search(message)
         name = next(filter(None, found.groups()), "") if found else ""
         if error.args[0] == _PACKET_TOO_LARGE:
             name = max(row, key=lambda one: len(_literal(row[one], "")))
         return name if name in row or name in types else "", message
 
+    def _has_other_unique(self, table: StoreTable) -> bool:
+        """Return whether a row may conflict with a row with another key."""
+        return not all(is_key(index, table) for index in self._unique.get(table.name, []))
+
+    def _conflict(
+        self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
+    ) -> Exception:
+        """Return the error that names the unique index by which a row conflicts with another one; `error`, if it does
+        not. Nothing is written."""
+        [values] = _values(types, [row])
+        try:
+            with self.transaction(connection):
+                self._execute(connection, _beginning(table, types).encode() + values + b")")
+                raise error
+        except pymysql.MySQLError as found:
+            return found
+
     def delete_by(self, connection: Any, table: StoreTable, column: str, values: Sequence[Any]) -> None:
-        literals = ", ".join(_literal(value, "") for value in values)
-        statement = f"DELETE FROM {_table(table.name)} WHERE {_quoted(column)} IN ({literals})"  # noqa: S608 (as above)
-        self._execute(connection, statement)
+        self._execute(connection, _deletion(table, column, values))
 
     def _execute(self, connection: Any, statement: str | bytes, values: Sequence[Any] | None = None) -> Sequence[Any]:
         """Carry out a statement and return its rows."""
@@ -198,8 +247,41 @@ class MySqlStore(SqlStore):
 
 
 _DUPLICATE_COLUMN: Final = 1060
+_DUPLICATE_KEY: Final = 1062
+_OUT_OF_RANGE: Final = 1690
 _PACKET_TOO_LARGE: Final = 1153
 """Numbers of errors, as above."""
+
+
+def _filling(extra: str, default: Any) -> Filling:
+    """Return how a column is filled. `extra`, `default`: of information_schema, the former in capitals."""
+    if re.search("VIRTUAL|STORED|PERSISTENT", extra):
+        return Filling.COMPUTED
+    if "AUTO_INCREMENT" in extra:
+        return Filling.NUMBER
+    return Filling.NULL if default in (None, "NULL") else Filling.DEFAULT
+
+
+def _beginning(table: StoreTable, types: dict[str, str]) -> str:
+    """Return the beginning of the statement that adds rows with these columns."""
+    return f"INSERT INTO {_table(table.name)} ({', '.join(map(_quoted, types))}) VALUES ("  # noqa: S608 (names are quoted)
+
+
+def _deletion(table: StoreTable, column: str, values: Sequence[Any]) -> str:
+    """Return the statement that deletes the rows with one of these values in a column."""
+    literals = ", ".join(_literal(value, "") for value in values)
+    return f"DELETE FROM {_table(table.name)} WHERE {_quoted(column)} IN ({literals})"  # noqa: S608 (names are quoted)
+
+
+def _guard(table: StoreTable) -> str:
+    """Return the assignment that changes nothing where the existing row has the key of the new one. Elsewhere it is an
+    error, a number out of range: the rows conflict by another unique index, and the server would change the existing
+    row and drop the new one."""
+    key = _quoted(table.key[0])
+    same = " AND ".join(f"{_quoted(name)}=VALUES({_quoted(name)})" for name in table.key)
+    # The server computes the number only where it is needed, because it depends on the row.
+    error = f"18446744073709551615+(1+COALESCE(LENGTH(VALUES({key})),0))"
+    return f"{key}=IF(IF({same},1,{error}),{key},{key})"
 
 
 def _place(table: str) -> tuple[str | None, str]:

@@ -19,6 +19,7 @@ from gossamer.errors import SinkError, SinkFull
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, split_keyless
+from gossamer.sinks.tables import OTHER_FIELDS
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one request from which the next documents go into another one. May be changed, up to the 100 MB that a
@@ -84,6 +85,7 @@ class OpenSearchStore:
         if not client.indices.exists(index=table.name):
             if not client.indices.exists_index_template(name=name):
                 properties = {column: _MAPPINGS[kind] for column, kind in table.columns.items()}
+                properties[OTHER_FIELDS] = _MAPPINGS["json"]  # with fields of any name
                 mappings = {"properties": properties, "dynamic_templates": _DYNAMIC}
                 template = {"mappings": mappings, "settings": {"index.mapping.total_fields.limit": 2000}}
                 body = {"index_patterns": [table.name], "priority": 200, "template": template}
@@ -203,7 +205,11 @@ class OpenSearchStore:
 
 def _lines(table: StoreTable, row: Row) -> bytes:
     """Return the action and the document of a row, as a bulk request has them."""
-    document = {name: value for name, value in row.items() if value is not None and name}
+    document = {name: value for name, value in row.items() if value is not None}
+    if "" in document:  # the server has no field without a name
+        others = document.get(OTHER_FIELDS, {})
+        others = others if isinstance(others, dict) else {OTHER_FIELDS: others}
+        document[OTHER_FIELDS] = others | {"": document.pop("")}
     for name, kind in table.columns.items():
         if kind == "time" and document.get(name) == "":
             del document[name]

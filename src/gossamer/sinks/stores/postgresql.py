@@ -15,7 +15,7 @@ from psycopg import sql
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
-from gossamer.sinks.stores.sql import Fault, SqlStore, first_line
+from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
 
 _CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -46,6 +46,7 @@ _FAULTS: Final = (
     ("42P07", Fault.CONFLICT),  # another process has made the table
     ("42701", Fault.CONFLICT),  # or the column
     ("40", Fault.CONFLICT),
+    ("55P03", Fault.CONFLICT),  # a lock
     ("428C9", Fault.VALUE),  # a value for a generated column
     ("P0001", Fault.VALUE),  # a trigger has refused it
     ("21", Fault.VALUE),  # two rows have one key, because the database sees their values as equal
@@ -53,6 +54,8 @@ _FAULTS: Final = (
     ("23", Fault.VALUE),
     ("44", Fault.VALUE),  # the condition of a view
     ("54", Fault.VALUE),  # a limit of the server, such as the length of a key
+    ("0A", Fault.REFUSED),
+    ("42", Fault.REFUSED),  # rights, for example
 )
 """Beginnings of SQLSTATE and what they mean, the longest first. PostgreSQL's: fixed."""
 _SCHEMA_LOCK: Final = 7_310_946_120
@@ -97,10 +100,17 @@ class PostgreSqlStore(SqlStore):
     def can_be_column(self, name: str) -> bool:
         return super().can_be_column(name) and name not in _SYSTEM_COLUMNS
 
-    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, str]:
-        query = """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+    def is_view(self, connection: Any, table: StoreTable) -> bool:
+        query = "SELECT relkind IN ('v', 'm') FROM pg_class WHERE oid = to_regclass(%s)"
+        return bool(connection.execute(query, [_quoted(table.name)]).fetchone() == (True,))
+
+    def read_columns(self, connection: Any, table: StoreTable) -> dict[str, TableColumn]:
+        query = """SELECT attname, format_type(atttypid, atttypmod), attnotnull, attidentity::text, attgenerated::text,
+                   pg_get_expr(adbin, adrelid)
+                   FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
                    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-        return dict(connection.execute(query, [_quoted(table.name)]).fetchall())
+        found = connection.execute(query, [_quoted(table.name)]).fetchall()
+        return {name: TableColumn(kind, _filling(*made), required) for name, kind, required, *made in found}
 
     def create(self, connection: Any, table: StoreTable) -> None:
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_TYPES[kind]))
@@ -124,26 +134,39 @@ class PostgreSqlStore(SqlStore):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
             connection.execute(statement)
 
-    def has_unique_key(self, connection: Any, table: StoreTable) -> bool:
-        query = """SELECT array_agg(attname::text ORDER BY attname) FROM pg_index
-                   JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey::int2[])
-                   WHERE indrelid = to_regclass(%s) AND indisunique AND indimmediate AND indisvalid
-                   AND indpred IS NULL AND indexprs IS NULL
-                   GROUP BY indexrelid"""
+    def read_unique(self, connection: Any, table: StoreTable) -> list[UniqueIndex]:
+        # The columns behind INCLUDE, which rows may share, are no part of the key.
+        query = """SELECT relname, array_agg(attname::text ORDER BY place) FILTER (WHERE attname IS NOT NULL),
+                   indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+                   FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                   CROSS JOIN unnest(indkey::int2[]) WITH ORDINALITY AS keys (number, place)
+                   LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = number
+                   WHERE indrelid = to_regclass(%s) AND indisunique AND place <= indnkeyatts
+                   GROUP BY indexrelid, relname, indimmediate, indisvalid, indpred, indexprs"""
         found = connection.execute(query, [_quoted(table.name)]).fetchall()
-        return sorted(table.key) in [names for (names,) in found]
+        return [UniqueIndex(name, tuple(columns or ()), is_plain) for name, columns, is_plain in found]
 
-    def insert(self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row]) -> None:
-        statement = self._statements.get((table.name, *types.items()))
+    def explain(self, connection: Any, table: StoreTable, types: dict[str, str]) -> None:
+        statement = self._upsert(connection, table, types, ())
+        connection.execute(b"EXPLAIN " + statement, ["[]"])
+        if table.parent:
+            connection.execute(b"EXPLAIN " + _deletion(table, table.parent).as_bytes(connection), [[]])
+
+    def insert(
+        self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row], defaults: Sequence[str]
+    ) -> None:
+        known = (table.name, *types.items(), *defaults)
+        statement = self._statements.get(known)
         if statement is None:
-            statement = self._statements[table.name, *types.items()] = self._upsert(connection, table, types)
+            statement = self._statements[known] = self._upsert(connection, table, types, defaults)
         connection.execute(statement, [_encoded(types, rows)])
 
-    def _upsert(self, connection: Any, table: StoreTable, types: dict[str, str]) -> bytes:
+    def _upsert(self, connection: Any, table: StoreTable, types: dict[str, str], defaults: Sequence[str]) -> bytes:
         """Return the statement that writes rows with these columns."""
         names = _names(types, escaped=True)
         updates = [sql.SQL("{0} = excluded.{0}").format(_column(name)) for name in types
                    if name not in table.key]  # fmt: skip
+        updates += [sql.SQL("{} = DEFAULT").format(_column(name)) for name in defaults]
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(updates)) if updates else sql.SQL("NOTHING")
         statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
             _identifier(table.name), names, names, _recordset(types), _names(table.key, escaped=True), action
@@ -153,9 +176,14 @@ class PostgreSqlStore(SqlStore):
     def find_misfit(
         self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
     ) -> tuple[str, str]:
-        named = getattr(getattr(error, "diag", None), "column_name", None)
+        diagnosis = getattr(error, "diag", None)
+        named = getattr(diagnosis, "column_name", None)
         if named:
             return named, first_line(error)
+        if isinstance(error, psycopg.errors.UniqueViolation):
+            return self._field_of_index(table, getattr(diagnosis, "constraint_name", None) or "", row), first_line(
+                error
+            )
         for name, value in row.items():
             if value is None or name not in types:
                 continue
@@ -171,8 +199,16 @@ class PostgreSqlStore(SqlStore):
         return "", first_line(error)
 
     def delete_by(self, connection: Any, table: StoreTable, column: str, values: Sequence[Any]) -> None:
-        statement = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(_identifier(table.name), _column(column))
-        connection.execute(statement, [list(values)])
+        connection.execute(_deletion(table, column), [list(values)])
+
+
+def _filling(identity: str, generated: str, default: str | None) -> Filling:
+    """Return how a column is filled. `identity`, `generated`: the letters of pg_attribute."""
+    if generated or identity == "a":
+        return Filling.COMPUTED
+    if identity or (default or "").startswith("nextval("):
+        return Filling.NUMBER
+    return Filling.NULL if default is None else Filling.DEFAULT
 
 
 def _quoted(table: str) -> str:
@@ -192,6 +228,11 @@ def _names(names: Any, *, escaped: bool = False) -> sql.Composed:
 def _column(name: str) -> sql.Identifier:
     """Return the name of a column, for a statement that has parameters: the driver takes % for the mark of one."""
     return sql.Identifier(name.replace("%", "%%"))
+
+
+def _deletion(table: StoreTable, column: str) -> sql.Composed:
+    """Return the statement that deletes the rows with one of several values in a column, its parameter."""
+    return sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(_identifier(table.name), _column(column))
 
 
 def _recordset(types: dict[str, str]) -> sql.Composed:

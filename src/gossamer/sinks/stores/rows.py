@@ -4,8 +4,10 @@ Fixed: the names of tables and key columns, which readers use. Safe to change: m
 added, because an existing table gets them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gossamer.model.record import ItemRecord, PageRecord
@@ -138,6 +140,11 @@ class Store(Protocol):
         """Disconnect. Never raises; may be repeated."""
 
 
+def is_not_finite(value: object) -> bool:
+    """Return whether a value is NaN or an infinity: they are no values of keys, because JSON and SQL have none."""
+    return isinstance(value, float | Decimal) and not math.isfinite(value)
+
+
 def split_keyless(table: StoreTable, rows: Sequence[Row]) -> tuple[list[Row], list[RefusedRow]]:
     """Return the rows to write and those that lack a key. Of rows with the same key, only the last one is written."""
     if len(table.key) == 1:  # nearly all batches: each row has a text of its own as its key
@@ -150,7 +157,10 @@ def split_keyless(table: StoreTable, rows: Sequence[Row]) -> tuple[list[Row], li
     refused: list[RefusedRow] = []
     for row in rows:
         lacking = next((name for name in table.key if row.get(name) in (None, "")), None)
-        if lacking is None:
+        endless = next((name for name in table.key if is_not_finite(row.get(name))), None)
+        if endless is not None:
+            refused.append(RefusedRow(row, endless, f"{row[endless]} is not a finite number, and no value of a key"))
+        elif lacking is None:
             key = tuple(str(row[name]) for name in table.key)
             by_key.pop(key, None)
             by_key[key] = row
