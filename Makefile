@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 
@@ -96,8 +96,11 @@ soak: setup  ## Half a million pages by one worker: its memory, as a chart in .c
 links: setup  ## The compiled extension's links against the reference: a million generated pages, and real ones (ARGS="--folder DIR").
 	$(BIN)/python -m tests.links $(ARGS)
 
-analytics: setup  ## A crawl, Kafka, Spark and a live chart on this machine; Spark is compared with a batch (needs Java and Maven).
+analytics: analytics-programs setup  ## A crawl, Kafka, Spark and a live chart on this machine; Spark is compared with a batch (needs Java and Maven).
 	$(BIN)/python -m examples.analytics $(ARGS)
+
+analytics-programs:
+	@$(PYTHON) -m examples.analytics.setup
 
 docs: .cache/docs/.installed  ## The documentation as a site with search, in .cache/site.
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet

@@ -5,6 +5,7 @@ results of Spark with a batch computation. Exit code 0: they are equal. 1: they 
 """
 
 import argparse
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -16,8 +17,6 @@ from examples.analytics import by_ftp, by_kafka, setup
 from examples.analytics.batch import batch_facts, differences, live_facts, summary
 from examples.analytics.chart import Chart
 from examples.analytics.parts import Failure
-
-from tests.servers import kafka
 
 _EQUAL = "finished; equal to the batch"
 _CRAWLS = {"kafka": by_kafka.crawl, "ftp": by_ftp.crawl}
@@ -53,13 +52,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8088, help="port of the chart; 0: a free one (default: 8088)")
     parser.add_argument("--once", action="store_true", help="end after the comparison; do not keep the chart")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
+    treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal is closed
     try:
         return run(options)
     except (Failure, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as failure:
         print(f"analytics: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            print("\nStopped. All parts have ended.", flush=True)
         return 130
 
 
@@ -67,31 +68,41 @@ def run(options: argparse.Namespace) -> int:
     """Install what is missing, crawl, compare, and keep the chart. Returns the exit code."""
     if missing := setup.missing_programs():
         raise Failure(" ".join(missing))
-    setup.install()
-    kafka.install()
     work = setup.CACHE / "run"
-    shutil.rmtree(work, ignore_errors=True)  # a checkpoint of an earlier run would count its records as read
-    work.mkdir(parents=True)
-    try:
-        chart = Chart(work / "results.sqlite", options.port)
-    except OSError as error:
-        raise Failure(f"--port {options.port}: cannot listen there: {error.strerror}. Name another port.") from error
-    print(f"The live chart: {chart.url}", flush=True)
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            chart = Chart(work / "results.sqlite", options.port)
+        except (OSError, OverflowError) as error:
+            cause = f"cannot listen there: {getattr(error, 'strerror', error)}"
+            raise Failure(
+                f'--port {options.port}: {cause}. Name another port: ARGS="--port 0" takes a free one.'
+            ) from error
+        stack.callback(chart.close)
+        stack.enter_context(setup.only_run())
+        shutil.rmtree(work, ignore_errors=True)  # a checkpoint of an earlier run would count its records as read
+        print(f"The live chart: {chart.url}", flush=True)
+        chart.state = "installing"
+        setup.install()
+        work.mkdir(parents=True)
+        chart.state = "starting"
         files = _CRAWLS[options.source](work, options.indexes, chart)
+        shutil.rmtree(work / "tmp", ignore_errors=True)
         agree = show(work / "results.sqlite", files)
         chart.state = _EQUAL if agree else "finished; differs from the batch"
         if sys.stdin.isatty() and not options.once:
             print(f"The chart stays at {chart.url} until Ctrl-C.", flush=True)
             _wait_for_interrupt()
-    finally:
-        chart.close()
     return 0 if agree else 1
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM as Ctrl-C, so that all parts are ended."""
-    raise KeyboardInterrupt
+def treat_as_interrupts(*numbers: signal.Signals) -> None:
+    """Let signals raise KeyboardInterrupt, as Ctrl-C does, so that all parts are ended."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
 
 
 def _wait_for_interrupt() -> None:

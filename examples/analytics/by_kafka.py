@@ -31,7 +31,7 @@ _RATE = 40
 def make_topic(servers: str) -> None:
     """Create the topic of pages and items. Spark cannot subscribe to a topic that does not exist."""
     topic = NewTopic(TOPIC, 2, 1, config={"max.message.bytes": str(8 * 1024 * 1024)})
-    admin = AdminClient({"bootstrap.servers": servers})  # has to live until the result is there
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # has to live until the result is there
     admin.create_topics([topic])[TOPIC].result(30)
 
 
@@ -77,6 +77,7 @@ def wait_for_crawls(servers: str, wanted: set[object], parts: list[Part]) -> Non
 
 def crawl(work: Path, indexes: int, chart: Chart) -> str:
     """Run all parts until the crawls are finished and Spark has read all. Returns the Parquet files for the batch."""
+    kafka.install()
     (work / "policies.yaml").write_text(f"default: {{hits: {_RATE}, window: 1, moderated: false}}\n")
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(kafka.broker())
@@ -89,7 +90,7 @@ def crawl(work: Path, indexes: int, chart: Chart) -> str:
         service = stack.enter_context(running("gossamer", work, up, **settings))
         web.wait_for("first http")
         service.wait_for("Ctrl-C stops it safely.")
-        print("Waiting for Spark", flush=True)
+        print("Waiting for Spark (20 seconds, longer on a busy machine)", flush=True)
         spark.wait_for("Spark is reading.")
         requests = crawls(int((work / "port").read_text()), indexes)
         (work / "requests.jsonl").write_text("".join(json.dumps(one) + "\n" for one in requests))

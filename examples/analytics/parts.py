@@ -14,8 +14,8 @@ from examples.analytics import setup
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "records.spark.ddl"
 RULES = {"urls": ["/properties/property_"], "fields": {"title": "h1", "price": "[itemprop=price] @number"}}
 """Extraction rules that make an item of each property."""
-WAIT_SECONDS = 120.0
-"""Time that a part has to start or to end. More only for a slow machine."""
+WAIT_SECONDS = 300.0
+"""Time that a part has to start or to end, on a busy machine, too."""
 CRAWL_SECONDS = 1800.0
 """Time that the crawls have. More only for many more pages."""
 
@@ -79,9 +79,12 @@ def running(name: str, folder: Path, command: list[str], **environment: str) -> 
 
 @contextlib.contextmanager
 def running_spark(work: Path, *source: str) -> Iterator[Part]:
-    """Run spark_job.py. `source`: its options for the place of the records."""
+    """Run spark_job.py. `source`: its options for the place of the records. Its temporary files are in `work/tmp`."""
+    temporary = work / "tmp"
+    temporary.mkdir(exist_ok=True)
     job = [str(setup.PYTHON), str(Path(__file__).with_name("spark_job.py")), "--schema", str(SCHEMA)]
-    with running("spark", work, [*job, "--jars", str(setup.JARS), "--work", str(work), *source]) as spark:
+    job += ["--jars", str(setup.JARS), "--work", str(work), *source]
+    with running("spark", work, job, TMPDIR=str(temporary)) as spark:
         yield spark
 
 

@@ -1,16 +1,23 @@
-"""Installs Spark into an environment of its own, and its connector to Kafka, both with pinned checksums."""
+"""Installs Spark into an environment of its own, and its connector to Kafka, both with pinned checksums.
 
+As a program, it only checks that Java and Maven are there: exit code 1, and one line for each that is missing.
+"""
+
+import contextlib
+import fcntl
 import hashlib
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "analytics"
 PYTHON = CACHE / "venv" / "bin" / "python"
 JARS = CACHE / "jars"
+LOCK = CACHE.with_name("analytics.lock")
 _ADVICE = {
     "java": "Java 17 or newer: apt install openjdk-17-jre-headless, or brew install openjdk@17",
     "mvn": "Maven: apt install maven, or brew install maven",
@@ -33,6 +40,18 @@ def java_version(printed: str) -> int:
     return int(version[1]) if version else 0
 
 
+@contextlib.contextmanager
+def only_run(file: Path = LOCK) -> Iterator[None]:
+    """Keep other runs in this checkout out: they use the same folder. Raises `RuntimeError` if there is one."""
+    file.parent.mkdir(exist_ok=True)
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RuntimeError("another run goes on in this checkout. End it with Ctrl-C first.") from error
+        yield
+
+
 def install() -> None:
     """Install what is missing; quick if nothing is. Raises `CalledProcessError`, or `ValueError` for a wrong jar."""
     lock, pom, sums = ((HERE / name).read_bytes() for name in ("requirements.lock", "pom.xml", "jars.sha256"))
@@ -49,7 +68,7 @@ def install() -> None:
     print("Fetching the connector of Spark to Kafka (10 MB)", flush=True)
     subprocess.run(
         [
-            "mvn", "-B", "-q", f"-Dmaven.repo.local={CACHE / 'm2'}", "-f", HERE / "pom.xml",
+            "mvn", "-B", "-q", "-Dstyle.color=never", f"-Dmaven.repo.local={CACHE / 'm2'}", "-f", HERE / "pom.xml",
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
             "-DincludeScope=runtime", f"-DoutputDirectory={JARS}",
         ],
@@ -67,3 +86,7 @@ def check_jars(folder: Path, sums: str) -> None:
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise ValueError(f"these jars are not those of jars.sha256: {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(missing_programs()) or 0)

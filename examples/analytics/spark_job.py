@@ -7,7 +7,9 @@ of the input without that line: the parent process is gone, so end at once.
 """
 
 import argparse
+import json
 import os
+import shutil
 import sqlite3
 import sys
 import threading
@@ -25,8 +27,8 @@ BUCKET_SECONDS = 5
 """Length of one step of the chart over time."""
 
 
-def session(jars: Path) -> SparkSession:
-    """Start Spark in this process, on two cores."""
+def session(jars: Path, temporary: Path) -> SparkSession:
+    """Start Spark in this process, on two cores. `temporary`: folder for its temporary files."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName("gossamer-analytics")
     settings = {
@@ -34,6 +36,8 @@ def session(jars: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "768m",
         "spark.driver.extraClassPath": f"{jars}/*",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary}",
+        "spark.local.dir": str(temporary),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.metricsEnabled": "false",
@@ -132,6 +136,27 @@ class ResultTable:
             database.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", (batch, time.time(), len(rows)))
 
 
+def warm_up(spark: SparkSession, schema: str, folder: Path) -> None:
+    """Compute the table of one record that is not of the crawl.
+
+    Java compiles a computation when it runs for the first time, which takes half a minute on a busy machine. After
+    this, the first batch of the crawl takes no longer than the others. `folder`: place for files, does not exist yet.
+    """
+    record = {"type": "item", "request_id": "warm-up", "timestamp": "2000-01-01T00:00:00+00:00"}
+    text = json.dumps({**record, "item": json.dumps({"title": "one two", "price": 1})})
+    one = spark.range(1).select(f.from_json(f.lit(text), schema).alias("record")).select("record.*")
+    one.write.parquet(str(folder / "records"))
+    query = (
+        facts(records_of_folder(spark, str(folder / "records"), schema))
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .foreachBatch(ResultTable(folder / "results.sqlite").write)
+        .start()
+    )
+    query.awaitTermination()
+
+
 def control(query: StreamingQuery, outcome: dict[str, Any]) -> None:
     """Follow standard input as the module says, and stop the query."""
     outcome["complete"] = sys.stdin.readline().strip() == "finish"
@@ -152,8 +177,12 @@ def main() -> int:
     parser.add_argument("--jars", type=Path, required=True, help="folder with the connector to Kafka")
     parser.add_argument("--work", type=Path, required=True, help="folder for results.sqlite and the checkpoint")
     options = parser.parse_args()
-    spark = session(options.jars)
+    temporary = options.work / "tmp"
+    temporary.mkdir(exist_ok=True)
+    spark = session(options.jars, temporary)
     schema = options.schema.read_text()
+    shutil.rmtree(options.work / "warm-up", ignore_errors=True)  # of a run that was killed
+    warm_up(spark, schema, options.work / "warm-up")
     if options.folder:
         records = records_of_folder(spark, options.folder, schema)
     else:

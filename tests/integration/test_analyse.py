@@ -3,14 +3,18 @@
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import urllib.request
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import duckdb
 import pandas
@@ -19,16 +23,19 @@ import pytest
 from examples.analytics.__main__ import show
 from examples.analytics.batch import batch_facts, differences, live_facts, summary
 from examples.analytics.chart import Chart
-from examples.analytics.setup import check_jars, java_version
+from examples.analytics.setup import check_jars, java_version, only_run
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop
 from tests.servers.crawling import gossamer
+from tests.servers.program import require
 from tools.reference.schemas import duckdb_type, pandas_type, parquet_schema
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "analyse.md").read_text()
 SCHEMAS = ROOT / "docs" / "reference" / "schemas"
-INDEXES = 8
+INDEXES = 20
+"""Index pages, as in the how-to."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +72,42 @@ def block(language: str, containing: str) -> str:
     return str(next(text for text in found if containing in text))
 
 
+def printed_by(program: str, names: dict[str, Any] | None = None) -> list[str]:
+    """Run a program, and return the lines that it prints, without spaces at their ends."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(program, {} if names is None else names)
+    return [line.rstrip() for line in printed.getvalue().splitlines()]
+
+
+def sample(program: str) -> set[str]:
+    """Return the lines that the how-to shows behind a program."""
+    shown = set(PAGE.partition(program)[2].split("```")[2].strip("\n").splitlines()) - {"…"}
+    assert len(shown) >= 6
+    return shown
+
+
+def column_type(hint: Any) -> str:
+    """Return Spark's type for the type of a record's field. Data of any form is JSON text."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return column_type(type(arguments[0]))
+    if origin is list:
+        return f"ARRAY<{column_type(arguments[0])}>"
+    if origin is dict and arguments[1] is not Any:
+        return f"MAP<{column_type(arguments[0])}, {column_type(arguments[1])}>"
+    if hint in (RecordLink, RedirectHop):
+        return f"STRUCT<{', '.join(f'{name}: {column_type(part)}' for name, part in get_type_hints(hint).items())}>"
+    return {str: "STRING", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}.get(hint, "STRING")
+
+
+def test_the_published_columns_are_the_fields_of_pages_and_items_with_their_types() -> None:
+    wanted = {**get_type_hints(PageRecord), **get_type_hints(ItemRecord)}
+    published = dict(line.split(" ", 1) for line in (SCHEMAS / "records.spark.ddl").read_text().split(",\n"))
+    assert {name: kind.strip() for name, kind in published.items()} == {
+        name: column_type(hint) for name, hint in wanted.items()
+    }
+
+
 def test_duckdb_reads_the_published_columns(records: Path) -> None:
     described = duckdb.sql(f"DESCRIBE SELECT * FROM '{records}'").fetchall()
     assert {name: kind.replace('"', "") for name, kind, *_ in described} == {
@@ -81,25 +124,27 @@ def test_pandas_reads_the_published_columns(records: Path) -> None:
 
 def test_the_duckdb_statement_of_the_page_gives_the_means(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(records.parent)
-    found = duckdb.sql(block("sql", "estate.parquet")).fetchall()
+    program = block("python", "import duckdb")
+    found = duckdb.sql(program.split('"""')[1]).fetchall()
     wanted = means(records)
     assert wanted
     assert {word: (n, mean) for word, n, mean in found} == {
         word: (n, round(mean)) for word, (n, mean) in wanted.items()
     }
+    assert sample(block("python", "import duckdb")) <= set(printed_by(program))
 
 
 def test_the_pandas_program_of_the_page_gives_the_means(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(records.parent)
     names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(block("python", "import pandas"), names)
+    printed = printed_by(block("python", "import pandas"), names)
     grouped = names["words"].groupby("word")["price"].agg(["count", "mean"])
     wanted = means(records)
     for word, (n, mean) in wanted.items():
         assert grouped.loc[word, "count"] == n
         assert grouped.loc[word, "mean"] == pytest.approx(mean)
-    assert {line.split()[0] for line in printed.getvalue().splitlines()[2:]} == wanted.keys()
+    assert {line.split()[0] for line in printed[2:]} == wanted.keys()
+    assert sample(block("python", "import pandas")) <= set(printed)
 
 
 def test_the_table_of_duckdb_takes_parquet_and_json_lines(records: Path, tmp_path: Path) -> None:
@@ -224,6 +269,69 @@ def test_a_changed_jar_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jar").unlink()
     with pytest.raises(ValueError, match=r"a\.jar"):
         check_jars(tmp_path, sums)
+
+
+def test_missing_programs_are_named_one_a_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.analytics.setup"],
+        cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert [line.split(" was not found")[0] for line in done.stderr.splitlines()] == ["java", "mvn"]
+
+
+def test_a_second_run_in_the_checkout_is_refused(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from examples.analytics.setup import only_run\n"
+        "with only_run(pathlib.Path(sys.argv[1])):\n"
+        "    print('runs')\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "lock")]
+    with only_run(tmp_path / "lock"):
+        second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "RuntimeError: another run goes on" in second.stderr
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "runs\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_parts(tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import pathlib, signal, sys\n"
+        "from examples.analytics.__main__ import treat_as_interrupts\n"
+        "from examples.analytics.parts import running\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have switched it off
+        "treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)\n"
+        "with running('part', pathlib.Path(sys.argv[1]), ['sleep', '600']) as part:\n"
+        "    print(part.process.pid, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as example:
+        assert example.stdout is not None
+        part = int(example.stdout.readline())
+        os.kill(part, 0)  # raises if the part is not there
+        example.send_signal(number)
+        example.wait(30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(part, 0)
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    for program in ("java", "mvn"):
+        require(program)
+    chart = Chart(tmp_path / "results.sqlite", 0)
+    try:
+        port = chart.url.rstrip("/").rpartition(":")[2]
+        command = [sys.executable, "-m", "examples.analytics", "--port", port]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finally:
+        chart.close()
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(
+        f"analytics: --port {port}: cannot listen there: Address already in use. Name another"
+    )
 
 
 @pytest.mark.parametrize(

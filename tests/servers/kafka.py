@@ -72,12 +72,13 @@ def _warm(servers: str) -> None:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     admin.create_topics([NewTopic("warm", 1, 1)])["warm"].result(30)
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 2})
     producer.produce("warm", b"up")
     producer.flush(30)
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "warm", "auto.offset.reset": "earliest"})
+    group = {"group.id": "warm", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": servers, "log_level": 2, **group})
     consumer.subscribe(["warm"])
     last = time.monotonic() + 60
     while consumer.poll(1.0) is None:
