@@ -17,7 +17,7 @@ import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.opensearch import opensearch
-from tests.servers.valkey import Server, standalone
+from tests.servers.valkey import Server, free_ports, standalone
 
 PROJECT = Path(__file__).parents[2] / "examples" / "properties"
 FIELDS = {"title", "price", "description", "address", "image_urls", "url", "project", "spider", "server", "date"}
@@ -134,6 +134,13 @@ def test_nonce_login_fills_the_form_it_was_given(tmp_path: Path, web: FakeWeb, l
     assert asked(web) == {"GET": 5, "POST": 1}
 
 
+@pytest.mark.parametrize("spider", ["basic", "login", "noncelogin", "api", "fromcsv"])
+def test_the_spiders_use_nothing_that_scrapy_has_deprecated(tmp_path: Path, web: FakeWeb, spider: str) -> None:
+    log = end(start(tmp_path, web, {}, "crawl", spider))
+    assert "finish_reason': 'finished'" in log
+    assert "ScrapyDeprecationWarning" not in log
+
+
 def test_a_wrong_password_ends_without_items(tmp_path: Path, web: FakeWeb) -> None:
     assert crawl(tmp_path, web, {}, "login", "-a", "password=no") == []
     assert asked(web) == {"GET": 1, "POST": 1}
@@ -192,8 +199,9 @@ def test_properties_near_a_point_are_found_by_distance(tmp_path: Path) -> None:
         log = end(start(tmp_path, web, stores, "crawl", "fast", "-O", str(feed), *settings))
         items = lines(feed)
         assert len(search.documents("properties")) == len(items) == 90
-        near = [sys.executable, str(PROJECT / "near.py"), "angel", "51.5", "-0.1", "--size", "100"]
-        printed = subprocess.run(near, env={**os.environ, **stores}, capture_output=True, text=True, check=True).stdout
+        printed = near(stores, "angel", "51.5", "-0.1", "--size", "100").stdout
+        nothing = near(stores, "castle", "51.5", "-0.1")
+        empty = near({"ES_PIPELINE_URL": f"{search.url}/nothing"}, "angel", "51.5", "-0.1")
     assert "'program_pipeline/answers': 90" in log
     assert all(set(item) == {*FIELDS, "location", "ip", "words"} for item in items)
     angels = [item for item in items if "Angel" in item["title"]]
@@ -202,6 +210,24 @@ def test_properties_near_a_point_are_found_by_distance(tmp_path: Path) -> None:
     first, *rows = printed.splitlines()
     assert first.startswith(f"{len(wanted)} properties")
     assert rows == [f"{distance:6.2f} km  £{price:9,.2f}  {title}" for distance, price, title in wanted]
+    assert (nothing.stdout, nothing.returncode) == ("No property has 'castle' in its title.\n", 0)
+    assert empty.returncode == 1
+    assert empty.stderr.startswith(f"{search.url}/nothing answered 404. Has a crawl")
+    assert "\n" not in empty.stderr.strip()
+
+
+def near(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run near.py."""
+    command = [sys.executable, str(PROJECT / "near.py"), *arguments]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+def test_a_search_server_that_is_away_is_named_in_one_line() -> None:
+    (port,) = free_ports(1)
+    away = near({"ES_PIPELINE_URL": f"http://127.0.0.1:{port}/properties"}, "angel", "51.5", "-0.1")
+    assert away.returncode == 1
+    assert away.stderr.startswith(f"http://127.0.0.1:{port}/properties cannot be reached: ")
+    assert "\n" not in away.stderr.strip()
 
 
 def kilometres(place: dict[str, float], lat: float, lon: float) -> float:

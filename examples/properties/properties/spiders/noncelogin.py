@@ -16,4 +16,9 @@ class NonceLoginSpider(LoginSpider):
         yield Request(at("/dynamic/nonce"), self.parse_form)
 
     def parse_form(self, response: TextResponse) -> Request:
-        return FormRequest.from_response(response, formdata={"user": self.user, "pass": self.password})
+        """Return the filled form."""
+        (form,) = response.xpath("//form")
+        hidden = {field.attrib["name"]: field.attrib["value"] for field in form.xpath('.//input[@type="hidden"]')}
+        return FormRequest(
+            response.urljoin(form.attrib["action"]), formdata={**hidden, "user": self.user, "pass": self.password}
+        )

@@ -91,7 +91,7 @@ class StorePipeline:
         message of one line."""
         name = next((name for name in cls.settings_names if crawler.settings.get(name)), None)
         if name is None:
-            raise NotConfigured(f"{cls.settings_names[0]} is not set")
+            raise NotConfigured(f"{' or '.join(cls.settings_names)} is not set")
         try:
             text = cls.store_address(crawler.settings.get(name))
             address = StoreAddress.parse(text) if is_store(text) else None
