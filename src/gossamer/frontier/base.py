@@ -124,8 +124,9 @@ class Leaseholder(Protocol):
         `payload` (the redirects so far) replaces the payload of the entry, so that a worker that takes the request over
         continues there. Raises LeaseLost."""
 
-    async def charge_hit(self, run: Run, *, spider: str, domain: str) -> float | None:
-        """Charge a hit for a request that did not come from a queue (an image, a call of an API).
+    async def charge_hit(self, run: Run, *, spider: str, domain: str, egress: str = "") -> float | None:
+        """Charge a hit for a request that did not come from a queue (an image, a call of an API). `egress`: the address
+        that it leaves from; empty: the worker's, or the first one of several.
 
         Returns 0: send the request now; the number of seconds after which to ask again; or None: the domain is paused
         or blacklisted. The request does not count as in flight. A call whose reply was lost may have charged a hit:

@@ -86,6 +86,8 @@ class SharedThrottle:
         self._spider = spider
         self._send_by = send_by
         self._is_taken_over = is_taken_over
+        self.egress_of: Callable[[Request], str] = lambda request: ""
+        """Returns the address of a request's proxy, where each has a budget of its own."""
         self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
         self._crawl_delays: dict[str, float] = {}
         """Seconds last reported for each domain whose robots.txt has a Crawl-delay."""
@@ -98,7 +100,8 @@ class SharedThrottle:
             return
         # Where the domain was paused after the lease, the request goes on its old hit: a closing spider would otherwise
         # wait for it.
-        await self._wait_for_hit(request.url, give_up_if_paused=send_by is not None)
+        egress = self.egress_of(request)
+        await self._wait_for_hit(request.url, give_up_if_paused=send_by is not None, egress=egress)
         self._check_lease(request)
 
     def _check_lease(self, request: Request) -> None:
@@ -110,7 +113,7 @@ class SharedThrottle:
         the domain is paused."""
         return await self._wait_for_hit(url, give_up_if_paused=True)
 
-    async def _wait_for_hit(self, url: str, *, give_up_if_paused: bool) -> bool:
+    async def _wait_for_hit(self, url: str, *, give_up_if_paused: bool, egress: str = "") -> bool:
         """Return True when a hit was granted, or none is needed. False: the domain is paused, and `give_up_if_paused`
         is set; else the call waits for the end of the pause."""
         target = _domain_and_path(url)
@@ -120,7 +123,7 @@ class SharedThrottle:
         while True:
             # 0.0: a hit was granted. None: the domain is paused.
             wait = await self._retrier.call_frontier(
-                lambda: self._holder.charge_hit(self._run, spider=self._spider, domain=domain),
+                lambda: self._holder.charge_hit(self._run, spider=self._spider, domain=domain, egress=egress),
                 shard=self._frontier.shard_of(domain),
             )
             if wait == 0.0:

@@ -35,6 +35,7 @@ from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 from gossamer.errors import BadInput, SinkError
 from gossamer.fetch.connection import LostConnections
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
+from gossamer.scrapy.proxies import ProxyPoolMiddleware
 
 ResultHandler = Callable[[Any, Request], "Deferred[None]"]
 """Handles a request's result: a Response, a Failure, or the Request that a middleware put in its place."""
@@ -93,6 +94,11 @@ class EngineAdapter:
     def add_downloader_middleware(self, middleware: object) -> None:
         """Add a downloader middleware, closer to the downloader than all others."""
         self._engine.downloader.middleware._add_middleware(middleware)
+
+    def proxy_pool(self) -> ProxyPoolMiddleware | None:
+        """Return the project's pool of proxies. None: it has none."""
+        middlewares = self._engine.downloader.middleware.middlewares
+        return next((one for one in middlewares if isinstance(one, ProxyPoolMiddleware)), None)
 
     def charge_repeated_requests(self, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
         """Await `may_repeat(url)` before a request is sent again because the server closed the kept connection; where

@@ -253,6 +253,11 @@ class LeaseRunner:
         active = self._active.get(request)
         return None if active is None else send_by(active.start, active.lease.spacing_seconds)
 
+    def _egress_of(self, request: Request) -> str | None:
+        """Return the address for which the request's hit was charged. None: it was not leased."""
+        active = self._active.get(request)
+        return None if active is None else active.lease.egress
+
     def _is_taken_over(self, request: Request) -> bool:
         """Return whether a leased request is another process's by now, because this one was silent for too long."""
         active = self._active.get(request)

@@ -64,6 +64,11 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         False,
         "Send the requests of a domain through the same proxy while that is usable. False: each uses the next one",
     ),
+    "GOSSAMER_PROXY_BUDGET": (
+        "shared",
+        "address: each address of a proxy has a budget of its own for each domain whose policy has the scope `ip`. It "
+        "needs the shared frontier. shared: the rate of a domain holds for all proxies together",
+    ),
     "GOSSAMER_PROXY_REST": (
         10.0,
         "Seconds for which one of several proxies is not used after a failure. They double with each further failure",

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -21,10 +22,12 @@ from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 from twisted.internet.error import ConnectError, DNSLookupError
 
 from gossamer.errors import BadInput, ProxyFailed
-from gossamer.fetch.proxies import parse_proxies, read_proxies, split_proxies
+from gossamer.fetch.proxies import parse_proxies, proxy_budgets, read_proxies, split_proxies
+from gossamer.frontier.base import Leaseholder
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.policy.urls import host, registered_domain
 from gossamer.scrapy.options import PROJECT_SETTINGS, abort
@@ -39,6 +42,10 @@ _TRIES = "gossamer_proxy_tries"
 """Key of a request's meta: number of proxies that failed or were refused for it."""
 _MAX_TRIES = 10
 """Proxies that are tried for one request because others failed. May be changed: more try longer where most fail."""
+_FOLLOW_SECONDS = 1.0
+"""Seconds between two looks for proxies that rest or have come back. Tuning only."""
+_WANTS_CREDENTIALS = re.compile(r"'status': 407\b")
+"""Part of the text of a TunnelError. The text also has the proxy's port and the proxy's own words."""
 _UNREACHABLE = ("DownloadConnectionRefusedError", "CannotResolveHostError")
 """Exceptions of newer versions of Scrapy for a proxy that cannot be reached."""
 
@@ -73,21 +80,28 @@ class ProxyPoolMiddleware:
         rests = ProxyRests(first, max(first, _number(settings, "GOSSAMER_PROXY_LONGEST_REST", above=0)))
         sticky = str(setting(settings, "GOSSAMER_PROXY_STICKY")).lower() in ("1", "true", "yes", "on")
         self._pool = ProxyPool(tuple(self._proxies), sticky=sticky, rests=rests)
+        self._by_address = self._budgets(settings, text)
+        """Proxies by address, where each address has a budget of its own; else empty."""
+        self._egress_of: Callable[[Request], str | None] = lambda request: None
         self._patience_seconds = _number(settings, "GOSSAMER_PROXY_PATIENCE", above=-1)
         self._bans = _statuses(settings)
         self._stats = crawler.stats
         self._warned = False
         self._last_failure = ""
 
-    async def process_request(self, request: Request) -> None:
-        """Give the request a proxy. Waits while all proxies rest; raises ProxyFailed after GOSSAMER_PROXY_PATIENCE."""
+    async def process_request(self, request: Request) -> Request | None:
+        """Give the request a proxy, or return it to wait for a hit of another proxy. Waits while all proxies rest;
+        raises ProxyFailed after GOSSAMER_PROXY_PATIENCE."""
         if "proxy" in request.meta or not request.url.startswith(("http:", "https:")):
-            return
+            return None
         domain = _domain(request)
         give_up_at = time.monotonic() + self._patience_seconds
-        while (chosen := self._pool.choose(domain, now=time.monotonic())) is None:
+        address = self._egress_of(request) if self._by_address else None
+        while (chosen := self._choose(domain, address)) is None:
             now = time.monotonic()
             wait = self._pool.seconds_until_usable(domain, now=now)
+            if wait == 0:  # of other addresses, for which the request has no hit
+                return request.replace(dont_filter=True)
             if now + wait > give_up_at:
                 raise ProxyFailed(
                     f"all {len(self._proxies)} proxies rest; the next one is tried in {max(1, round(wait))} s"
@@ -96,6 +110,7 @@ class ProxyPoolMiddleware:
                 )
             await asyncio.sleep(wait)
         self._set(request, chosen)
+        return None
 
     def process_response(self, request: Request, response: Response) -> Request | Response:
         """Return the response, or the request for another proxy if the site refuses this one."""
@@ -124,7 +139,7 @@ class ProxyPoolMiddleware:
         if proxy is None:
             return None
         domain, now, jitter = _domain(request), time.monotonic(), random.random()
-        if isinstance(exception, TunnelError) and "407" not in str(exception):
+        if isinstance(exception, TunnelError) and not _WANTS_CREDENTIALS.search(str(exception)):
             self._pool.on_refusal(proxy, domain, now=now, random=jitter)
             why = "it did not connect to the site"
         elif isinstance(exception, (TunnelError, ConnectError, DNSLookupError, ConnectionRefusedError)) or (
@@ -137,6 +152,63 @@ class ProxyPoolMiddleware:
             return None
         self._note(proxy, why)
         return self._again(request) or self._fail(proxy, why)
+
+    # --- budgets of addresses -----------------------------------------------------------------------------------------
+
+    def join_frontier(self, holder: Leaseholder, egress_of: Callable[[Request], str | None]) -> None:
+        """Lease for the addresses of the proxies, where each has a budget. `egress_of` returns the address for which a
+        request's hit (the charge to the site's rate limit) was granted; None: the request was not leased."""
+        self._egress_of = egress_of
+        if self._by_address:
+            holder.set_egress(*self._addresses())
+
+    async def follow(self, holder: Leaseholder) -> None:
+        """Lease for the addresses of those proxies that do not rest, until cancelled."""
+        leased_for = self._addresses()
+        while self._by_address:
+            await asyncio.sleep(_FOLLOW_SECONDS)
+            if (addresses := self._addresses()) != leased_for:
+                holder.set_egress(*addresses)
+                leased_for = addresses
+
+    def address_of(self, request: Request) -> str:
+        """Return the address of the request's proxy. Empty: it has none, or budgets are shared."""
+        number = request.meta.get(_NUMBER)
+        if not self._by_address or number is None or not request.meta.get("proxy"):
+            return ""
+        return self._proxies[self._pool.proxies[number - 1]].address
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Return the addresses with a proxy that does not rest; all if there is none."""
+        now = time.monotonic()
+        up = [name for name, own in self._by_address.items() if any(self._pool.is_up(proxy, now=now) for proxy in own)]
+        return tuple(up or self._by_address)
+
+    def _choose(self, domain: str, address: str | None) -> str | None:
+        """Return the proxy for a request whose hit is for this address; None as address: for any."""
+        now = time.monotonic()
+        if address is None:
+            return self._pool.choose(domain, now=now)
+        own = self._by_address.get(address, ())
+        return next((proxy for proxy in own if self._pool.is_usable(proxy, domain, now=now)), None)
+
+    def _budgets(self, settings: BaseSettings, text: str) -> dict[str, list[str]]:
+        """Return the proxies by address if each address has a budget of its own. Raises BadInput."""
+        budget = setting(settings, "GOSSAMER_PROXY_BUDGET")
+        if budget not in ("shared", "address"):
+            raise BadInput(f"GOSSAMER_PROXY_BUDGET: {budget!r:.100} is neither shared nor address")
+        by_address: dict[str, list[str]] = {}
+        if budget == "shared":
+            return by_address
+        try:
+            proxy_budgets(text, {})
+        except BadInput as error:
+            raise BadInput(str(error).replace("fetch.proxy_budget", "GOSSAMER_PROXY_BUDGET")) from None
+        if not hasattr(load_object(settings["SCHEDULER"]), "drops_known"):
+            raise BadInput("GOSSAMER_PROXY_BUDGET = address needs the shared frontier, which keeps the budgets")
+        for name, proxy in self._proxies.items():
+            by_address.setdefault(proxy.address, []).append(name)
+        return by_address
 
     # --- one request --------------------------------------------------------------------------------------------------
 

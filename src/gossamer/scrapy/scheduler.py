@@ -161,6 +161,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._inbox.run(),
             self._announce(),
             self._claims.run(),
+            *([self._proxies.follow(self.holder)] if self._proxies is not None else []),
         )
         self._task.add_done_callback(self._on_task_done)
         # All that exists by now stays. The garbage collector would otherwise walk all of Scrapy again and again, each
@@ -228,6 +229,10 @@ class Scheduler(LeaseRunner, BaseScheduler):
         )
         self._engine.add_downloader_middleware(throttle)
         self._engine.charge_repeated_requests(throttle.may_repeat)
+        self._proxies = self._engine.proxy_pool()
+        if self._proxies is not None:
+            self._proxies.join_frontier(self.holder, self._egress_of)
+            throttle.egress_of = self._proxies.address_of
 
     async def _announce(self) -> None:
         """Keep the spider's name announced, learn other spiders' names, and count what waits, until cancelled."""

@@ -1,5 +1,6 @@
 """A spider for the tests of proxies."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -14,16 +15,21 @@ class Proxied(scrapy.Spider):
     name = "proxied"
     custom_settings = {"ROBOTSTXT_OBEY": False, "HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 (as projects write it)
 
-    def __init__(self, urls: str, **arguments: Any) -> None:
+    def __init__(self, urls: str, downloads: str = "", **arguments: Any) -> None:
+        """`downloads`: URLs that are fetched beside the queue, as by a media pipeline."""
         super().__init__(**arguments)
         self._urls = urls.split(",")
+        self._downloads = [url for url in downloads.split(",") if url]
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         for url in self._urls:
             yield scrapy.Request(url, callback=self.parse, errback=self.on_error)
 
-    def parse(self, response: Response) -> Iterator[dict[str, Any]]:
+    async def parse(self, response: Response) -> AsyncIterator[dict[str, Any]]:
         assert response.request is not None
+        engine = self.crawler.engine
+        assert engine is not None
+        await asyncio.gather(*(engine.download_async(scrapy.Request(url)) for url in self._downloads))
         yield {
             "url": response.url,
             "status": response.status,

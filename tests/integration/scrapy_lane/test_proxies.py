@@ -1,16 +1,20 @@
 """Scrapy processes with several proxies, of which one fails and one is banned; with and without the frontier."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gossamer.control import domains
 from gossamer.fakeweb import WebSpec, serve
-from tests.integration.scrapy_lane.lane import prefix
+from gossamer.model.crawl import BudgetScope, DomainPolicy
+from tests.integration.scrapy_lane.lane import asking, counts, prefix
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
+from tests.servers.program import until
 from tests.servers.scraping import Scraper
 from tests.servers.valkey import Server
 
@@ -19,14 +23,22 @@ LOUD = {"EXTENSIONS": "{}", "LOG_LEVEL": "DEBUG"}
 PLAIN = {"DOWNLOADER_MIDDLEWARES": json.dumps({"gossamer.scrapy.ProxyPoolMiddleware": 740})}
 
 
-def crawler(folder: Path, urls: Sequence[str], server: Server | None = None, **settings: Any) -> Scraper:
+def crawler(
+    folder: Path,
+    urls: Sequence[str],
+    server: Server | None = None,
+    *,
+    name: str = "one",
+    arguments: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Scraper:
     """A process that requests these; without a server, it is plain Scrapy."""
     own: dict[str, Any] = PLAIN if server is None else {
         "ADDONS": json.dumps({"gossamer.scrapy.Addon": 0}), "GOSSAMER_PREFIX": prefix(folder),
     }  # fmt: skip
     return Scraper(
         folder, "proxied", frontier=None if server is None else server.address, settings=LOUD | own | settings,
-        arguments={"urls": ",".join(urls)}, file=SPIDERS,
+        arguments={"urls": ",".join(urls), **(arguments or {})}, file=SPIDERS, name=name,
     )  # fmt: skip
 
 
@@ -100,7 +112,11 @@ async def test_nothing_goes_out_directly_while_all_proxies_rest(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [("ftp://u:hidden@x", "GOSSAMER_PROXIES: a proxy is"), ("socks5://x", "http:// proxies only"), ("", "is not set")],
+    [
+        ("ftp://u:hidden@x", "GOSSAMER_PROXIES: cannot use ftp://x"),
+        ("socks5://x", "http:// proxies only"),
+        ("", "is not set"),
+    ],
 )
 async def test_wrong_proxies_are_refused_at_the_start(tmp_path: Path, given: str, message: str) -> None:
     async with serve(WebSpec(hosts=1, pages=20)) as web:
@@ -108,4 +124,72 @@ async def test_wrong_proxies_are_refused_at_the_start(tmp_path: Path, given: str
             await asyncio.to_thread(scraper.finish)
         assert web.log() == []
     assert message in scraper.log
+    assert not scraper.items
+
+
+async def until_async(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(until, condition, "requests through the proxies")
+
+
+BUDGET = {"GOSSAMER_PROXY_BUDGET": "address"}
+THREE_AN_HOUR = DomainPolicy(hits=3, window_seconds=3600, moderated=False, concurrency=16, scope=BudgetScope.IP)
+
+
+async def test_budgets_of_addresses_are_exact_for_all_processes_together(tmp_path: Path, server: Server) -> None:
+    """Three hits in an hour for each of two proxies: six pages by two processes, three through each proxy."""
+    one, two = ForwardingProxy(), ForwardingProxy()
+    sites = ("site0.test", "site1.test")
+    async with serve(WebSpec(hosts=2, pages=40)) as web, run_forwarding(one, two):
+        async with asking(tmp_path, server) as frontier:
+            await domains.replace_policy(frontier, None, THREE_AN_HOUR)
+        # The other process has another name of a user for one of them, which is the same address.
+        lists = [f"{one.url} {two.url}", f"{two.url} http://user:hidden@127.0.0.1:{one.port}"]
+        with contextlib.ExitStack() as stack:
+            for number, text in enumerate(lists):
+                urls = urls_at(web.port, *sites, pages=20)
+                settings = BUDGET | {"GOSSAMER_PROXIES": text}
+                stack.enter_context(crawler(tmp_path, urls, server, name=f"p{number}", **settings))
+            await until_async(lambda: sum(proxy.pages(site) for proxy in (one, two) for site in sites) >= 12)
+            while (await counts(tmp_path, server, "proxied")).done < 12:  # noqa: ASYNC110 (of other processes)
+                await asyncio.sleep(0.05)
+        assert [[proxy.pages(site) for proxy in (one, two)] for site in sites] == [[3, 3], [3, 3]]
+
+
+async def test_with_budgets_of_addresses_failing_and_banned_proxies_are_left_out(
+    tmp_path: Path, server: Server
+) -> None:
+    away, banned, good = ForwardingProxy(), ForwardingProxy(bans={"site0.test": 403}), ForwardingProxy()
+    policy = DomainPolicy(hits=20, window_seconds=1, moderated=False, concurrency=16, scope=BudgetScope.IP)
+    async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(banned, good):
+        async with run_forwarding(away):
+            pass
+        async with asking(tmp_path, server) as frontier:
+            await domains.replace_policy(frontier, None, policy)
+        urls = urls_at(web.port, "site0.test", "site1.test")
+        settings = BUDGET | {"GOSSAMER_PROXIES": f"{away.url} {banned.url} {good.url}"}
+        with crawler(tmp_path, urls, server, **settings) as scraper:
+            await asyncio.to_thread(scraper.finish)
+    assert sorted((item["url"], item["status"]) for item in scraper.items) == sorted((url, 200) for url in urls)
+    assert good.pages("site0.test") == 8
+    assert f":{good.port}" not in json.dumps(scraper.items)
+
+
+async def test_requests_of_the_engine_are_charged_to_the_address_of_their_proxy(tmp_path: Path, server: Server) -> None:
+    one, two = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(one, two):
+        async with asking(tmp_path, server) as frontier:
+            await domains.replace_policy(frontier, None, THREE_AN_HOUR)
+        settings = BUDGET | {"GOSSAMER_PROXIES": f"{one.url} {two.url}"}
+        more = ",".join(urls_at(web.port, "site1.test", pages=20))
+        urls = urls_at(web.port, "site0.test", pages=1)
+        with crawler(tmp_path, urls, server, arguments={"downloads": more}, **settings):
+            await until_async(lambda: one.pages("site1.test") + two.pages("site1.test") >= 6)
+        assert [proxy.pages("site1.test") for proxy in (one, two)] == [3, 3]
+
+
+async def test_budgets_of_addresses_need_the_frontier(tmp_path: Path) -> None:
+    settings = BUDGET | {"GOSSAMER_PROXIES": "http://127.0.0.1:1 http://127.0.0.1:2"}
+    with crawler(tmp_path, ["http://site0.test/"], **settings) as scraper:
+        await asyncio.to_thread(scraper.finish)
+    assert "GOSSAMER_PROXY_BUDGET = address needs the shared frontier" in scraper.log
     assert not scraper.items

@@ -379,12 +379,12 @@ class ValkeyLeaseholder:
         late = is_late(charged, lease.spacing_seconds, now=time.monotonic())
         return RedirectPermit.WAIT if permit is RedirectPermit.GRANTED and late else permit
 
-    async def charge_hit(self, run: Run, *, spider: str, domain: str) -> float | None:
+    async def charge_hit(self, run: Run, *, spider: str, domain: str, egress: str = "") -> float | None:
         rate = run.crawl.rate
         requested = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, sent_at = shard_of(domain, self._commands.count), time.monotonic()
         granted, wait_ms = await self._commands.call(
-            shard, "charge_hit", run.crawl.id.token, spider, domain, self._egresses[0], *requested
+            shard, "charge_hit", run.crawl.id.token, spider, domain, egress or self._egresses[0], *requested
         )
         if not granted:
             return None if wait_ms == b"" else max(float(wait_ms) / 1000, _SOON_SECONDS)
