@@ -125,11 +125,9 @@ class Leaseholder(Protocol):
         continues there. Raises LeaseLost."""
 
     async def charge_hit(self, run: Run, *, spider: str, domain: str, egress: str = "") -> float | None:
-        """Charge a hit for a request that did not come from a queue (an image, a call of an API). `egress`: the address
-        that it leaves from; empty: the worker's, or the first one of several.
-
-        Returns 0: send the request now; the number of seconds after which to ask again; or None: the domain is paused
-        or blacklisted. The request does not count as in flight. A call whose reply was lost may have charged a hit:
+        """Charge a hit for a request that did not come from a queue (an image, a call of an API), and that leaves from
+        `egress` (empty: the worker's first). Returns 0: send the request now; the number of seconds after which to ask
+        again; or None: the domain is paused or blacklisted. The request does not count as in flight. A call whose reply was lost may have charged a hit:
         repeating it makes the crawl slower, never faster."""
 
     def set_egress(self, *egresses: str) -> None:
