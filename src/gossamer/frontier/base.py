@@ -127,8 +127,8 @@ class Leaseholder(Protocol):
     async def charge_hit(self, run: Run, *, spider: str, domain: str, egress: str = "") -> float | None:
         """Charge a hit for a request that did not come from a queue (an image, a call of an API), and that leaves from
         `egress` (empty: the worker's first). Returns 0: send the request now; the number of seconds after which to ask
-        again; or None: the domain is paused or blacklisted. The request does not count as in flight. A call whose reply was lost may have charged a hit:
-        repeating it makes the crawl slower, never faster."""
+        again; or None: the domain is paused or blacklisted. The request does not count as in flight. A call whose reply
+        was lost may have charged a hit: repeating it makes the crawl slower, never faster."""
 
     def set_egress(self, *egresses: str) -> None:
         """Set the address that the worker fetches from, beginning with the next lease; with several, each lease is for
