@@ -117,3 +117,9 @@ def test_an_address_that_cannot_be_used_stops_the_start(kind: str, address: str,
     assert done.exit_code != 0
     assert words in done.log
     assert "s3cret" not in done.log
+
+
+def test_a_pipeline_without_an_address_is_off_and_names_all_its_settings(tmp_path: Path) -> None:
+    done = scrape(tmp_path, "opensearch", "")
+    assert done.exit_code == 0, done.log
+    assert "OpenSearchPipeline: OPENSEARCH_PIPELINE_URL or ES_PIPELINE_URL is not set" in done.log

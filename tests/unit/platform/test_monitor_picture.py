@@ -29,6 +29,16 @@ def test_names_of_a_groups_jobs_are_cut_in_their_middle() -> None:
     assert all(len(line) <= 60 for line in lines)
 
 
+def test_the_heading_of_reasons_is_there_if_a_job_has_one() -> None:
+    jobs = [
+        {"spider": "words", "id": "f-1", "state": "failed", "reason": "exit code 1"},
+        {"spider": "words", "id": "f-2"},
+    ]
+    without, with_one = (TargetState("one", "http://one", "shop", "", [], [], some) for some in (jobs[1:], jobs))
+    assert picture([without], width=80)[2].split() == ["state", "spider", "job", "started", "/", "ended"]
+    assert picture([with_one], width=80)[2].endswith("reason")
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     """Address of a server with a password, without projects."""

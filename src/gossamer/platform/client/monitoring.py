@@ -78,6 +78,7 @@ def picture(states: Sequence[TargetState], width: int = 0) -> list[str]:
     width = width or shutil.get_terminal_size().columns
     rows = [row for state in states for row in _rows(state)]
     widths = _widths(rows, width)
+    headings = _HEADINGS if any(row[-1] for row in rows) else (*_HEADINGS[:-1], "")  # most jobs have no reason
     lines = [f"{time.strftime('%H:%M:%S')}  {', '.join(dict.fromkeys(state.project for state in states))}"]
     for state in states:
         if state.is_down:
@@ -87,7 +88,7 @@ def picture(states: Sequence[TargetState], width: int = 0) -> list[str]:
         else:
             counts = f"{len(state.running)} running, {len(state.pending)} pending, {len(state.finished)} ended"
             lines.append(f"{state.target}: {counts}")
-            lines += [_line(row, widths) for row in ([_HEADINGS] if _rows(state) else []) + _rows(state)]
+            lines += [_line(row, widths) for row in ([headings] if _rows(state) else []) + _rows(state)]
             if hidden := sum(max(0, len(jobs) - _SHOWN_LIVE) for jobs in (state.running, state.pending)):
                 lines.append(f"  and {hidden} more that are running or pending")
     return [_cut(line, width) for line in lines]
