@@ -1,5 +1,6 @@
 """Environment variables and secrets of projects: what jobs get, and where a secret's value is found afterwards."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from gossamer.fakeweb import WebSpec, serve
 from tests.servers import crawling
+from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _VALUE = "hunter2-\u00e4-1f9c27d0"
@@ -178,3 +181,40 @@ def test_tokens_are_made_listed_and_revoked_by_commands_and_the_audit_has_it(ser
     audit = [(entry["action"], entry["subject"]) for entry in server.client.get("/v1/audit").json()]
     assert audit[:2] == [("token.revoke", f"{shown['id']} nightly"), ("token.make", f"{shown['id']} nightly run shop")]
     assert "none of read, run" in _command(server, "tokens", "make", "x", "--scope", "all", code=2)
+
+
+_FETCH = """
+    custom_settings = {"DOWNLOADER_MIDDLEWARES": {"gossamer.scrapy.ProxyPoolMiddleware": 740}, "LOG_LEVEL": "DEBUG"}
+
+    def parse(self, response):
+        yield {"url": response.url, "proxy": response.meta["gossamer_proxy"]}
+"""
+
+
+async def test_a_project_has_proxies_of_its_own_as_a_secret(server: Scrapyd) -> None:
+    """The list with its password is the variable GOSSAMER_PROXIES; one of the proxies is away."""
+    away, good = ForwardingProxy(), ForwardingProxy(password="Basic a2V5dXNlcjpwYXNzLTQ3MTE=")
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(good):
+        async with run_forwarding(away):
+            pass
+        text = f"{away.url} http://keyuser:pass-4711@127.0.0.1:{good.port}"
+        url = f"http://site0.test:{web.port}/p/1"
+        deployed = egg(spider("fetches", f"yield scrapy.Request({url!r})", _FETCH), name="proxied")
+
+        def run() -> tuple[Any, str, str]:
+            path = "/v1/projects/proxied/variables/GOSSAMER_PROXIES"
+            assert server.client.put(path, json={"value": text, "secret": True}).status_code == 200
+            assert server.deploy(deployed, project="proxied")["status"] == "ok"
+            number = server.client.post("/v1/jobs", json={"project": "proxied", "spider": "fetches"}).json()["id"]
+            job = _ended(server, number)
+            pages = [f"/v1/jobs/{number}", f"/v1/jobs/{number}/items", f"/v1/jobs/{number}/log", f"/jobs/{number}"]
+            return job, _items(server, number), "".join(server.client.get(page).text for page in pages)
+
+        job, items, shown = await asyncio.to_thread(run)
+    assert job["state"] == "finished", shown
+    assert items == [{"url": url, "proxy": 2}]
+    assert good.pages("site0.test") == 1
+    assert "Proxy 1 of 2 could not be used" in shown
+    for secret in ("pass-4711", "keyuser", "a2V5dXNlc", f":{good.port}", f":{away.port}"):
+        assert secret not in shown
+    assert _files_with(server.folder, "pass-4711") == []
