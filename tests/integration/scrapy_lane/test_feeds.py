@@ -2,6 +2,7 @@
 
 import contextlib
 import ftplib
+import gzip
 import json
 import logging
 import os
@@ -173,3 +174,21 @@ def test_a_feed_in_s3_is_whole(tmp_path: Path, s3: S3Server) -> None:
     finish(tmp_path, "-a", "batch=b1", feeds=feeds, **settings)
     files = s3fs.S3FileSystem(key="key", secret="secret", endpoint_url=address, use_listings_cache=False)
     assert [json.loads(line)["number"] for line in files.cat("platform/b1_items.jl").splitlines()] == [*range(300)]
+
+
+def test_every_format_and_plugin_writes_whole_feeds(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    feeds: dict[str, Any] = {f"{out}/items.{name}": {"format": name} for name in ("json", "csv", "xml", "pickle")}
+    feeds[f"{out}/items.jl.gz"] = {
+        "format": "jsonlines",
+        "postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"],
+    }
+    feeds[f"{out}/part-%(batch_id)d.jl"] = {"format": "jsonlines", "batch_item_count": 100}
+    finish(tmp_path, feeds=feeds)
+    assert sorted(item["number"] for item in json.loads((out / "items.json").read_text())) == [*range(300)]
+    assert len((out / "items.csv").read_text().splitlines()) == 301
+    assert (out / "items.xml").read_text().count("<number>") == 300
+    assert len(gzip.decompress((out / "items.jl.gz").read_bytes()).splitlines()) == 300
+    parts = [numbers(out / f"part-{number}.jl") for number in (1, 2, 3)]
+    assert sorted(number for part in parts for number in part) == [*range(300)]
+    assert not [*out.glob(".*")]
