@@ -335,11 +335,15 @@ def _is_idle(frame: FrameType) -> bool:
 
 
 def _place(frame: FrameType) -> str:
-    """Return the innermost place in the project's own code, or in any code if there is none: `file.py:12 function`."""
+    """Return the innermost place in the project's own code, or in any code if there is none: `file.py:12 function`.
+
+    The program that was started, such as `bin/scrapy`, does not count: it is behind everything.
+    """
     own: FrameType | None = frame
     while own is not None and any(part in own.f_code.co_filename for part in _LIBRARIES):
         own = own.f_back
-    chosen = own if own is not None and not own.f_code.co_filename.startswith("<") else frame
+    is_program = own is not None and own.f_back is None and own is not frame
+    chosen = frame if own is None or is_program or own.f_code.co_filename.startswith("<") else own
     folder, _, file = chosen.f_code.co_filename.rpartition(os.sep)
     return f"{folder.rpartition(os.sep)[2]}/{file}:{chosen.f_lineno} {chosen.f_code.co_name}"
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -184,3 +186,29 @@ def test_a_folder_keeps_the_latest_recordings(tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"run_{number}_x-h-{number}-0.jsonl" for number in (3, 4, 5)
     ]
+
+
+@pytest.mark.parametrize(("waits", "place"), [("queue.Queue().get()", "threading.py"), ("mine()", "bin/tool:11 mine")])
+def test_the_started_program_is_no_place_in_the_code(tmp_path: Path, waits: str, place: str) -> None:
+    program = tmp_path / "bin" / "tool"
+    program.parent.mkdir()
+    program.write_text(
+        "import os, queue, sys, threading, time\n"
+        "from gossamer.telemetry.performance import _LoopThread\n"
+        "loop = _LoopThread()\n"
+        "def look():\n"
+        "    main = threading.main_thread().ident\n"
+        "    while (caller := sys._current_frames()[main].f_back) is None or caller.f_code.co_name != 'get':\n"
+        "        time.sleep(0.01)\n"
+        "    print(loop.place()[0], flush=True)\n"
+        "    os._exit(0)\n"
+        "def mine():\n"
+        "    queue.Queue().get()\n"
+        "threading.Thread(target=look).start()\n"
+        f"{waits}\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert place in shown
+    assert "<module>" not in shown
