@@ -127,6 +127,21 @@ struct New<'py> {
     hrefs: Bound<'py, PyList>,
 }
 
+/// The first fields of the Python `Links`, in their order: URLs, fingerprints, domains, dropped links, found ones,
+/// repeats, `nofollow` and `noindex` of the page, its base URL, hrefs.
+type Found<'py> = (
+    Bound<'py, PyList>,
+    Bound<'py, PyList>,
+    Bound<'py, PyList>,
+    Bound<'py, PyDict>,
+    usize,
+    usize,
+    bool,
+    bool,
+    Bound<'py, PyString>,
+    Bound<'py, PyList>,
+);
+
 #[pymethods]
 impl Extractor {
     #[new]
@@ -154,18 +169,17 @@ impl Extractor {
         }
     }
 
-    /// Set the fields of `links` (a Python `Links`) for the page `data` with the canonical URL `page`.
+    /// Return the links of the page `data` with the canonical URL `page`.
     ///
     /// `encode_query`: for a page that was not in UTF-8: returns an href with its query in the page's encoding.
-    fn extract(
+    fn extract<'py>(
         &mut self,
-        py: Python<'_>,
+        py: Python<'py>,
         data: &Bound<'_, PyBytes>,
         page: &str,
         scope: &Bound<'_, Scope>,
-        links: &Bound<'_, PyAny>,
         encode_query: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Found<'py>> {
         let found = scan(data.as_bytes());
         let mut base = String::new();
         let page_base =
@@ -214,19 +228,9 @@ impl Extractor {
             hrefs: PyList::empty(py),
         };
         let repeats = self.follow(py, &hrefs, page, &base, &mut scope.borrow_mut(), encode_query, &new, &dropped)?;
-        links.setattr(pyo3::intern!(py, "urls"), new.urls)?;
-        links.setattr(pyo3::intern!(py, "fingerprints"), new.fingerprints)?;
-        links.setattr(pyo3::intern!(py, "domains"), new.domains)?;
-        links.setattr(pyo3::intern!(py, "hrefs"), new.hrefs)?;
-        links.setattr(pyo3::intern!(py, "dropped"), dropped)?;
-        links.setattr(pyo3::intern!(py, "found"), count)?;
-        links.setattr(pyo3::intern!(py, "repeats"), repeats)?;
-        links.setattr(pyo3::intern!(py, "nofollow"), found.nofollow)?;
-        links.setattr(pyo3::intern!(py, "noindex"), found.noindex)?;
-        if !is_page {
-            links.setattr(pyo3::intern!(py, "base"), base.url)?;
-        }
-        Ok(())
+        let base = PyString::new(py, base.url);
+        let New { urls, fingerprints, domains, hrefs } = new;
+        Ok((urls, fingerprints, domains, dropped, count, repeats, found.nofollow, found.noindex, base, hrefs))
     }
 
     /// Remember that the URLs of these hrefs of a document are in the frontier.
@@ -258,7 +262,10 @@ impl Extractor {
         let keys = Keys::new(&self.namespace, base);
         let shared = self.memory.clone_ref(py);
         let mut memory = shared.borrow_mut(py);
-        memory.touch(&keys);
+        let remembered = memory.recall(&keys);
+        // Kept when all hrefs have been looked up. Within the page this changes nothing, because a second occurrence of an
+        // href is a repeat.
+        let mut refused: Vec<(&str, Outcome)> = Vec::new();
         let mut seen: HashSet<&str, BuildTextHasher> =
             HashSet::with_capacity_and_hasher(hrefs.len(), Default::default());
         let mut urls: Texts = HashSet::default();
@@ -271,7 +278,7 @@ impl Extractor {
                 repeats += 1;
                 continue;
             }
-            if let Some(outcome) = memory.recall(&keys, href) {
+            if let Some(outcome) = remembered.get(href) {
                 counts[outcome as usize] += 1;
                 continue;
             }
@@ -300,7 +307,7 @@ impl Extractor {
             if let Some(outcome) = outcome {
                 counts[outcome as usize] += 1;
                 if target == href {
-                    memory.keep(&keys, href, outcome);
+                    refused.push((href, outcome));
                 }
                 continue;
             }
@@ -314,6 +321,9 @@ impl Extractor {
             new.domains.append(self.domain(py, &url)?)?;
             new.hrefs.append(PyString::new(py, if target == href { href } else { "" }))?;
             urls.insert(url.as_str().into());
+        }
+        for (href, outcome) in refused {
+            memory.keep(&keys, href, outcome);
         }
         for outcome in Outcome::ALL {
             if counts[outcome as usize] > 0 {

@@ -79,9 +79,11 @@ const MAX_HREF: usize = 512;
 const HREF_BYTES: usize = 64;
 const PLACE_BYTES: usize = 300;
 
+type Outcomes = HashMap<Box<str>, Outcome, BuildTextHasher>;
+
 #[derive(Default)]
 struct Place {
-    outcomes: HashMap<Box<str>, Outcome, BuildTextHasher>,
+    outcomes: Outcomes,
     bytes: usize,
     used: u64,
     /// Hrefs that mean the same everywhere.
@@ -99,6 +101,22 @@ impl Keys {
     pub fn new(namespace: &str, base: &Base) -> Self {
         let key = |place: &str| format!("{namespace}\0{place}").into_boxed_str();
         Keys { anywhere: key(base.scheme), on_site: key(base.origin), in_directory: key(base.directory) }
+    }
+}
+
+/// Outcomes in the three places of a document, which are looked up once for all its hrefs. None: nothing is remembered.
+pub struct Remembered<'m> {
+    anywhere: Option<&'m Outcomes>,
+    on_site: Option<&'m Outcomes>,
+    in_directory: Option<&'m Outcomes>,
+}
+
+impl Remembered<'_> {
+    /// Return what became of an href in this document. None: that is not remembered.
+    pub fn get(&self, href: &str) -> Option<Outcome> {
+        let nearest = if href.starts_with('/') { self.on_site } else { self.in_directory };
+        let at = |outcomes: Option<&Outcomes>| outcomes.and_then(|outcomes| outcomes.get(href)).copied();
+        at(nearest).or_else(|| at(self.anywhere))
     }
 }
 
@@ -136,21 +154,16 @@ impl Memory {
 }
 
 impl Memory {
-    /// Make the places of these keys the most recently used ones.
-    pub fn touch(&mut self, keys: &Keys) {
+    /// Make the places of these keys the most recently used ones, and return their outcomes.
+    pub fn recall(&mut self, keys: &Keys) -> Remembered<'_> {
         self.clock += 1;
         for key in [&keys.anywhere, &keys.on_site, &keys.in_directory] {
             if let Some(place) = self.places.get_mut(key) {
                 place.used = self.clock;
             }
         }
-    }
-
-    /// Return what became of an href in a document with these keys. None: that is not remembered.
-    pub fn recall(&self, keys: &Keys, href: &str) -> Option<Outcome> {
-        let key = if href.starts_with('/') { &keys.on_site } else { &keys.in_directory };
-        let at = |key: &str| self.places.get(key).and_then(|place| place.outcomes.get(href)).copied();
-        at(key).or_else(|| at(&keys.anywhere))
+        let at = |key: &str| self.places.get(key).map(|place| &place.outcomes);
+        Remembered { anywhere: at(&keys.anywhere), on_site: at(&keys.on_site), in_directory: at(&keys.in_directory) }
     }
 
     pub fn keep(&mut self, keys: &Keys, href: &str, outcome: Outcome) {

@@ -6,7 +6,7 @@ Fixed: the variable GOSSAMER_NATIVE, which is documented.
 import os
 from typing import Any
 
-_INTERFACE = 2
+_INTERFACE = 3
 """Form of the extension's functions that this program calls. Must be that of native/src/lib.rs."""
 
 try:

@@ -95,7 +95,10 @@ text."""
 
 
 class Links(msgspec.Struct):
-    """Links of one page. `found == len(urls) + repeats + sum(dropped.values())`."""
+    """Links of one page. `found == len(urls) + repeats + sum(dropped.values())`.
+
+    The compiled extension returns the values of all fields up to `hrefs`, in this order.
+    """
 
     urls: list[str] = msgspec.field(default_factory=list)
     """New URLs in scope: canonical and each once. First those of `link rel=next` and of a refresh, then those of
@@ -115,20 +118,20 @@ class Links(msgspec.Struct):
     repeats: int = 0
     """Number of elements that repeat the href or the URL of an earlier one of the page. Elements that count as
     `nofollow` are not among them."""
-    texts: list[tuple[str, str]] | None = None
-    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not, up to MAX_URL_BYTES.
-    None: not requested."""
     nofollow: bool = False
     """True: the page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
     noindex: bool = False
     """True: the page asks not to be indexed."""
     base: str = ""
     """Canonical URL that relative links are resolved against."""
-    cut: bool = False
-    """True: the HTML was cut before parsing; later links are missing."""
     hrefs: list[str] = msgspec.field(default_factory=list)
     """The href of each URL without its fragment, for `remember`. Empty: the href is not to be remembered, because the
     page's charset decides which URL it is."""
+    texts: list[tuple[str, str]] | None = None
+    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not, up to MAX_URL_BYTES.
+    None: not requested."""
+    cut: bool = False
+    """True: the HTML was cut before parsing; later links are missing."""
 
 
 class LinkExtractor:
@@ -187,18 +190,16 @@ class LinkExtractor:
         active_scope = scope or self._scope
         if active_scope is None:  # a mistake in the calling code; no page can cause it
             raise ValueError("this extractor has no scope; pass one to extract()")
-        links = Links(base=base_url, texts=[] if self._texts else None)
         charset = None if encoding is None or is_utf8(encoding) else encoding
+        document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
+        if self._native is not None:
+            return self._extract_compiled(document, base_url, active_scope, charset)
+        links = Links(base=base_url, texts=[] if self._texts else None, cut=document.cut)
         follow = self._follow_nofollow
         head_hrefs: list[str] = []
         hrefs: list[str] = []
         base: str | None = None
         nofollow_count = 0
-        document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
-        links.cut = document.cut
-        if self._native is not None:
-            self._extract_compiled(document, base_url, active_scope, links, charset)
-            return links
         for tree in document.trees():  # one tree, or several for a page that would be costly to parse
             if base is None:
                 base = base_of(tree, base_url)
@@ -229,15 +230,15 @@ class LinkExtractor:
         self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
-    def _extract_compiled(
-        self, document: HtmlDocument, base_url: str, scope: LinkScope, links: Links, charset: str | None
-    ) -> None:
-        """Set the fields of `links`. `charset`: Python codec of a page that was not in UTF-8."""
+    def _extract_compiled(self, document: HtmlDocument, base_url: str, scope: LinkScope, charset: str | None) -> Links:
+        """Return the links that the compiled extension finds. `charset`: Python codec of a page not in UTF-8."""
         encode_query = None if charset is None else partial(with_encoded_query, charset=charset)
-        self._native.extract(document.data, base_url, scope.compiled(native), links, encode_query)
+        links = Links(*self._native.extract(document.data, base_url, scope.compiled(native), encode_query))
+        links.cut = document.cut
         document.base = links.base
         if self._texts:
             links.texts = list_links(document, base_url, encoding=charset)
+        return links
 
     def remember(self, links: Links, *, except_positions: Collection[int] = ()) -> None:
         """Record that the URLs of `links` are in the frontier, so that `extract` counts them as `known` on later pages.

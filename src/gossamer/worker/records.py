@@ -217,12 +217,17 @@ def _timings(fetched: FetchResponse | None) -> dict[str, float]:
         return {}
     timings = fetched.timings
     return {
-        "dns": round(timings.dns, 6),
-        "connect": round(timings.connect, 6),
-        "tls": round(timings.tls, 6),
-        "first_byte": round(timings.first_byte, 6),
-        "total": round(timings.total, 6),
+        "dns": _microseconds(timings.dns),
+        "connect": _microseconds(timings.connect),
+        "tls": _microseconds(timings.tls),
+        "first_byte": _microseconds(timings.first_byte),
+        "total": _microseconds(timings.total),
     }
+
+
+def _microseconds(seconds: float) -> float:
+    """Return seconds, to the microsecond. `round` takes twice as long, and this runs five times for each page."""
+    return int(seconds * 1e6 + 0.5) / 1e6 if seconds else 0.0
 
 
 def without_long_body(fetched: FetchResponse) -> FetchResponse:

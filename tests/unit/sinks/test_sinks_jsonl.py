@@ -109,9 +109,9 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
 
 
 @pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
-@pytest.mark.parametrize("step", [1, 7, 8, 9])
+@pytest.mark.parametrize("step", [1, 7, 8, 9, 16, 17, 31, 33, 65])
 def test_a_body_apart_gives_the_same_line_as_one_in_the_record(page, step):
-    """Every character that JSON escapes, at every place of the eight bytes that are looked at together."""
+    """Every character that JSON escapes, at every place of the bytes that are looked at together (up to 64)."""
     special = "".join(map(chr, range(0x20))) + '"\\/\x7f\u2028é😀'
     texts = [
         "",
