@@ -106,6 +106,21 @@ class PostgreSqlServer(_RunningStore[PostgreSql]):
         self.execute(address, f"CREATE ROLE {user} LOGIN; GRANT {rights} ON {table} TO {user}")
         return address.replace("postgres@", f"{user}@")
 
+    @contextlib.contextmanager
+    def locked(self, address: str, table: str) -> Iterator[None]:
+        """Keep others from a table until the end of the block."""
+        with self._connect(address) as connection, connection.transaction():
+            connection.execute(f"LOCK TABLE {table}")
+            yield
+
+    @contextlib.contextmanager
+    def short_lock_timeout(self, address: str) -> Iterator[None]:
+        """Let new connections wait for a lock for a fifth of a second until the end of the block."""
+        name = urlsplit(address).path[1:]
+        self.execute(address, f"ALTER DATABASE {name} SET lock_timeout = '200ms'")
+        yield
+        self.execute(address, f"ALTER DATABASE {name} RESET lock_timeout")
+
     def _connect(self, address: str) -> "psycopg.Connection[dict[str, Any]]":
         url = urlsplit(address)
         host = parse_qs(url.query)["host"][0]
@@ -141,6 +156,20 @@ class MariaDbServer(_RunningStore[MariaDb]):
         self.server.execute(f"CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY 's3cret'")
         self.server.execute(f"GRANT {rights} ON {url.path[1:]}.{table} TO '{user}'@'127.0.0.1'")
         return url._replace(netloc=f"{user}:s3cret@127.0.0.1:{url.port}").geturl()
+
+    @contextlib.contextmanager
+    def locked(self, address: str, table: str) -> Iterator[None]:
+        """Keep others from a table until the end of the block."""
+        with self._connect(address) as connection, connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLES {table} WRITE")
+            yield
+
+    @contextlib.contextmanager
+    def short_lock_timeout(self, address: str) -> Iterator[None]:
+        """Let new connections wait for a lock for a second until the end of the block."""
+        self.execute(address, "SET GLOBAL lock_wait_timeout = 1")
+        yield
+        self.execute(address, "SET GLOBAL lock_wait_timeout = DEFAULT")
 
     def _connect(self, address: str) -> Any:
         return pymysql.connect(

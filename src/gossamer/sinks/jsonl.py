@@ -38,6 +38,10 @@ _ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 """Errors that msgspec raises for a value that it cannot encode. ValueError covers the UnicodeEncodeError of a lone
 surrogate. None may be removed: the functions below promise not to raise."""
 
+_LARGEST_BITS = 14_000
+"""Bits of an integer from which it becomes a hexadecimal text. Must be below 4,300 decimal digits, the most that Python
+writes and reads."""
+
 _BUFFER_BYTES = 1 << 20
 """Bytes that are decompressed ahead while a file is read. May be changed: more take memory, fewer take longer."""
 
@@ -80,15 +84,18 @@ def encode_value(value: object) -> bytes:
 
 
 def to_json_types(value: object, depth: int = 0) -> object:
-    """Return a value that JSON can represent: lone surrogates become U+FFFD; keys and unknown objects become text.
+    """Return a value that JSON can represent: lone surrogates become U+FFFD; keys, unknown objects and integers of
+    thousands of digits become text.
 
     For records that cannot be encoded as they are. `depth`: levels of nesting above the value.
     """
     if isinstance(value, str):
         # UTF-16, because two surrogates that form a pair then become their character; lone ones are replaced.
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | float):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _LARGEST_BITS else hex(value)
     if depth >= _DEEPEST:
         return "..."
     if isinstance(value, msgspec.Struct):

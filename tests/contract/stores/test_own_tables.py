@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.sinks.open import check_outputs
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable
@@ -166,6 +166,11 @@ def test_a_table_that_cannot_get_the_columns_of_records_is_told_at_the_start(ser
         check_outputs([server.at(restricted, "t", key="url")], tables=_ITEMS)
     assert "\n" not in str(raised.value)
     assert "(1142," not in str(raised.value)
+    server.execute(place, "ALTER TABLE t ADD COLUMN other_fields TEXT")
+    table = StoreTable("t", ("url",), {"url": "key", "_crawlid": "text"})
+    assert write(restricted, [{"url": "a", "n": 1, "_crawlid": "c"}], table=table) == []
+    assert by_url(server, place, "other_fields") == {"a": {"_crawlid": "c"}}
+    server.execute(place, "ALTER TABLE t DROP COLUMN other_fields")
     check_outputs([server.at(place, "t", key="url")], tables=_ITEMS)  # the owner may
     check_outputs([server.at(restricted, "t", key="url")], tables=_ITEMS)
 
@@ -215,3 +220,80 @@ def test_errors_of_mysql_are_plain_sentences(server: SqlServer, place: str) -> N
         check_outputs([place.replace("s3cret", "0ther")])
     assert "(1045" not in str(raised.value)
     assert '"' not in str(raised.value)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_of_another_encoding_refuses_only_the_characters_that_it_lacks(
+    server: SqlServer, place: str, encoding: str
+) -> None:
+    name = StoreAddress.parse(place).database
+    server.execute(place, f"CREATE DATABASE {name}_x ENCODING '{encoding}' TEMPLATE template0 LOCALE 'C'")
+    rows = [{"url": "a", "title": "Zürich"}, {"url": "b", "title": "\U0001f3d5"}, {"url": "c"}]
+    refused = write(place.replace(name, f"{name}_x"), rows, table=StoreTable("t", ("url",), {"url": "key"}))
+    assert told(refused) == ([("b", "title")] if encoding == "LATIN1" else [])
+    kept = server.rows(place.replace(name, f"{name}_x"), "t")
+    assert len(kept) == 3 - len(refused)
+
+
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
+def test_characters_that_a_column_cannot_have_refuse_only_their_row(server: SqlServer, place: str) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(9) PRIMARY KEY, title VARCHAR(9)) CHARACTER SET utf8mb3")
+    rows = [{"url": "a", "title": "\U0001f3d5"}, {"url": "\U0001f3d5"}, {"url": "c", "title": "Zürich"}]
+    assert told(write(place, rows)) == [("a", "title"), ("\U0001f3d5", "url")]
+    assert by_url(server, place, "title") == {"c": "Zürich"}
+
+
+def test_rows_that_another_table_refers_to_and_that_cannot_be_deleted_are_refused(
+    server: SqlServer, place: str
+) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(9) UNIQUE, page VARCHAR(9) UNIQUE, n INTEGER)")
+    server.execute(place, "CREATE TABLE other (page VARCHAR(9), FOREIGN KEY (page) REFERENCES t (page))")
+    table = StoreTable("t", ("url",), parent="page")
+    write(place, [{"url": "a", "page": "p", "n": 1}, {"url": "b", "page": "q", "n": 1}], table=table)
+    server.execute(place, "INSERT INTO other VALUES ('p')")
+    newer = [{"url": "a", "page": "p", "n": 2}, {"url": "b", "page": "q", "n": 2}, {"url": "c", "n": 2}]
+    refused = write(place, newer, table=table)
+    assert told(refused) == [("a", "page")]
+    assert "foreign key" in refused[0].reason
+    assert by_url(server, place, "n") == {"a": 1, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_row_that_is_too_large_for_a_message_is_refused(server: SqlServer, place: str) -> None:
+    store = open_store(StoreAddress.parse(place))
+    store.max_row_bytes = 2_000_000  # type: ignore[attr-defined]
+    rows = [{"url": "a", "n": 1}, {"url": "b", "n": 2, "body": "x" * 2_000_001}]
+    refused = store.write(StoreTable("t", ("url",), {"url": "key"}), rows)
+    store.close()
+    assert told(refused) == [("b", "body")]
+    assert "2,000,000 bytes" in refused[0].reason
+    assert by_url(server, place, "n") == {"a": 1}
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_row_that_a_policy_refuses_costs_no_other_row(server: SqlServer, place: str) -> None:
+    server.execute(place, "CREATE TABLE t (url TEXT UNIQUE, n INTEGER)")
+    server.execute(place, "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY above ON t USING (n > 0)")
+    restricted = server.restricted(place, "ALL", "t")
+    [refused] = write(restricted, [{"url": "a", "n": 1}, {"url": "b", "n": -1}, {"url": "c", "n": 2}])
+    assert (refused.row["url"], "row-level security" in refused.reason) == ("b", True)
+    assert by_url(server, place, "n") == {"a": 1, "c": 2}
+
+
+def test_a_table_that_another_program_has_locked_is_told_at_the_start_and_awaited_later(
+    server: SqlServer, place: str
+) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(9) UNIQUE)")
+    store = open_store(StoreAddress.parse(place))
+    with server.short_lock_timeout(place):
+        with server.locked(place, "t"):
+            with pytest.raises(SinkError):
+                store.prepare(URLS)
+            with pytest.raises(SinkError):
+                store.write(URLS, [{"url": "a"}])
+            with pytest.raises(BadInput, match="cannot be used"):
+                check_outputs([server.at(place, "t", key="url")], tables=_ITEMS)
+        assert store.write(URLS, [{"url": "a"}]) == []
+    store.close()
+    assert by_url(server, place, "url") == {"a": "a"}

@@ -168,6 +168,21 @@ def test_large_records_and_batches_arrive(server: StoreServer, place: str, tmp_p
     output.disconnect()
 
 
+def test_keys_of_any_text_tell_rows_apart(server: StoreServer, place: str, tmp_path: Path) -> None:
+    keys = ["a", "a ", "A", "á", "a\t", "'", "x" * 600, 10**5000]
+    table = unique("odd")
+    output = sink(server.at(place, table, key="k"), "items", tmp_path)
+    for n in range(2):
+        output.add([item(f"r{number}", {"k": key, "n": n}) for number, key in enumerate(keys)])
+    output.disconnect()
+    kept = {str(row["k"]): row["n"] for row in server.rows(place, table)}
+    expected = {hex(key) if isinstance(key, int) else key: 1 for key in keys}
+    too_long = {one["field"] for one in refused(tmp_path)}  # the integer: PostgreSQL and MySQL have limits for keys
+    assert too_long <= {"k", ""}
+    assert kept.items() <= expected.items()
+    assert len(kept) == len(expected) - bool(too_long)
+
+
 def test_a_killed_server_makes_writes_fail_until_it_is_back(server: StoreServer, place: str, tmp_path: Path) -> None:
     output = sink(place, "items", tmp_path)
     output.add([item("r1", {"n": 1})])

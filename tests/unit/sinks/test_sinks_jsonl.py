@@ -44,6 +44,14 @@ def test_a_line_holds_no_break_of_its_own(page):
     assert json.loads(lines)["body"] == "a\r\nb\x00c\u2028d"
 
 
+def test_an_integer_that_python_cannot_write_is_a_hexadecimal_text():
+    assert json.loads(encode_value({"n": 10**5000, "m": [-(10**5000)], "small": 2**70})) == {
+        "n": hex(10**5000),
+        "m": [hex(-(10**5000))],
+        "small": 2**70,
+    }
+
+
 def test_half_surrogate_pairs_are_replaced_and_whole_ones_joined(page):
     lines = encode_lines([page("r1").record, page("r2", body="a\ud83d\ude00b\ude00").record])
     first, second = map(json.loads, lines.decode("utf-8").splitlines())

@@ -25,12 +25,17 @@ _TYPES: Final[dict[ColumnKind, str]] = {
     "json": "LONGTEXT",  # its functions for JSON take any text; the type JSON of MySQL refuses numbers as text
 }
 """Types of new columns. May be changed; existing tables keep theirs."""
+_EXACT_COLLATIONS: Final = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
+"""Collations of new tables, the first that the server has, MariaDB's and MySQL's: for the older utf8mb4_bin, keys are
+equal that differ in spaces at their end, and one row would replace the other. May be changed; existing tables keep
+theirs."""
+_COLLATIONS: Final = "SELECT collation_name FROM information_schema.collations WHERE character_set_name = 'utf8mb4'"
 _TIMES: Final = frozenset({"datetime", "timestamp"})
 _FAULTS: Final = {
     **dict.fromkeys((1021, 1114), Fault.FULL),
     **dict.fromkeys((1054, 1146), Fault.SCHEMA),
     **dict.fromkeys((1205, 1213), Fault.CONFLICT),
-    **dict.fromkeys((1048, 1062, 1118, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690), Fault.VALUE),
+    **dict.fromkeys((1048, 1062, 1118, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 1690), Fault.VALUE),
     **dict.fromkeys((3140, 3819, 4025, 4078, 22003), Fault.VALUE),
     **dict.fromkeys((1416, 1526, 1644, 1906, 3105), Fault.VALUE),  # a place, a partition, a trigger, generated columns
     **dict.fromkeys((1044, 1142, 1143, 1227), Fault.REFUSED),  # rights
@@ -140,10 +145,12 @@ class MySqlStore(SqlStore):
     def create(self, connection: Any, table: StoreTable) -> None:
         columns = [f"{_quoted(name)} {_TYPES[kind]}" for name, kind in table.columns.items()]
         key = ", ".join(map(_quoted, table.key))
+        known = {name for (name,) in self._execute(connection, _COLLATIONS)}
+        collation = next((name for name in _EXACT_COLLATIONS if name in known), "utf8mb4_bin")
         self._execute(
             connection,
             f"CREATE TABLE IF NOT EXISTS {_table(table.name)} ({', '.join(columns)}, UNIQUE ({key})) "
-            "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            f"ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {collation}",
         )
 
     def add_columns(self, connection: Any, table: StoreTable, columns: dict[str, ColumnKind]) -> None:
@@ -328,7 +335,10 @@ def _plain_column(values: list[Any], kind: str) -> list[Any]:
         if bool in found and is_text:
             return [str(value).lower() if isinstance(value, bool) else value for value in values]
         if int in found and kind == "double":
-            return [str(value) if isinstance(value, int) and abs(value) > _EXACT_INTEGER else value for value in values]
+            return [
+                str(to_json_types(value)) if isinstance(value, int) and abs(value) > _EXACT_INTEGER else value
+                for value in values
+            ]
         return values
     return [value if value is None else _plain_value(value, kind) for value in values]
 
@@ -359,7 +369,8 @@ def _literal(value: Any, kind: str) -> str:
     if isinstance(value, bool):
         return ("'true'" if value else "'false'") if is_text else str(int(value))
     if isinstance(value, int):
-        return f"'{value}'" if kind == "double" and abs(value) > _EXACT_INTEGER else str(value)
+        plain = to_json_types(value)
+        return f"'{plain}'" if kind == "double" and abs(value) > _EXACT_INTEGER else str(plain)
     if isinstance(value, float):
         return repr(value) if value - value == 0 else "NULL"  # NaN and the infinities are NULL, as in JSON
     encoded = encode_value(value).decode()

@@ -18,7 +18,7 @@ from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestE
 from gossamer.errors import SinkError, SinkFull
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
-from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, split_keyless
+from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, key_text, split_keyless
 from gossamer.sinks.tables import OTHER_FIELDS
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
@@ -213,7 +213,7 @@ def _lines(table: StoreTable, row: Row) -> bytes:
     for name, kind in table.columns.items():
         if kind == "time" and document.get(name) == "":
             del document[name]
-    parts = [str(row[name]) for name in table.key if row.get(name) is not None]
+    parts = [key_text(row[name]) for name in table.key if row.get(name) is not None]
     if len(parts) < len(table.key):
         action: dict[str, Any] = {"index": {}}
     else:

@@ -24,6 +24,7 @@ _CONNECTION: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
     "application_name": "gossamer",
+    "client_encoding": "utf8",  # that of the database may lack characters, which is then the server's error
 }
 """Options of libpq by which a connection to a server that is gone without a word breaks within half a minute. May be
 changed."""
@@ -60,6 +61,9 @@ _FAULTS: Final = (
 """Beginnings of SQLSTATE and what they mean, the longest first. PostgreSQL's: fixed."""
 _SCHEMA_LOCK: Final = 7_310_946_120
 """Number of the lock under which tables are made and changed. Must be the same in all versions of Gossamer."""
+_STATEMENT_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of a statement from which the next rows go into another one. May be changed, well below the server's limit of
+1 GB: more take memory."""
 _TIME: Final = "timestamp"
 _SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Columns that each table has: fixed."""
@@ -71,6 +75,8 @@ class PostgreSqlStore(SqlStore):
     error = psycopg.Error
     max_columns = 900
     max_name = 63
+    max_row_bytes = 500_000_000
+    """Bytes of a row's JSON at most: the server ends the connection for 1 GB. May be lowered."""
 
     def __init__(self, address: StoreAddress) -> None:
         super().__init__(address)
@@ -92,6 +98,8 @@ class PostgreSqlStore(SqlStore):
 
     def fault(self, error: Exception) -> Fault:
         state = getattr(error, "sqlstate", None) or ""
+        if state == "42501" and error.diag.source_function == "ExecWithCheckOptions":  # type: ignore[attr-defined]
+            return Fault.VALUE  # a policy refuses the row: the user has the rights
         return next((fault for beginning, fault in _FAULTS if state.startswith(beginning)), Fault.AWAY)
 
     def transaction(self, connection: Any) -> AbstractContextManager[Any]:
@@ -159,7 +167,17 @@ class PostgreSqlStore(SqlStore):
         statement = self._statements.get(known)
         if statement is None:
             statement = self._statements[known] = self._upsert(connection, table, types, defaults)
-        connection.execute(statement, [_encoded(types, rows)])
+        parts: list[bytes] = []
+        size = 0
+        for part in _encoded(types, rows):
+            if len(part) > self.max_row_bytes:
+                raise psycopg.errors.ProgramLimitExceeded(f"the row has more than {self.max_row_bytes:,} bytes")
+            if parts and size + len(part) > _STATEMENT_BYTES:
+                connection.execute(statement, [_array(parts)])
+                parts, size = [], 0
+            parts.append(part)
+            size += len(part)
+        connection.execute(statement, [_array(parts)])
 
     def _upsert(self, connection: Any, table: StoreTable, types: dict[str, str], defaults: Sequence[str]) -> bytes:
         """Return the statement that writes rows with these columns."""
@@ -184,6 +202,10 @@ class PostgreSqlStore(SqlStore):
             return self._field_of_index(table, getattr(diagnosis, "constraint_name", None) or "", row), first_line(
                 error
             )
+        if isinstance(error, psycopg.errors.ProgramLimitExceeded) and not getattr(
+            diagnosis, "sqlstate", None
+        ):  # of insert()
+            return max(row, key=lambda name: len(encode_value(row[name]))), first_line(error)
         for name, value in row.items():
             if value is None or name not in types:
                 continue
@@ -191,7 +213,7 @@ class PostgreSqlStore(SqlStore):
                 with connection.transaction():
                     one = {name: types[name]}
                     query = sql.SQL("SELECT count(*) FROM {}").format(_recordset(one))
-                    connection.execute(query, [_encoded(one, [{name: value}])])
+                    connection.execute(query, [_array(_encoded(one, [{name: value}]))])
             except psycopg.Error as misfit:
                 if self.fault(misfit) is not Fault.VALUE:
                     raise
@@ -241,12 +263,17 @@ def _recordset(types: dict[str, str]) -> sql.Composed:
     return sql.SQL("json_to_recordset(%s::json) AS r({})").format(sql.SQL(", ").join(columns))
 
 
-def _encoded(types: dict[str, str], rows: Sequence[Row]) -> str:
-    """Return the rows as a JSON array. A time that is empty is no time; NUL, which PostgreSQL refuses, is U+FFFD."""
+def _encoded(types: dict[str, str], rows: Sequence[Row]) -> list[bytes]:
+    """Return the JSON of each row. A time that is empty is no time."""
     times = [name for name, kind in types.items() if kind.startswith(_TIME)]
     if times:
         rows = [row | {name: None for name in times if row.get(name) == ""} for row in rows]
-    text = encode_value(rows).decode()
+    return list(map(encode_value, rows))
+
+
+def _array(parts: Sequence[bytes]) -> str:
+    """Return rows as a JSON array. NUL, which PostgreSQL refuses, is U+FFFD."""
+    text = f"[{b','.join(parts).decode()}]"
     return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
 
 

@@ -20,7 +20,7 @@ from redis.retry import Retry
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
-from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, split_keyless
+from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, key_text, split_keyless
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one request from which the next rows go into another one. May be changed: more take memory."""
@@ -162,7 +162,7 @@ class RedisStore:
 
 def _field(table: StoreTable, row: Row) -> str:
     """Return the field of a row. Fixed: existing hashes have these."""
-    parts = [str(row[name]) for name in table.key if row.get(name) is not None]
+    parts = [key_text(row[name]) for name in table.key if row.get(name) is not None]
     if len(parts) < len(table.key):
         return uuid4().hex
     return ("-" if table.parent else "\n").join(parts).encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gossamer.model.record import ItemRecord, PageRecord
+from gossamer.sinks.jsonl import to_json_types
 from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, item_fields
 
 Row = dict[str, Any]
@@ -142,7 +143,14 @@ class Store(Protocol):
 
 def is_not_finite(value: object) -> bool:
     """Return whether a value is NaN or an infinity: they are no values of keys, because JSON and SQL have none."""
-    return isinstance(value, float | Decimal) and not math.isfinite(value)
+    if isinstance(value, Decimal):
+        return not value.is_finite()
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def key_text(value: object) -> str:
+    """Return the text of a value of a key."""
+    return str(to_json_types(value)) if isinstance(value, int) else str(value)
 
 
 def split_keyless(table: StoreTable, rows: Sequence[Row]) -> tuple[list[Row], list[RefusedRow]]:
@@ -161,7 +169,7 @@ def split_keyless(table: StoreTable, rows: Sequence[Row]) -> tuple[list[Row], li
         if endless is not None:
             refused.append(RefusedRow(row, endless, f"{row[endless]} is not a finite number, and no value of a key"))
         elif lacking is None:
-            key = tuple(str(row[name]) for name in table.key)
+            key = tuple(key_text(row[name]) for name in table.key)
             by_key.pop(key, None)
             by_key[key] = row
         elif table.may_lack_key:

@@ -8,15 +8,17 @@ change: how refused rows are found, and the number of repetitions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, split_keyless
 from gossamer.sinks.tables import OTHER_FIELDS
+
+T = TypeVar("T")
 
 _REPETITIONS: Final = 5
 """Times that a batch is written again at once which the database broke off because of others. May be changed; then the
@@ -168,32 +170,64 @@ class SqlStore(ABC):
     # --- Store --------------------------------------------------------------------------------------------------------
 
     def prepare(self, table: StoreTable) -> None:
-        with self._translated() as connection:
+        self._repeat(lambda connection: self._prepare(connection, table))
+
+    def write(self, table: StoreTable, rows: Sequence[Row]) -> list[RefusedRow]:
+        rows, refused = split_keyless(table, rows)
+        if not rows:
+            return refused
+        return refused + self._repeat(lambda connection: self._write(connection, table, rows))
+
+    def delete_crawl(self, table: StoreTable, crawl_id: str) -> None:
+        self._repeat(lambda connection: self._delete_crawl(connection, table, crawl_id))
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._columns.clear()
+        self._refused_columns.clear()
+        if connection is not None:
+            with suppress(self.error, OSError):
+                connection.close()
+
+    # --- the work -----------------------------------------------------------------------------------------------------
+
+    def _repeat(self, action: Callable[[Any], T]) -> T:
+        """Return the result of an action on an open connection. It is repeated when others were in its way."""
+        for repetition in range(_REPETITIONS + 1):
+            try:
+                with self._translated() as connection:
+                    return action(connection)
+            except _Again as again:
+                if repetition == _REPETITIONS:
+                    raise SinkError(f"{self.address}: {again}") from again.__cause__
+        raise AssertionError
+
+    def _prepare(self, connection: Any, table: StoreTable) -> None:
+        columns = self.read_columns(connection, table)
+        if not columns:
+            self.create(connection, table)
             columns = self.read_columns(connection, table)
-            if not columns:
-                self.create(connection, table)
-                columns = self.read_columns(connection, table)
-            if self.is_view(connection, table):
-                raise BadInput(
-                    f"{self.address}: {table.name} is a view. Name a table with table=NAME behind a question mark."
-                )
-            lacking = [name for name in table.key if name not in columns]
-            if lacking:
-                raise BadInput(
-                    f"{self.address}: the table {table.name} exists and has no column {lacking[0]}. Name another table "
-                    "with table=NAME behind a question mark, or the columns of its key with key=NAME."
-                )
-            unique = self.read_unique(connection, table)
-            if not any(is_key(index, table) for index in unique):
-                names = ", ".join(table.key)
-                raise BadInput(
-                    f"{self.address}: the table {table.name} needs a unique index on {names}, so that a new row "
-                    f"replaces the older one: ALTER TABLE {table.name} ADD UNIQUE ({names})"
-                )
-            self._unique[table.name] = unique
-            self._columns[table.name] = columns
-            self._add_known_columns(connection, table)
-            self._check_rights(connection, table)
+        if self.is_view(connection, table):
+            raise BadInput(
+                f"{self.address}: {table.name} is a view. Name a table with table=NAME behind a question mark."
+            )
+        lacking = [name for name in table.key if name not in columns]
+        if lacking:
+            raise BadInput(
+                f"{self.address}: the table {table.name} exists and has no column {lacking[0]}. Name another table "
+                "with table=NAME behind a question mark, or the columns of its key with key=NAME."
+            )
+        unique = self.read_unique(connection, table)
+        if not any(is_key(index, table) for index in unique):
+            names = ", ".join(table.key)
+            raise BadInput(
+                f"{self.address}: the table {table.name} needs a unique index on {names}, so that a new row "
+                f"replaces the older one: ALTER TABLE {table.name} ADD UNIQUE ({names})"
+            )
+        self._unique[table.name] = unique
+        self._columns[table.name] = columns
+        self._add_known_columns(connection, table)
+        self._check_rights(connection, table)
 
     def _check_rights(self, connection: Any, table: StoreTable) -> None:
         """Raise an error of the driver if this user may not write rows. Other errors are left to the first batch."""
@@ -213,40 +247,17 @@ class SqlStore(ABC):
         if not lacking:
             return
         reasons = self._add(connection, table, lacking)
-        if reasons and OTHER_FIELDS not in self._columns.pop(table.name):
+        if reasons and OTHER_FIELDS not in self._columns[table.name]:
+            del self._columns[table.name]
             raise BadInput(
                 f"{self.address}: the table {table.name} lacks the columns {', '.join(reasons)} and cannot get them: "
                 f"{next(iter(reasons.values()))}"
             )
 
-    def write(self, table: StoreTable, rows: Sequence[Row]) -> list[RefusedRow]:
-        rows, refused = split_keyless(table, rows)
-        if not rows:
-            return refused
-        for repetition in range(_REPETITIONS + 1):
-            try:
-                with self._translated() as connection:
-                    return refused + self._write(connection, table, rows)
-            except _Again as again:
-                if repetition == _REPETITIONS:
-                    raise SinkError(f"{self.address}: {again}") from again.__cause__
-        raise AssertionError
-
-    def delete_crawl(self, table: StoreTable, crawl_id: str) -> None:
-        with self._translated() as connection:
-            if table.crawl in self.read_columns(connection, table):
-                with self.transaction(connection):
-                    self.delete_by(connection, table, table.crawl, [crawl_id])
-
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        self._columns.clear()
-        self._refused_columns.clear()
-        if connection is not None:
-            with suppress(self.error, OSError):
-                connection.close()
-
-    # --- the work -----------------------------------------------------------------------------------------------------
+    def _delete_crawl(self, connection: Any, table: StoreTable, crawl_id: str) -> None:
+        if table.crawl in self.read_columns(connection, table):
+            with self.transaction(connection):
+                self.delete_by(connection, table, table.crawl, [crawl_id])
 
     @contextmanager
     def _translated(self) -> Iterator[Any]:
@@ -290,9 +301,8 @@ class SqlStore(ABC):
                 raise
         misfits: list[RefusedRow] = []
         with self.transaction(connection):
-            if groups:
-                self.delete_by(connection, table, table.parent, groups)
-            self._insert_halves(connection, table, names, fitting, misfits)
+            kept = self._delete_groups(connection, table, groups, fitting, misfits)
+            self._insert_halves(connection, table, names, kept, misfits)
         originals = dict(zip(map(id, fitting), rows, strict=True))
         return refused + [one._replace(row=originals[id(one.row)]) for one in misfits]
 
@@ -324,6 +334,24 @@ class SqlStore(ABC):
             )
             for lacking, group in groups.items()
         ]
+
+    def _delete_groups(
+        self, connection: Any, table: StoreTable, groups: Sequence[Any], rows: Sequence[Row], refused: list[RefusedRow]
+    ) -> Sequence[Row]:
+        """Delete groups of rows. Return the rows of those that are deleted, and add the others to `refused`: another
+        table may refer to their rows."""
+        bound = set()
+        for group in groups:
+            try:
+                with self.transaction(connection):
+                    self.delete_by(connection, table, table.parent, [group])
+            except self.error as error:
+                if self.fault(error) is not Fault.VALUE:
+                    raise
+                bound.add(group)
+                reason = self.describe(error)
+                refused += [RefusedRow(row, table.parent, reason) for row in rows if row.get(table.parent) == group]
+        return [row for row in rows if row.get(table.parent) not in bound] if bound else rows
 
     def _insert_halves(
         self, connection: Any, table: StoreTable, names: Sequence[str], rows: Sequence[Row], refused: list[RefusedRow]
@@ -358,7 +386,7 @@ class SqlStore(ABC):
         cannot have a column of their own in OTHER_FIELDS, and the rows whose fields the table cannot take."""
         if table.name not in self._columns:
             try:
-                self.prepare(table)
+                self._prepare(connection, table)
             except BadInput as error:  # the table was replaced during the crawl
                 raise SinkError(str(error)) from error
         columns = self._columns[table.name]
