@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.test_crawl_again import FLAGS, a_site, crawl, redirecting
 from tests.servers.crawling import command, gossamer, records_of
+from tests.servers.program import until
 
 
 def printed(folder: Path, *arguments: str, code: int = 0) -> str:
@@ -204,3 +205,42 @@ def test_the_words_for_an_export_fit_what_was_exported(tmp_path: Path) -> None:
         done = gossamer("export", "all.jsonl", "copy.jsonl", cwd=tmp_path)
         assert done.stdout == "Exported 3 pages, 1 failed request and 2 items from all.jsonl to copy.jsonl.\n"
         assert gossamer("export", "h.warc.gz", "t.jsonl", cwd=tmp_path).stdout.startswith("Exported 2 items from")
+
+
+# --- links that earlier records do not have ---------------------------------------------------------------------------
+
+
+def test_links_of_a_crawl_that_was_fetched_without_them_are_said_to_be_missing(tmp_path: Path) -> None:
+    with a_site(a='<p>a<a href="/b">B</a>', b="<p>b") as site:
+        flags = (f"{site.url}/a", "-o", "p.jsonl")
+        crawl(tmp_path, *flags)
+        for more in (("--links",), ("--links", "-o", "later.jsonl"), ("--links", "--quiet")):
+            done = gossamer("crawl", *flags, *more, *FLAGS, cwd=tmp_path)
+            assert done.returncode == 0
+            assert done.stderr.startswith("gossamer: The 2 pages of ")
+            assert done.stderr.endswith(
+                " were fetched without --links, so the records have no links. To get them, repeat the command with "
+                "--fresh.\n"
+            )
+        assert gossamer("crawl", *flags, *FLAGS, cwd=tmp_path).stderr == ""
+        for more in (("--links", "--fresh"), ("--links",), ("--links", "-o", "last.jsonl"), ()):
+            assert gossamer("crawl", *flags, *more, *FLAGS, cwd=tmp_path).stderr == ""
+        [first] = [record for record in records_of(tmp_path / "last.jsonl") if record.url.endswith("/a")]
+        assert [link.text for link in first.links] == ["B"]
+
+
+def test_links_from_the_middle_of_a_crawl_on_are_said_to_be_incomplete(tmp_path: Path) -> None:
+    with a_site(**{f"p{number}": "<p>x" for number in range(40)}) as site:
+        slow = [*command("crawl", site.url, "-o", "out.jsonl", *FLAGS), "--rate", "20/1", "--domain-concurrency", "1"]
+        process = subprocess.Popen(slow, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        until(lambda: sum(site.requests.values()) > 10, "some pages")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        flags = (site.url, "-o", "out.jsonl", "--links")
+        said = crawl(tmp_path, *flags)[1]
+        assert (
+            "without --links, so the records have no links. Pages fetched from now on do. To get all, let the" in said
+        )
+        said = crawl(tmp_path, *flags, "-o", "later.jsonl")[1]
+        assert "Some pages of " in said
+        assert "To get them, repeat the command with --fresh." in said

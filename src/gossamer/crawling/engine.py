@@ -24,6 +24,7 @@ from gossamer.crawling.outputs import (
     find_empty_outputs,
     find_existing,
     item_outputs,
+    lack_of_links,
     may_be_made,
 )
 from gossamer.crawling.seeds import find_private_hosts, gather_seeds
@@ -186,6 +187,8 @@ class _Crawling(msgspec.Struct):
             before = None
         state = None if before is None else before.state
         note = read_note(self.settings.data_dir, identity.crawlid)
+        if before is not None and not fresh and (lack := lack_of_links(note, self.plan.terms, before)):
+            self.observer.say(lack)
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
             if not fresh and not failed_to_retry(self.plan, before, guard_changed=self._guard_changed(note)):
                 return await self._already_finished(before)
@@ -356,7 +359,8 @@ class _Crawling(msgspec.Struct):
             for batches in plan.batches(self.frontier.secret):
                 new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
-            write_note(self.settings.data_dir, self._note(run, beside, existing.foreign))
+            goes_on = before is not None and not start.replaces_outputs
+            write_note(self.settings.data_dir, self._note(run, beside, existing.foreign, note if goes_on else None))
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
         return _OpenedRun(run, new_seeds, retried)
@@ -453,8 +457,9 @@ class _Crawling(msgspec.Struct):
                 else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
             )
 
-    def _note(self, run: Run, beside: Sequence[str], foreign: Sequence[str]) -> CrawlNote:
-        """Return what `gossamer why` and the next start need to know of this crawl, with absolute paths."""
+    def _note(self, run: Run, beside: Sequence[str], foreign: Sequence[str], earlier: CrawlNote | None) -> CrawlNote:
+        """Return what `gossamer why` and the next start need to know of this crawl, with absolute paths. `earlier`: the
+        note of the start whose records stay; None: none do."""
         fetch = self.settings.fetch
         return CrawlNote(
             run=run,
@@ -470,6 +475,7 @@ class _Crawling(msgspec.Struct):
             allow_networks=self.settings.allow_networks,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
             resume_command=self.start.resume_command,
+            without_links=earlier is not None and earlier.lacks_links,
         )
 
 

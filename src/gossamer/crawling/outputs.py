@@ -13,7 +13,10 @@ import msgspec
 
 from gossamer.crawling.work import CrawlResult
 from gossamer.errors import BadInput
+from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination, ItemRecord
+from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
@@ -26,7 +29,7 @@ from gossamer.sinks.open import (
     lack_of_items,
     local_path,
 )
-from gossamer.wiring.frontier import KnownWriters, absolute_path, may_have_written
+from gossamer.wiring.frontier import CrawlNote, KnownWriters, absolute_path, may_have_written
 from gossamer.wiring.outputs import spool_folder, table_options
 
 
@@ -218,6 +221,21 @@ def _has_only_failures(path: Path) -> bool:
         if number >= _MOST_FAILURES or isinstance(output.record, ItemRecord) or output.record.success:
             return False
     return True
+
+
+def lack_of_links(note: CrawlNote | None, terms: Terms, info: CrawlInfo) -> str:
+    """Return a sentence for a person who asks for the links of pages (`terms`), about pages that were fetched without
+    them. Empty: there are none. `note`: of the latest start; `info`: the crawl until now."""
+    fetched, is_finished = info.pages.fetched, info.state is not CrawlState.RUNNING
+    if note is None or not fetched or not terms.links or not note.lacks_links:
+        return ""
+    pages = "Some pages" if note.terms.links else f"The {counted(fetched, 'page')}"
+    verb = "was" if fetched == 1 else "were"
+    others = "To get them, " if is_finished else "Pages fetched from now on do. To get all, let the crawl finish, then "
+    return (
+        f"{pages} of {note.run.crawl.id.crawlid} {verb} fetched without --links, so the records have no links. {others}"
+        "repeat the command with --fresh."
+    )
 
 
 def item_outputs(settings: Settings) -> tuple[str, ...]:

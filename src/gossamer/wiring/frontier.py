@@ -156,6 +156,13 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Absolute path of the additional certificates. Empty: none."""
     resume_command: str = ""
     """Command line that resumes the crawl, with stars for passwords. Empty: not known, or a program started it."""
+    without_links: bool = False
+    """True: an earlier start did not ask for the links of pages in their records (--links)."""
+
+    @property
+    def lacks_links(self) -> bool:
+        """True: the records of some pages, or of all, do not have their links."""
+        return self.without_links or not self.terms.links
 
 
 def write_note(data_dir: Path, note: CrawlNote, *, is_start: bool = True) -> None:
