@@ -244,3 +244,13 @@ def test_links_from_the_middle_of_a_crawl_on_are_said_to_be_incomplete(tmp_path:
         said = crawl(tmp_path, *flags, "-o", "later.jsonl")[1]
         assert "Some pages of " in said
         assert "To get them, repeat the command with --fresh." in said
+
+
+def test_an_output_that_cannot_be_made_is_explained_to_programs_as_well(tmp_path: Path) -> None:
+    with a_site(a="<p>a") as site:
+        assert gossamer("crawl", f"{site.url}/a", "-o", "-", "-q", *FLAGS, cwd=tmp_path).returncode == 0
+        summary, _ = crawl(tmp_path, f"{site.url}/a", "-o", "later.jsonl", code=1)
+        assert summary["notes"] == [
+            "later.jsonl is not made: standard output cannot be read again",
+            "To crawl it again, repeat the command with --fresh.",
+        ]

@@ -267,8 +267,7 @@ class Summary(CrawlResult):
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
-        pages = self.info.pages if self.info else None
-        assets = self.info.assets if self.info else None
+        pages, assets = (self.info.pages, self.info.assets) if self.info else (None, None)
         examples = self.tally.examples
         values: dict[str, Any] = {
             "crawl_id": self.crawl_id,
@@ -310,6 +309,7 @@ class Summary(CrawlResult):
             "refused_rows": self.tally.refused,
             "outputs": [without_passwords(path) for path in self.outputs],
             "report": self.report,
+            "notes": [without_passwords(note) for note in self.notes],
             "exit_code": self.exit_code(),
         }
         import json  # imported late: few commands need it

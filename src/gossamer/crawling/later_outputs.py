@@ -182,9 +182,9 @@ def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source
         folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
         try:
             if path == "-":
-                raise BadInput("standard output is gone")
+                raise BadInput("standard output cannot be read again")
             if is_store(path):
-                raise BadInput(f"{hide_password(path)} cannot be read back")
+                raise BadInput(f"the crawl's records in {hide_password(path)} cannot be read again")
             sources.append(open_source(path, Path(folder)))
         except BadInput as error:
             problems.append(error.detail)
