@@ -25,7 +25,7 @@ from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import duration_text
+from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, last_record
 from gossamer.wiring.plan import APPID
@@ -277,15 +277,19 @@ def _seen_text(seen: bool, scope: str) -> str:
     return "no: no fetched page has a link to it that the crawl follows, or a limit dropped it"
 
 
+def _behind_text(behind: int | None) -> str:
+    """Return how many requests of a queue are before one. None: not known."""
+    if behind is None:
+        return ""
+    return f" behind {counted(behind, 'other request')} in its queue" if behind else "; it is the next in its queue"
+
+
 def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
     """Return where the request is now, and what it waits for. `known`, `waits`: these fields of what `_why` found."""
     lines = []
     match known["place"]:
         case "queued":
-            behind = known["behind"]
-            lines.append(
-                "now      waiting" + (f" behind {behind:,} other requests in its queue" if behind is not None else "")
-            )
+            lines.append(f"now      waiting{_behind_text(known['behind'])}")
         case "later":
             lines.append("now      waiting for its next attempt")
         case "leased":
