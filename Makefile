@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
-	@$(if $(filter setup,$(MAKECMDGOALS)),echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo",:)
+	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
 
 $(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
