@@ -32,7 +32,7 @@ def timed(owner, name):
     setattr(owner, name, call)
 for owner, name in (
     (performance.PerformanceRecorder, "_run"), (performance.PerformanceRecorder, "__init__"),
-    (performance._LoopPing, "_answer"),
+    (performance.LoopPing, "_answer"),
 ):
     timed(owner, name)
 stop = performance.PerformanceRecorder.stop

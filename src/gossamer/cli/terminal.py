@@ -98,6 +98,17 @@ def cut(text: str, width: int) -> str:
     return f"{text[: max(0, width - 1 - end)]}…{text[len(text) - end :]}"
 
 
+def width() -> int | None:
+    """Return the number of columns of the terminal that standard output is. None: it is none, so lines of any length
+    may be written."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None
+
+
 def confirmed(question: str) -> bool:
     """Ask the person at the terminal. Raises BadInput where standard input is no terminal."""
     if not sys.stdin.isatty():

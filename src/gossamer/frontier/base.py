@@ -59,8 +59,7 @@ class Submission(msgspec.Struct):
     fresh: bool = False
     """True: a finished crawl begins a run with an empty seen-set; a running crawl is joined."""
     idempotency_key: str = ""
-    """Key of a fresh submission, the same on every repetition within an hour: all of them begin or join one run. Empty:
-    no key."""
+    """Key of a fresh submission, the same on each repetition within an hour: all begin or join one run. Empty: none."""
 
 
 class SubmissionResult(msgspec.Struct):
@@ -81,8 +80,7 @@ class RedirectPermit(StrEnum):
     GRANTED = "granted"
     """A hit was charged: fetch the target now."""
     WAIT = "wait"
-    """No hit is free, or the answer came too late to use one: settle as `forwarded`. The target is marked as seen by
-    this request already."""
+    """No hit is free, or the answer came too late: settle as `forwarded`. The target is already marked as seen."""
     SEEN = "seen"
     """The target was seen in this run: the request ends here, with a record that shows the redirects."""
 
@@ -136,6 +134,10 @@ class Leaseholder(Protocol):
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
         """Return when a request may be due, when new requests arrived, or after `timeout_seconds`."""
+
+    @property
+    def has_later_work(self) -> bool:
+        """True if the last lease calls found requests that wait for their site's turn, or for a retry."""
 
     def session_name(self, shard: int) -> str:
         """Return the name of the worker's current session on the shard."""
@@ -199,8 +201,7 @@ class SpiderRegistry(Protocol):
         """Read the announcements again if one of these spiders is not known, or after 10 s."""
 
     def lanes(self, name: str) -> frozenset[Lane]:
-        """Return the lanes that had announced the spider when the announcements were last read. Empty: it is not
-        known."""
+        """Return the lanes that had announced the spider when the announcements were last read. Empty: unknown."""
 
     def names(self) -> frozenset[str]:
         """Return all spiders that were announced when the announcements were last read."""
@@ -438,8 +439,7 @@ class Frontier(Protocol):
         self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
     ) -> list[CrawlEvent]:
         """Return the ends of runs of the pool `shared` that are not acknowledged yet, oldest first (`shard`: only of
-        crawls with this home shard). Repeated calls return the same until `acknowledge_events`, or the retention is
-        over.
+        crawls with this home shard). Repeated calls return the same until `acknowledge_events`, or the retention ends.
 
         There is one event per run, and one for each spider's part that was stopped or expired by itself. There is none
         for a run whose parts all ended by themselves, for a run to which nothing was ever added, and for a stop after

@@ -6,7 +6,8 @@ them. They are kept as JSON lines (telemetry/performance.py), so a field that is
 unreadable; new fields need a default.
 """
 
-from typing import Self
+import math
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -40,6 +41,50 @@ class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     limits: StageLimits = StageLimits()
     cpus: int = 1
     """CPUs that the process may use."""
+    ticks: int = 0
+    """Start of the process, in the system's own unit: tells it from a later one with its id. 0: not known."""
+
+
+class Occupancy(NamedTuple):
+    """Requests and items in the stages of a process at one moment."""
+
+    downloader: int = 0
+    transferring: int = 0
+    scraper: int = 0
+    pipelines: int = 0
+    held_bytes: int = 0
+    is_downloader_full: bool = False
+    is_bytes_full: bool = False
+    is_resting: bool = False
+    """Requests wait for their site's turn, and the process has free places for them."""
+
+
+class Waiting(NamedTuple):
+    """Numbers that are read less often, because they cost more."""
+
+    scheduler: int = 0
+    pages: int = 0
+    """Requests in the downloader that the scheduler gave out."""
+
+
+class Counts(msgspec.Struct):
+    """Counters of a process since its start. Each sum is explained at the field of `Measurement` with its name."""
+
+    requested: int = 0
+    responses: int = 0
+    page_responses: int = 0
+    attempts: int = 0
+    failed: int = 0
+    redirected: int = 0
+    response_seconds: float = 0.0
+    response_bytes: int = 0
+    items: int = 0
+    lost_items: int = 0
+    item_seconds: float = 0.0
+    fastest_response: float = 0.0
+    """Fastest since the last measurement, which resets it."""
+    fastest_item: float = 0.0
+    """Likewise."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,7 +118,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     bytes_full: float = 0.0
     """Share during which the responses held were at their limit, so that no request was started."""
     blocked: float = 0.0
-    """Share during which the event loop's thread waited inside a callback, without using CPU."""
+    """Share during which the event loop's thread waited inside a callback, without wanting a CPU."""
+    resting: float = 0.0
+    """Share during which requests waited in the frontier for their site's turn, though the process had free places."""
 
     # Sums.
     requested: int = 0
@@ -82,6 +129,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Responses, those to pipelines and media included."""
     page_responses: int = 0
     """Responses to requests that the scheduler gave out."""
+    attempts: int = 0
+    """Requests that left the downloader: also those that were redirected, are retried, or got no response."""
+    failed: int = 0
+    """Those of them without a response, or with an error status."""
+    redirected: int = 0
+    """Those of them with a redirect."""
     response_seconds: float = 0.0
     """Time from sending a request to the end of its response, of `responses` together."""
     response_bytes: int = 0
@@ -101,6 +154,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Mean number of CPUs of the machine that nothing used."""
     fair_cpu: float = 1.0
     """Part of a CPU that the system would give this thread if it always wanted one, among all that do. At most 1."""
+    stopped: float = 0.0
+    """Seconds for which the whole process stood still: it was stopped, or the machine slept."""
     lag: float = 0.0
     """Mean seconds until the event loop handles something new."""
 
@@ -150,7 +205,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 _MEANS = frozenset((
     "scheduler", "downloader", "pages", "transferring", "scraper", "pipelines", "held_bytes", "scheduler_empty",
-    "downloader_full", "bytes_full", "blocked", "idle_cpus", "fair_cpu", "lag",
+    "downloader_full", "bytes_full", "blocked", "resting", "idle_cpus", "fair_cpu", "lag",
 ))  # fmt: skip
 _SMALLEST = frozenset(("fastest_response", "fastest_item"))
 _LATEST = frozenset(("at", "items_in_all", "pages_in_all"))
@@ -164,6 +219,36 @@ def largest(counts: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_PLACES])
 
 
+class MeasurementList:
+    """Measurements of one process in the order of time, of which a bounded number is kept.
+
+    When there are too many, two of them become one."""
+
+    def __init__(self, at_most: int) -> None:
+        self.all: list[Measurement] = []
+        self._at_most = at_most
+        self._merged = 1
+        """Measurements that one of `all` stands for."""
+        self._sum: Measurement | None = None
+        self._in_sum = 0
+
+    def add(self, measurement: Measurement) -> None:
+        """Add the next measurement."""
+        self._sum = measurement if self._sum is None else self._sum.plus(measurement)
+        self._in_sum += 1
+        if self._in_sum == self._merged:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep what was added since the last merged one."""
+        if self._sum is not None:
+            self.all.append(self._sum)
+            self._sum, self._in_sum = None, 0
+        if len(self.all) >= self._at_most:
+            self.all = [one.plus(other) for one, other in zip(self.all[::2], self.all[1::2], strict=False)]
+            self._merged *= 2
+
+
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one process, from its start to its end or until now."""
 
@@ -173,3 +258,102 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """Time of its end, in epoch seconds. None: it runs, or was killed."""
     source: str = ""
     """Path of the file."""
+
+
+# --- a diagnosis ------------------------------------------------------------------------------------------------------
+
+SHORT_SECONDS, FEW_PAGES = 5.0, 20
+"""Time and pages below which figures are rough. May be changed freely."""
+
+
+class StageFigures(NamedTuple):
+    """Little's law in one stage."""
+
+    name: str
+    number: float
+    """Mean number inside, N."""
+    rate: float
+    """Number that leaves it in a second, T."""
+
+    @property
+    def seconds(self) -> float:
+        """Mean time inside, S; 0: nothing left the stage."""
+        return self.number / self.rate if self.rate else 0.0
+
+
+class JobTime(NamedTuple):
+    """Time of a job: pages x (response + overhead) / concurrency + start and stop. All times in seconds.
+
+    The numbers are rounded as they are shown, so that the arithmetic can be repeated."""
+
+    pages: int
+    response: float
+    """Time that the site takes."""
+    overhead: float
+    """Time that a request spends in the downloader besides: it waits for its site's turn, or for the event loop."""
+    concurrency: float
+    """Mean number of pages in the downloader."""
+    start_stop: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of the job."""
+        return self.pages * (self.response + self.overhead) / self.concurrency + self.start_stop
+
+
+class Advice(NamedTuple):
+    """A change, and what it should give."""
+
+    text: str
+    setting: str = ""
+    """Name of the setting or other thing to change. Empty: nothing has to change."""
+    before: float = 0
+    after: float = 0
+    factor: float = 1.0
+    """Predicted throughput by the throughput of now."""
+
+
+class Finding(NamedTuple):
+    """The limit of a crawl."""
+
+    case: str
+    """failing, cpu, blocking, other_requests, large_responses, items_too_few, items_too_many, scheduler_empty; or
+    healthy, rate_limit: nothing is wrong."""
+    bottleneck: str
+    """Name of the stage."""
+    summary: str
+    """One clause, without a full stop."""
+    figures: tuple[str, ...]
+    """Sentences that show it."""
+    advice: Advice
+    unit: str
+    """Things that the rates count: items, or pages where the crawl has no items."""
+    rate: float
+    """Throughput per second."""
+    stages: tuple[StageFigures, ...]
+    job: JobTime
+    cpu: float
+    """CPU of the event loop's thread, as a share of one."""
+    measured_seconds: float = 0.0
+    """Time of which the diagnosis is made."""
+    measured_pages: int = 0
+    """Pages that came in this time."""
+    notes: tuple[str, ...] = ()
+    """Sentences that say how far the figures can be relied on."""
+
+    @property
+    def predicted(self) -> float:
+        """Throughput that the advice should give."""
+        return rounded(self.rate * self.advice.factor)
+
+    @property
+    def is_rough(self) -> bool:
+        """True if too little was measured for a prediction that can be relied on."""
+        return self.measured_seconds < SHORT_SECONDS or self.measured_pages < FEW_PAGES
+
+
+def rounded(number: float) -> float:
+    """Return the number with four digits, and at most six decimals: so it can be shown whole, and computed with."""
+    if not number or not math.isfinite(number):
+        return 0.0
+    return round(number, min(6, 3 - math.floor(math.log10(abs(number)))))

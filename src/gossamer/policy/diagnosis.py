@@ -6,16 +6,20 @@ and the shares below. Fixed: the names of the cases, which the JSON of `gossamer
 """
 
 import math
-from collections.abc import Sequence
-from functools import reduce
-from itertools import pairwise
 from typing import NamedTuple
 
-from gossamer.model.performance import MeasuredProcess, Measurement, Recording
+from gossamer.model.performance import (
+    FEW_PAGES,
+    SHORT_SECONDS,
+    Advice,
+    Finding,
+    JobTime,
+    Recording,
+    StageFigures,
+    rounded,
+)
+from gossamer.policy.crawl_figures import BUSY, MOST_GAIN, CrawlFigures, steady_part
 
-_BUSY = 0.8
-"""Share of its CPU from which a process is saturated, and to which it is filled. May be changed between 0.7 and 0.95:
-above, requests wait for the CPU; below, processes are called saturated that are not."""
 _MOSTLY = 0.7
 """Share of the time, or of a limit, that counts as most of it. May be changed a little."""
 _BLOCKED = 0.25
@@ -24,87 +28,8 @@ _MANY_OTHERS = 0.3
 """Share of the downloader that requests of pipelines and media must take to be the cause. May be changed a little."""
 _SLOWED = 3.0
 """A pipeline is overloaded if an item takes so many times as long as the fastest one. May be changed a little."""
-_MOST_GAIN = 8.0
-"""Largest gain that is predicted: beyond it, something else limits the crawl first."""
-_NEARLY_ALL = 0.9
-"""Share of the links after which the rate at which they are found is measured: a crawl finds the last ones late. May be
-changed a little."""
-_LIVE_SECONDS = 60.0
-"""Latest part of a crawl that still runs, of which the diagnosis is made. May be changed freely."""
-_EDGE = 0.1
-"""Share of the measurements that is left out at the start and at the end of a crawl. May be changed a little."""
-
-
-class StageFigures(NamedTuple):
-    """Little's law in one stage."""
-
-    name: str
-    number: float
-    """Mean number inside, N."""
-    rate: float
-    """Number that leaves it in a second, T."""
-
-    @property
-    def seconds(self) -> float:
-        """Mean time inside, S; 0: nothing left the stage."""
-        return self.number / self.rate if self.rate else 0.0
-
-
-class JobTime(NamedTuple):
-    """Time of a job: pages x (response + overhead) / concurrency + start and stop. All times in seconds."""
-
-    pages: int
-    response: float
-    overhead: float
-    """Time that a request spends in the downloader besides its response."""
-    concurrency: float
-    """Mean number of pages in the downloader."""
-    start_stop: float
-
-    @property
-    def seconds(self) -> float:
-        """Return the time of the job."""
-        return self.pages * (self.response + self.overhead) / self.concurrency + self.start_stop
-
-
-class Advice(NamedTuple):
-    """A change, and what it should give."""
-
-    text: str
-    setting: str = ""
-    """Name of the setting or other thing to change. Empty: nothing has to change."""
-    before: float = 0
-    after: float = 0
-    factor: float = 1.0
-    """Predicted throughput by the throughput of now."""
-
-
-class Finding(NamedTuple):
-    """The limit of a crawl."""
-
-    case: str
-    """cpu, blocking, other_requests, large_responses, items_too_few, items_too_many, scheduler_empty; or healthy,
-    rate_limit: nothing is wrong."""
-    bottleneck: str
-    """Name of the stage."""
-    summary: str
-    """One clause, without a full stop."""
-    figures: tuple[str, ...]
-    """Sentences that show it."""
-    advice: Advice
-    unit: str
-    """Things that the rates count: items, or pages where the crawl has no items."""
-    rate: float
-    """Throughput per second."""
-    stages: tuple[StageFigures, ...]
-    job: JobTime
-    cpu: float
-    """CPU of the event loop's thread, as a share of one."""
-
-    @property
-    def predicted(self) -> float:
-        """Throughput that the advice should give."""
-        return self.rate * self.advice.factor
+_FAILING = 0.5
+"""Share of the requests that must fail, or be redirected, for that to be the case. May be changed a little."""
 
 
 class _Case(NamedTuple):
@@ -117,122 +42,63 @@ class _Case(NamedTuple):
     advice: Advice
 
 
-class _Names(NamedTuple):
-    """Names of the settings, as the advice has them."""
-
-    requests: str
-    bytes: str
-    processes: str
-
-
-_SCRAPY_NAMES = _Names(
-    "CONCURRENT_REQUESTS", "SCRAPER_SLOT_MAX_ACTIVE_SIZE", "that share the crawl (GOSSAMER_FRONTIER)"
-)
-_WORKER_NAMES = _Names("--concurrency", "fetch.bodies_in_flight", "(--processes)")
-
-
-class _Figures:
-    """Figures by which the cases are decided: means and rates of the steady part of a crawl."""
-
-    def __init__(self, process: MeasuredProcess, part: Sequence[Measurement]) -> None:
-        self.whole = whole = reduce(Measurement.plus, part)
-        self.limits = process.limits
-        self.has_scheduler = process.kind == "scrapy"
-        self.names = _SCRAPY_NAMES if process.kind == "scrapy" else _WORKER_NAMES
-        seconds = whole.seconds
-        self.pages = whole.page_responses / seconds
-        self.responses = whole.responses / seconds
-        self.items = (whole.items + whole.lost_items) / seconds
-        self.cpu = whole.loop_cpu / seconds
-        self.wanted_cpu = self.cpu / max(0.05, 1.0 - whole.starved / seconds)
-        """As a share of the CPU time that other processes of the machine left."""
-        self.process_cpu = whole.cpu / seconds
-        self.concurrency = float(self.limits.requests or max(1.0, whole.downloader))
-        self.response = whole.response_seconds / whole.responses if whole.responses else 0.0
-        self.in_downloader = whole.pages / self.pages if self.pages and whole.pages else self.response
-        """Seconds that a page spends in the downloader."""
-        self.in_pipelines = whole.pipelines / self.items if self.items else 0.0
-        self.items_per_page = self.items / self.pages if self.pages else 0.0
-        self.others = 1.0 - whole.pages / whole.downloader if whole.downloader and whole.pages else 0.0
-        self.link_gain = self._link_gain(part)
-        """Factor by which the throughput can grow until links are found too slowly."""
-
-    @property
-    def cpu_gain(self) -> float:
-        """Factor by which the throughput can grow until the CPU, or what others leave of it, is saturated."""
-        available = min(1.0, max(self.cpu + self.whole.idle_cpus, self.whole.fair_cpu))
-        return max(1.0, _BUSY * available / max(self.cpu, 0.001))
-
-    @property
-    def downloader_gain(self) -> float:
-        """Factor by which the throughput can grow until the downloader is full of pages."""
-        if not (self.pages and self.in_downloader):
-            return 1.0
-        return max(1.0, self.concurrency / self.in_downloader / self.pages)
-
-    def _link_gain(self, part: Sequence[Measurement]) -> float:
-        """Return `link_gain`: the rate at which links were found until nearly all were, by the rate of requests."""
-        if not self.has_scheduler or self.whole.scheduler > _MOST_GAIN * self.concurrency:
-            return _MOST_GAIN  # enough requests wait
-        found = [one.requested + one.scheduler - before.scheduler for before, one in pairwise(part)]
-        if sum(found) < self.whole.requested / 2:
-            return _MOST_GAIN  # most links were found before
-        wanted, so_far, seconds = _NEARLY_ALL * sum(found), 0.0, 0.0
-        for number, one in zip(found, part[1:], strict=True):
-            so_far, seconds = so_far + number, seconds + one.seconds
-            if so_far >= wanted > 0:
-                return max(1.0, so_far / seconds / (self.whole.requested / self.whole.seconds))
-        return _MOST_GAIN
-
-    def gain(self, *factors: float) -> float:
-        """Return the smallest of these factors and the general limits."""
-        return max(1.0, min(*factors, self.cpu_gain, self.link_gain, _MOST_GAIN))
-
-
 def diagnose(recording: Recording) -> Finding | None:
-    """Return what limits the crawl. None: no responses were measured between start and end."""
+    """Return what limits the crawl. None: nothing left the downloader between start and end."""
     part = steady_part(recording)
-    if not sum(one.page_responses for one in part):
+    if not part:
         return None
-    figures = _Figures(recording.process, part)
+    figures = CrawlFigures(recording, part)
     whole = figures.whole
-    decide = (_cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses, _scheduler_empty)
-    case = next((found for check in decide if (found := check(figures)) is not None), None) or _healthy(figures)
+    if whole.page_responses:
+        decide = (
+            _failing, _cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses,
+            _scheduler_empty,
+        )  # fmt: skip
+        case = next((found for check in decide if (found := check(figures)) is not None), None) or _healthy(figures)
+    else:
+        case = _failing(figures) or _no_pages(figures)
     stages = [
         StageFigures("scheduler", whole.scheduler, whole.requested / whole.seconds),
-        StageFigures("downloader", whole.downloader, figures.responses),
+        StageFigures("downloader", whole.downloader, figures.attempts / whole.seconds),
         StageFigures("scraper", whole.scraper, figures.pages),
         StageFigures("pipelines", whole.pipelines, figures.items if figures.has_scheduler else figures.pages),
     ]
     if not figures.has_scheduler:
         stages = stages[1::2]  # a worker has no scheduler and no scraper of its own
-    unit, rate = ("items", whole.items / whole.seconds) if whole.items else ("pages", figures.pages)
-    job = _job(recording, figures)
+    stages = [StageFigures(one.name, rounded(one.number), rounded(one.rate)) for one in stages]
+    has_items = any(each.items for each in recording.measurements)
+    unit, rate = ("items", whole.items / whole.seconds) if has_items else ("pages", figures.pages)
     return Finding(
-        case.name, case.bottleneck, case.summary, case.figures, case.advice, unit, rate, tuple(stages), job, figures.cpu
-    )
+        *case[:4], case.advice._replace(factor=round(case.advice.factor, 2)), unit, rounded(rate), tuple(stages),
+        _job(recording, figures), figures.cpu, whole.seconds, whole.page_responses, tuple(_notes(recording, figures)),
+    )  # fmt: skip
 
 
-def steady_part(recording: Recording) -> Sequence[Measurement]:
-    """Return the measurements between start and end of the crawl, or the latest of one that runs."""
-    all_of_them = recording.measurements
-    busy = [at for at, each in enumerate(all_of_them) if each.page_responses]
-    if not busy:
-        return ()
-    part = all_of_them[busy[0] : busy[-1] + 1]
-    if recording.ended is None and part[-1].at - part[0].at > _LIVE_SECONDS:
-        return [each for each in part if part[-1].at - each.at < _LIVE_SECONDS]
-    usual = sorted(each.page_responses for each in part)[len(part) // 2]  # the median
-    steady = [at for at, each in enumerate(part) if each.page_responses >= usual / 2]
-    part = part[steady[0] : steady[-1] + 1]  # without the time in which the stages fill, and become empty
-    edge = math.ceil(len(part) * _EDGE) if len(part) > 3 else 0
-    return part[edge : len(part) - edge]
+def _notes(recording: Recording, figures: CrawlFigures) -> list[str]:
+    """Return sentences that say how far the figures can be relied on."""
+    whole, notes = figures.whole, []
+    if whole.seconds < SHORT_SECONDS or whole.page_responses < FEW_PAGES:
+        notes.append(
+            f"only {whole.seconds:.0f} s with {whole.page_responses} pages were measured: the figures are rough"
+        )
+    stopped = sum(each.stopped for each in recording.measurements)
+    if stopped:
+        notes.append(
+            f"the process did not run for {stopped:.0f} s (it was stopped, or the machine slept); this is left out"
+        )
+    if not figures.limits.requests:
+        notes.append(
+            "the limits of the process are not in this part of the log: a full downloader cannot be recognised"
+        )
+    return notes
 
 
-def _job(recording: Recording, figures: _Figures) -> JobTime:
+def _job(recording: Recording, figures: CrawlFigures) -> JobTime:
     """Return the time that a job of so many pages takes at this speed."""
     measurements = recording.measurements
     busy = [each for each in measurements if each.page_responses]
+    if not (busy and figures.pages):
+        return JobTime(0, 0.0, 0.0, 1.0, 0.0)
     first, last = busy[0], busy[-1]
     started = recording.process.started or first.at - first.seconds
     start_stop = max(0.0, first.at - first.seconds - started) + max(0.0, (recording.ended or last.at) - last.at)
@@ -240,15 +106,44 @@ def _job(recording: Recording, figures: _Figures) -> JobTime:
     in_downloader = inside / figures.pages
     response = min(figures.response, in_downloader)
     pages = sum(each.page_responses for each in measurements)
-    return JobTime(pages, response, in_downloader - response, inside, start_stop)
+    return JobTime(
+        pages, rounded(response), rounded(in_downloader - response), rounded(inside) or 0.0001, round(start_stop, 1)
+    )
 
 
 # --- the cases --------------------------------------------------------------------------------------------------------
 
 
-def _cpu(figures: _Figures) -> _Case | None:
+def _failing(figures: CrawlFigures) -> _Case | None:
+    whole, attempts = figures.whole, figures.attempts
+    if not attempts or max(whole.failed, whole.redirected) < _FAILING * attempts:
+        return None
+    shown = (
+        f"{attempts} requests left the downloader: {whole.failed} failed, {whole.redirected} were redirected",
+        f"{whole.page_responses} responses came to requests of the crawl itself, {figures.pages:.1f} a second",
+    )
+    if whole.failed >= whole.redirected:
+        summary = "most requests fail: they get an error status or no response"
+        text = (
+            "Look for the cause first: the log has the errors, and the statistics count them by status. More requests "
+            "at once would only fail faster, and a site that refuses requests wants fewer."
+        )
+    else:
+        summary = "most requests are redirected"
+        text = "Request the addresses to which the site redirects (https, www, a final slash), or follow its links."
+    return _Case("failing", "site", summary, shown, Advice(text))
+
+
+def _no_pages(figures: CrawlFigures) -> _Case:
+    """Return the case of a crawl that got responses, but no page of its own."""
+    shown = (f"{figures.attempts} requests left the downloader, none of them with a page",)
+    text = "Look into the log: responses were retried, or went to pipelines and media only."
+    return _Case("failing", "site", "no pages came", shown, Advice(text))
+
+
+def _cpu(figures: CrawlFigures) -> _Case | None:
     whole = figures.whole
-    if figures.wanted_cpu < _BUSY:
+    if figures.wanted_cpu < BUSY:
         return None
     idle = whole.idle_cpus
     processes = 1 + int(idle / max(figures.process_cpu, 0.5) + _IDLE_ROUNDING)
@@ -258,10 +153,10 @@ def _cpu(figures: _Figures) -> _Case | None:
     if starved > 0.05:
         shown = [
             f"other processes kept the event loop's thread waiting for a CPU {starved:.0%} of the time",
-            f"it used {min(1.0, figures.wanted_cpu):.0%} of the CPU that they left it, above {_BUSY:.0%}",
+            f"it used {min(1.0, figures.wanted_cpu):.0%} of the CPU that they left it, above {BUSY:.0%}",
         ]
     else:
-        shown = [f"CPU of the event loop's thread {figures.cpu:.0%}, above {_BUSY:.0%}"]
+        shown = [f"CPU of the event loop's thread {figures.cpu:.0%}, above {BUSY:.0%}"]
     shown += [f"{idle:.1f} CPUs of the machine idle", f"downloader {whole.downloader:.0f} of {figures.concurrency:.0f}"]
     if processes > 1:
         text = f"Run {processes} processes {figures.names.processes}, each on a CPU of its own.{where}"
@@ -276,26 +171,30 @@ _IDLE_ROUNDING = 0.3
 """Part of an idle CPU that may be missing for one more process. May be changed a little."""
 
 
-def _blocking(figures: _Figures) -> _Case | None:
+def _blocking(figures: CrawlFigures) -> _Case | None:
     whole = figures.whole
     if whole.blocked < _BLOCKED:
         return None
     place = _most(whole.blocked_in) or "a callback, middleware or pipeline"
-    # While the loop is blocked, responses wait to be read, so only the fastest one shows the server's time.
-    response = whole.fastest_response or figures.response
-    factor = figures.gain(figures.concurrency / response / figures.pages if response else _MOST_GAIN)
+    response = figures.response
+    room = figures.concurrency / response / figures.pages if response else MOST_GAIN
+    factor = figures.gain(room, blocking_stays=False)
+    if factor < _WORTH_RAISING and whole.blocked + figures.cpu < BUSY:
+        return None  # the loop keeps up
     work = whole.blocked * whole.seconds / (whole.items + whole.lost_items or whole.page_responses)
     rate = (figures.items or figures.pages) * factor
     threads = max(4, math.ceil(rate * work * _SPARE_THREADS))
     shown = (
         f"the event loop stood still inside callbacks {whole.blocked:.0%} of the time, with CPU at {figures.cpu:.0%}",
-        f"it was found waiting in {place}",
+        f"it was found waiting in {place}; something new waits {whole.lag:.2f} s for it",
         f"{work * 1000:.0f} ms of waiting for each {'item' if figures.items else 'page'}",
     )
-    text = (
-        f"Move the call in {place} to a thread (asyncio.to_thread or deferToThread), with {threads} threads "
-        f"(REACTOR_THREADPOOL_MAXSIZE = {threads}), or use a library that does not block."
+    how = (
+        f"(asyncio.to_thread or deferToThread), with {threads} threads (REACTOR_THREADPOOL_MAXSIZE = {threads})"
+        if figures.has_scheduler
+        else f"(asyncio.to_thread), with {threads} threads"
     )
+    text = f"Move the call in {place} to a thread {how}, or use a library that does not block."
     advice = Advice(text, "threads", 0, threads, factor)
     return _Case("blocking", "event loop", "blocking code stops the event loop", shown, advice)
 
@@ -304,7 +203,7 @@ _SPARE_THREADS = 1.5
 """Threads for each one that works on average. May be changed: fewer make items wait for threads."""
 
 
-def _other_requests(figures: _Figures) -> _Case | None:
+def _other_requests(figures: CrawlFigures) -> _Case | None:
     whole = figures.whole
     if figures.others < _MANY_OTHERS or whole.downloader < _MOSTLY * figures.concurrency:
         return None
@@ -323,7 +222,7 @@ def _other_requests(figures: _Figures) -> _Case | None:
     return _Case("other_requests", "downloader", "requests that are not pages fill the downloader", shown, advice)
 
 
-def _piles_up(figures: _Figures) -> bool:
+def _piles_up(figures: CrawlFigures) -> bool:
     """Return whether responses wait behind the downloader."""
     whole = figures.whole
     return whole.bytes_full > _MANY_OTHERS or whole.scraper > max(whole.downloader, _LEAST_PILE)
@@ -333,7 +232,7 @@ _LEAST_PILE = 4.0
 """Responses that must be in the scraper, at least, before they count as piled up. May be changed a little."""
 
 
-def _items_too_few(figures: _Figures) -> _Case | None:
+def _items_too_few(figures: CrawlFigures) -> _Case | None:
     whole, limit = figures.whole, figures.limits.items
     if not limit or figures.items_per_page <= limit or not _piles_up(figures):
         return None
@@ -361,13 +260,13 @@ def _items_too_few(figures: _Figures) -> _Case | None:
     )  # fmt: skip
 
 
-def _is_overloaded(figures: _Figures) -> bool:
+def _is_overloaded(figures: CrawlFigures) -> bool:
     """Return whether items take much longer in the pipelines than the fastest one did."""
     fastest = figures.whole.fastest_item
     return bool(fastest) and figures.in_pipelines > _SLOWED * fastest
 
 
-def _items_too_many(figures: _Figures) -> _Case | None:
+def _items_too_many(figures: CrawlFigures) -> _Case | None:
     whole, limit = figures.whole, figures.limits.items
     if not limit or not _is_overloaded(figures) or not _piles_up(figures):
         return None
@@ -390,7 +289,7 @@ def _items_too_many(figures: _Figures) -> _Case | None:
     )  # fmt: skip
 
 
-def _large_responses(figures: _Figures) -> _Case | None:
+def _large_responses(figures: CrawlFigures) -> _Case | None:
     whole, limit = figures.whole, figures.limits.bytes
     if whole.bytes_full < _MOSTLY / 2 or not limit:
         return None
@@ -418,7 +317,7 @@ _SPARE_BYTES = 1.5
 """Bytes for each one that is needed on average: a limit that is reached now and then stops requests. May be changed."""
 
 
-def _scheduler_empty(figures: _Figures) -> _Case | None:
+def _scheduler_empty(figures: CrawlFigures) -> _Case | None:
     whole = figures.whole
     if (
         not figures.has_scheduler
@@ -426,7 +325,7 @@ def _scheduler_empty(figures: _Figures) -> _Case | None:
         or whole.downloader >= _MOSTLY * figures.concurrency
     ):
         return None
-    factor = max(1.0, min(figures.concurrency / max(whole.downloader, 0.1), figures.cpu_gain, _MOST_GAIN))
+    factor = max(1.0, min(figures.concurrency / max(whole.downloader, 0.1), figures.cpu_gain, MOST_GAIN))
     places = _whole(factor)
     shown = (
         f"the scheduler was empty {whole.scheduler_empty:.0%} of the time",
@@ -443,33 +342,68 @@ def _scheduler_empty(figures: _Figures) -> _Case | None:
     )  # fmt: skip
 
 
-def _healthy(figures: _Figures) -> _Case:
+def _healthy(figures: CrawlFigures) -> _Case:
     whole, limits = figures.whole, figures.limits
     in_use = f"downloader {whole.downloader:.1f} of {figures.concurrency:.0f}; CPU {figures.cpu:.0%}"
     if whole.downloader and whole.transferring and whole.transferring < _MOSTLY * whole.downloader:
         waits = f"{whole.downloader - whole.transferring:.1f} requests in the downloader wait for their site's turn"
+        auto = "" if limits.delay else " (AutoThrottle may set a longer one)"
         text = (
             f"The site's limits set the pace: CONCURRENT_REQUESTS_PER_DOMAIN = {limits.site_requests}, DOWNLOAD_DELAY "
-            f"= {limits.delay:g}. Raise them only if the site permits it."
+            f"= {limits.delay:g}{auto}. Raise them only if the site permits it; more sites at once would also help."
         )
-        return _Case("rate_limit", "downloader", "the limits of a site set the pace", (in_use, waits), Advice(text))
+        return _Case("rate_limit", "downloader", _SITES_PACE, (in_use, waits), Advice(text))
     if whole.downloader < _MOSTLY * figures.concurrency:
-        text = "Requests start as fast as they may or arrive; nothing in this process holds the crawl back."
-        name = "rate limits, or the supply of URLs, set the pace"
-        return _Case("rate_limit", "scheduler", name, (in_use,), Advice(text))
-    room = limits.bytes / whole.held_bytes if limits.bytes and whole.held_bytes else _MOST_GAIN
+        return _few_requests(figures, in_use)
+    room = limits.bytes / whole.held_bytes if limits.bytes and whole.held_bytes else MOST_GAIN
     factor = figures.gain(room)
-    shown = (in_use, f"a response takes {figures.response:.3f} s; the scheduler had {whole.scheduler:.0f} requests")
+    scheduler = f"; the scheduler had {whole.scheduler:.0f} requests" if figures.has_scheduler else ""
+    shown = [in_use, f"a response takes {figures.response:.3f} s{scheduler}"]
+    if whole.blocked >= _BLOCKED:
+        place = _most(whole.blocked_in) or "callbacks"
+        shown.append(f"the event loop stood still {whole.blocked:.0%} of the time in {place}, but keeps up so far")
+    if not limits.requests:
+        name = "nothing is seen to hold the crawl back"
+        text = "Compare the downloader with the number of requests at once that the settings permit."
+        return _Case("healthy", "downloader", name, tuple(shown[1:]), Advice(text))
+    name = "healthy: the downloader is full of pages"
     if factor < _WORTH_RAISING:
         text = "Nothing to change: more requests at once would use up the CPU, or the links that are found."
-        return _Case("healthy", "downloader", "healthy: the downloader is full of pages", shown, Advice(text))
+        return _Case("healthy", "downloader", name, tuple(shown), Advice(text))
     after = int(figures.concurrency * factor)
     text = (
         f"Nothing is wrong. If the site permits it, raise {figures.names.requests} from {figures.concurrency:.0f} to "
         f"{after}, until the CPU is above 80 % or responses take longer."
     )
     advice = Advice(text, figures.names.requests, figures.concurrency, after, after / figures.concurrency)
-    return _Case("healthy", "downloader", "healthy: the downloader is full of pages", shown, advice)
+    return _Case("healthy", "downloader", name, tuple(shown), advice)
+
+
+_SITES_PACE = "the rate limits of the sites set the pace"
+"""Summary of the case in which a crawl is as fast as it may be."""
+
+
+def _few_requests(figures: CrawlFigures, in_use: str) -> _Case:
+    """Return the case of a crawl that has free places for requests, and nothing that keeps them empty here."""
+    whole = figures.whole
+    if whole.resting >= _MOSTLY / 2 or (figures.has_scheduler and whole.scheduler >= 1):
+        waiting = (
+            f"{whole.scheduler:.0f} requests wait in the frontier"
+            if figures.has_scheduler
+            else f"requests waited for their site's turn {whole.resting:.0%} of the time"
+        )
+        limit = "DOWNLOAD_DELAY, the domain's policy" if figures.has_scheduler else "--rate, the domain's policy"
+        text = (
+            f"Nothing in this process holds the crawl back: its sites' budget does. Raise it ({limit}) only if the "
+            "sites permit it; more processes give nothing, more sites at once do."
+        )
+        return _Case("rate_limit", "scheduler", _SITES_PACE, (in_use, waiting), Advice(text))
+    shown = (in_use, "no request waited while places were free")
+    text = (
+        "Requests start as soon as their URLs are known; nothing in this process holds the crawl back. More start "
+        "URLs, or a sitemap, would bring more at once."
+    )
+    return _Case("rate_limit", "scheduler", "the supply of URLs sets the pace", shown, Advice(text))
 
 
 _WORTH_RAISING = 1.2

@@ -20,11 +20,10 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.reactor import is_reactor_installed
 
-from gossamer.model.performance import MeasuredProcess, Measurement, Recording, StageLimits
+from gossamer.model.performance import Counts, MeasuredProcess, Measurement, Occupancy, Recording, StageLimits, Waiting
 from gossamer.policy.diagnosis import diagnose
-from gossamer.policy.performance_log import COLUMNS, log_limits, log_row
-from gossamer.telemetry.performance import Counts, Occupancy, PerformanceRecorder, Waiting
-from gossamer.telemetry.recordings import FOLDER
+from gossamer.telemetry.performance import PerformanceRecorder, this_process
+from gossamer.telemetry.recordings import COLUMNS, FOLDER, log_limits, log_row
 
 log = logging.getLogger(__name__)
 
@@ -55,21 +54,14 @@ class PerformanceView:
         """Begin to measure."""
         settings = self._crawler.settings
         self._stages = _EngineStages(self._crawler)
-        process = MeasuredProcess(
-            name=spider.name,
-            kind="scrapy",
-            host=os.uname().nodename,
-            pid=os.getpid(),
-            started=round(time.time(), 3),
-            limits=StageLimits(
-                requests=settings.getint("CONCURRENT_REQUESTS"),
-                site_requests=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
-                items=settings.getint("CONCURRENT_ITEMS"),
-                bytes=settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE"),
-                delay=settings.getfloat("DOWNLOAD_DELAY"),
-            ),
-            cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        limits = StageLimits(
+            requests=settings.getint("CONCURRENT_REQUESTS"),
+            site_requests=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+            items=settings.getint("CONCURRENT_ITEMS"),
+            bytes=settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE"),
+            delay=settings.getfloat("DOWNLOAD_DELAY"),
         )
+        process = this_process(spider.name, "scrapy", limits)
         data_dir = settings.get("GOSSAMER_DATA_DIR") or os.environ.get("GOSSAMER_DATA_DIR") or ".gossamer"
         self._recorder = PerformanceRecorder(
             process, self._stages, Path(data_dir) / FOLDER, on_measurement=self._table.add
@@ -117,9 +109,11 @@ class _LogTable:
         self._seconds = seconds
         self._rows = 0
         self._sum: Measurement | None = None
+        self._process: MeasuredProcess | None = None
 
     def begin(self, process: MeasuredProcess) -> None:
         """Log the limits, which `gossamer diagnose` reads."""
+        self._process = process
         if self._seconds:
             log.info("Performance: %s", log_limits(process))
 
@@ -129,9 +123,12 @@ class _LogTable:
             return
         self._sum = measurement if self._sum is None else self._sum.plus(measurement)
         if self._sum.seconds > self._seconds - 0.1:
+            process = self._process
             if self._rows % _ROWS_PER_HEADING == 0:
+                if self._rows and process is not None:  # a log may be cut, or one file of several
+                    log.info("Performance: %s", log_limits(process))
                 log.info("Performance: %s", COLUMNS)
-            log.info("Performance: %s", log_row(self._sum))
+            log.info("Performance: %s", log_row(self._sum, process.pid if process is not None else 0))
             self._rows += 1
             self._sum = None
 
@@ -140,7 +137,7 @@ class _EngineStages:
     """Reads the stages of a crawler's engine, for the recorder's thread."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self.counts = Counts()
+        self._counts = Counts()
         self._crawler = crawler
         self._engine: Any = crawler.engine
         self._page_requests: WeakSet[Request] = WeakSet()
@@ -161,7 +158,7 @@ class _EngineStages:
             return
         self._scheduler = scheduler
         original = scheduler.next_request
-        counts, page_requests = self.counts, self._page_requests
+        counts, page_requests = self._counts, self._page_requests
 
         def next_request() -> Request | None:
             request: Request | None = original()
@@ -171,6 +168,20 @@ class _EngineStages:
             return request
 
         scheduler.next_request = next_request
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counters, with those that Scrapy's statistics have. Without DOWNLOADER_STATS, they are 0."""
+        counts, stats = self._counts, self._crawler.stats
+        known = stats.get_stats().copy() if stats is not None else {}  # a copy, because the event loop goes on counting
+        errors = known.get("downloader/exception_count", 0)
+        by_status = {
+            key.removeprefix(_STATUS_STATS): count for key, count in known.items() if key.startswith(_STATUS_STATS)
+        }
+        counts.attempts = errors + sum(by_status.values())
+        counts.failed = errors + sum(count for status, count in by_status.items() if status[:1] in ("4", "5"))
+        counts.redirected = sum(count for status, count in by_status.items() if status[:1] == "3")
+        return counts
 
     def close(self) -> None:
         """Let the scheduler be as it was."""
@@ -207,7 +218,7 @@ class _EngineStages:
         return Waiting(length, sum(request in pages for request in self._engine.downloader.active.copy()))
 
     def _response_received(self, response: Response, request: Request) -> None:
-        counts = self.counts
+        counts = self._counts
         seconds = request.meta.get("download_latency", 0.0)
         counts.responses += 1
         counts.response_seconds += seconds
@@ -219,7 +230,7 @@ class _EngineStages:
             self._received[response] = time.monotonic()
 
     def _item_scraped(self, response: Response | None) -> None:
-        counts = self.counts
+        counts = self._counts
         counts.items += 1
         received = self._received.get(response) if response is not None else None
         if received is not None:
@@ -229,9 +240,11 @@ class _EngineStages:
                 counts.fastest_item = seconds
 
     def _item_lost(self) -> None:
-        self.counts.lost_items += 1
+        self._counts.lost_items += 1
 
 
+_STATUS_STATS = "downloader/response_status_count/"
+"""Beginning of the names of Scrapy's counters of responses by status; set by Scrapy."""
 _SLOTS_READ = 200
 """Sites whose requests are counted one by one, of any number. Tuning only: more cost CPU in crawls of many sites."""
 

@@ -14,12 +14,21 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
-from gossamer.model.performance import MeasuredProcess, Measurement, Recording, largest
-from gossamer.telemetry.recordings import RecordingFile
+from gossamer.model.performance import (
+    Counts,
+    MeasuredProcess,
+    Measurement,
+    Occupancy,
+    Recording,
+    StageLimits,
+    Waiting,
+    largest,
+)
+from gossamer.telemetry.recordings import RecordingFile, process_ticks
 
 _TICK_SECONDS = 0.1
 """Interval at which the process is looked at. Tuning only: shorter is more exact and costs more CPU."""
@@ -31,48 +40,9 @@ _INTERVAL_SECONDS = 1.0
 _LINES = 3600
 """Measurements after which a recording is halved: two become one, and the interval doubles. So a file of a long crawl
 stays below about 2 MB."""
-_STILL_SECONDS = 0.0005
-"""Time for which a thread that is found inside a callback must use no CPU to count as blocked."""
-_SURELY_BUSY = 0.95
-"""Share of the time since the last look for which a thread must have used the CPU, or not used it, so that this wait is
-not needed to know what it does. May be changed between 0.9 and 1."""
-
-
-class Occupancy(NamedTuple):
-    """Requests and items in the stages of a process at one moment."""
-
-    downloader: int = 0
-    transferring: int = 0
-    scraper: int = 0
-    pipelines: int = 0
-    held_bytes: int = 0
-    is_downloader_full: bool = False
-    is_bytes_full: bool = False
-
-
-class Waiting(NamedTuple):
-    """Numbers that are read less often, because they cost more."""
-
-    scheduler: int = 0
-    pages: int = 0
-    """Requests in the downloader that the scheduler gave out."""
-
-
-class Counts(msgspec.Struct):
-    """Counters of a process since its start. Each sum is explained at the field of `Measurement` with its name."""
-
-    requested: int = 0
-    responses: int = 0
-    page_responses: int = 0
-    response_seconds: float = 0.0
-    response_bytes: int = 0
-    items: int = 0
-    lost_items: int = 0
-    item_seconds: float = 0.0
-    fastest_response: float = 0.0
-    """Fastest since the last measurement, which resets it."""
-    fastest_item: float = 0.0
-    """Likewise."""
+_STOPPED_SECONDS = 1.0
+"""Delay of a tick from which the process counts as stopped meanwhile. May be changed a little: a busy disk or host
+delays a tick by some tenths of a second."""
 
 
 class MeasuredStages(Protocol):
@@ -96,6 +66,20 @@ class MeasuredStages(Protocol):
         ...
 
 
+def this_process(name: str, kind: str, limits: StageLimits) -> MeasuredProcess:
+    """Return the identity of this process, which begins a crawl now."""
+    return MeasuredProcess(
+        name=name,
+        kind=kind,
+        host=os.uname().nodename,
+        pid=os.getpid(),
+        started=round(time.time(), 3),
+        limits=limits,
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        ticks=process_ticks(os.getpid()) or 0,
+    )
+
+
 class PerformanceRecorder:
     """Measures this process until `stop`, and keeps the measurements in a file of the folder."""
 
@@ -115,8 +99,9 @@ class PerformanceRecorder:
         self._on_measurement = on_measurement
         self._file = RecordingFile(folder, process) if folder is not None else None
         self._interval = _INTERVAL_SECONDS
-        self._current = _Interval(stages, _LoopThread())
-        self._ping = _LoopPing(stages.call_soon)
+        self._began = time.monotonic()
+        self._current = _Interval(stages, LoopThread(), self._now)
+        self._ping = LoopPing(stages.call_soon)
         self._running = threading.Lock()  # held until the end; waiting for it is cheaper than for an Event
         self._running.acquire()
         self._thread = threading.Thread(target=self._run, name="gossamer-performance", daemon=True)
@@ -135,9 +120,20 @@ class PerformanceRecorder:
         self._running.release()
         self._thread.join()
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
     def recording(self) -> Recording:
         """Return what was measured so far."""
         return Recording(process=self.process, measurements=list(self.measurements))
+
+    def _now(self) -> float:
+        """Return the time in epoch seconds by the clock at the start: it does not jump when the system's clock does."""
+        return self.process.started + time.monotonic() - self._began
 
     def _run(self) -> None:
         """Measure until the end. The body of the thread."""
@@ -152,7 +148,7 @@ class PerformanceRecorder:
         with contextlib.suppress(RuntimeError):
             self._keep(interval.end(self._ping))
         if self._file is not None:
-            self._file.close(time.time())
+            self._file.close(self._now())
 
     def _keep(self, measurement: Measurement) -> None:
         self.measurements.append(measurement)
@@ -171,9 +167,11 @@ class PerformanceRecorder:
 class _Interval:
     """Collects what is seen in one interval after the other."""
 
-    def __init__(self, stages: MeasuredStages, thread: "_LoopThread") -> None:
+    def __init__(self, stages: MeasuredStages, thread: "LoopThread", now: Callable[[], float]) -> None:
+        """`now`: returns the time in epoch seconds."""
         self._stages = stages
         self._thread = thread
+        self._now = now
         self._counts = Counts()
         self._cpus = _MachineCpus()
         self._ticks = 0
@@ -185,6 +183,9 @@ class _Interval:
         self._cpu = time.process_time()
         self._loop_cpu, self._starved = self._thread.cpu(), self._thread.starved()
         self._looks = 0
+        self._looked = self._start, self._cpu
+        self._own_starved: float | None = None
+        self._stopped = 0.0
         self._slow_looks = 0
         self._sums = [0] * len(Occupancy._fields)
         self._waiting_sums = [0, 0, 0, 0]
@@ -198,6 +199,7 @@ class _Interval:
 
     def look(self) -> bool:
         """Look at the process once, and return whether the slow part was due."""
+        self._note_stop()
         place, is_blocked = self._thread.place()
         if place:
             (self._blocked_in if is_blocked else self._busy_in)[place] += 1
@@ -214,20 +216,34 @@ class _Interval:
             self._cpus.look()
         return is_slow
 
-    def end(self, ping: "_LoopPing") -> Measurement:
+    def _note_stop(self) -> None:
+        """Count the time since the last look as stopped, if this look came late and the process wanted no CPU."""
+        if self._own_starved is None:  # the first look of an interval, in the recorder's thread
+            self._own_starved = starved_seconds()
+        now, cpu = time.monotonic(), time.process_time()
+        late = now - self._looked[0] - _TICK_SECONDS - (cpu - self._looked[1])
+        self._looked = now, cpu
+        if late > _STOPPED_SECONDS:
+            late -= starved_seconds() - self._own_starved + self._thread.starved() - self._starved
+            if late > _STOPPED_SECONDS:
+                self._stopped += late
+
+    def end(self, ping: "LoopPing") -> Measurement:
         """Return the measurement of this interval, and begin the next one."""
         seconds = self.age
         looks, slow_looks = max(1, self._looks), max(1, self._slow_looks)
-        downloader, transferring, scraper, pipelines, held, full, bytes_full = (each / looks for each in self._sums)
+        downloader, transferring, scraper, pipelines, held, full, bytes_full, resting = (
+            each / looks for each in self._sums
+        )
         scheduler, pages, of_requests, empty = (each / slow_looks for each in self._waiting_sums)
         counts = self._stages.counts
         now = msgspec.structs.replace(counts)  # a copy, because the loop goes on counting
         was, self._counts = self._counts, now
         lag, longest_lag = ping.take()
         starved = self._thread.starved() - self._starved
-        blocked = self._blocked_in.total() / looks - starved / seconds  # a starved thread stands still, too
+        blocked = self._blocked_in.total() / looks
         measurement = Measurement(
-            at=round(time.time(), 3),
+            at=round(self._now(), 3),
             seconds=round(seconds, 4),
             scheduler=_short(scheduler),
             downloader=_short(downloader),
@@ -239,10 +255,15 @@ class _Interval:
             scheduler_empty=_short(empty),
             downloader_full=_short(full),
             bytes_full=_short(bytes_full),
-            blocked=_short(max(0.0, blocked)),
+            blocked=_short(blocked),
+            resting=_short(resting),
+            stopped=_short(self._stopped),
             requested=now.requested - was.requested,
             responses=now.responses - was.responses,
             page_responses=now.page_responses - was.page_responses,
+            attempts=now.attempts - was.attempts,
+            failed=now.failed - was.failed,
+            redirected=now.redirected - was.redirected,
             response_seconds=_short(now.response_seconds - was.response_seconds),
             response_bytes=now.response_bytes - was.response_bytes,
             items=now.items - was.items,
@@ -259,7 +280,7 @@ class _Interval:
             fastest_item=_short(now.fastest_item),
             items_in_all=now.items,
             pages_in_all=now.page_responses,
-            blocked_in=largest(self._blocked_in) if blocked > 0 else {},
+            blocked_in=largest(self._blocked_in),
             busy_in=largest(self._busy_in),
         )
         counts.fastest_response = counts.fastest_item = 0.0
@@ -272,10 +293,18 @@ def _short(number: float) -> float:
     return round(number, 4)
 
 
+# --- the thread of the event loop -------------------------------------------------------------------------------------
+
+_STILL_SECONDS = 0.0005
+"""Time for which a thread that is found inside a callback must not run to count as blocked. May be changed a little."""
+_SURELY_BUSY = 0.95
+"""Share of the time since the last look for which a thread must have used the CPU, so that this wait is not needed to
+know that it works. May be changed between 0.9 and 1."""
+
 _IDLE = frozenset((
-    ("selectors.py", "select"), ("runners.py", "run"), ("base_events.py", "run_until_complete"),
-    ("base_events.py", "run_forever"), ("asyncioreactor.py", "run"), ("epollreactor.py", "doPoll"),
-    ("selectreactor.py", "doSelect"), ("pollreactor.py", "doPoll"),
+    ("runners.py", "run"), ("base_events.py", "run_until_complete"), ("base_events.py", "run_forever"),
+    ("asyncioreactor.py", "run"), ("epollreactor.py", "doPoll"), ("selectreactor.py", "doSelect"),
+    ("pollreactor.py", "doPoll"),
 ))  # fmt: skip
 """Functions in which an event loop waits for events: file and name. The loop of uvloop has no frame of its own: the
 innermost one is then that of its caller. May be extended by those of other loops."""
@@ -287,51 +316,94 @@ _LIBRARIES = (
 """Parts of the paths of files that are not the project's own code: Python's, installed packages', and ours."""
 
 
-class _LoopThread:
+class _Scheduling(NamedTuple):
+    """State of a thread, as the system's scheduler has it."""
+
+    waits: bool
+    """False: it runs, or could run and waits for a CPU."""
+    turns: int
+    """Times that it has got a CPU."""
+
+
+class LoopThread:
     """The thread that runs the event loop: the one that makes this object."""
 
     def __init__(self) -> None:
         self._ident = threading.get_ident()
+        self._folder = f"/proc/self/task/{threading.get_native_id()}"
+        get_clock = getattr(time, "pthread_getcpuclockid", None)  # macOS has none
+        self._clock: int | None = get_clock(self._ident) if get_clock else None
         self._looked = 0.0, 0.0
         """CPU seconds of the thread, and time, at the last look."""
-        self._clock = time.pthread_getcpuclockid(self._ident)
-        self._schedstat = f"/proc/self/task/{threading.get_native_id()}/schedstat"
 
     def cpu(self) -> float:
-        """Return the CPU seconds of the thread."""
-        return time.clock_gettime(self._clock)
+        """Return the CPU seconds of the thread; of the process, where the system does not count those of a thread."""
+        return time.process_time() if self._clock is None else time.clock_gettime(self._clock)
 
     def starved(self) -> float:
         """Return the seconds for which the thread could run and had no CPU. 0 where the system does not count them."""
-        try:
-            with open(self._schedstat) as file:
-                return int(file.read().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
+        return starved_seconds(self._folder)
 
     def place(self) -> tuple[str, bool]:
-        """Return where in the code the thread is, and whether it waits there. Empty: the loop waits for events."""
-        used, now = self.cpu(), time.monotonic()
-        share = (used - self._looked[0]) / (now - self._looked[1])
+        """Return where in the code the thread is, and whether it waits there. Empty: the loop waits for events.
+
+        A thread that could run and gets no CPU does not wait, however long. Where the system does not tell, such a
+        thread counts as waiting."""
+        used, own, now = self.cpu(), time.thread_time(), time.monotonic()
+        share = (used - self._looked[0]) / max(now - self._looked[1], 1e-9)
         self._looked = used, now
         frame = sys._current_frames().get(self._ident)
         if frame is None or _is_idle(frame):
             return "", False
         name = _place(frame)
-        if share > _SURELY_BUSY or share < 1 - _SURELY_BUSY:
-            return name, share < _SURELY_BUSY
+        if share > _SURELY_BUSY:
+            return name, False
+        before = self._scheduling()
         del frame  # keeps the thread's objects alive
+        # While this thread waits, the loop's thread can take the interpreter's lock, if it waits for that.
         time.sleep(_STILL_SECONDS)
-        is_still = self.cpu() - used < _STILL_SECONDS / 10
+        if before is not None:
+            after = self._scheduling()
+            return name, after is not None and after.waits and after.turns == before.turns
+        of_others = 0.0 if self._clock is not None else time.thread_time() - own  # in the CPU of the process
+        is_still = self.cpu() - used - of_others < _STILL_SECONDS / 10
         later = sys._current_frames().get(self._ident)
         if later is None or (is_still and _place(later) != name):
             return "", False
         return name, is_still
 
+    def _scheduling(self) -> _Scheduling | None:
+        """Return the state of the thread; None where the system does not tell."""
+        try:
+            with open(f"{self._folder}/stat") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+            with open(f"{self._folder}/schedstat") as file:
+                return _Scheduling(state in "SD", int(file.read().split()[2]))
+        except (OSError, IndexError, ValueError):
+            return None
+
+
+def starved_seconds(folder: str = "/proc/thread-self") -> float:
+    """Return the seconds for which a thread, by default this one, could run and had no CPU. 0: the system does not
+    count them."""
+    try:
+        with open(f"{folder}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
 
 def _is_idle(frame: FrameType) -> bool:
+    """Return whether an event loop waits for events here. Blocking code may wait in a selector of its own."""
+    name, caller = _file_and_function(frame), frame.f_back
+    if name == ("selectors.py", "select"):
+        return caller is not None and _file_and_function(caller) == ("base_events.py", "_run_once")
+    return name in _IDLE
+
+
+def _file_and_function(frame: FrameType) -> tuple[str, str]:
     code = frame.f_code
-    return (code.co_filename.rpartition(os.sep)[2], code.co_name) in _IDLE
+    return code.co_filename.rpartition(os.sep)[2], code.co_name
 
 
 def _place(frame: FrameType) -> str:
@@ -348,35 +420,45 @@ def _place(frame: FrameType) -> str:
     return f"{folder.rpartition(os.sep)[2]}/{file}:{chosen.f_lineno} {chosen.f_code.co_name}"
 
 
-class _LoopPing:
+_PINGS = 1000
+"""Unanswered pings that are kept, of a loop that stands still. May be changed: fewer show a shorter delay then."""
+
+
+class LoopPing:
     """Measures how long the event loop takes to handle something new."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], None]) -> None:
         self._call_soon = call_soon
-        self._sent: float | None = None
+        self._sent: list[float] = []
+        """Times of the pings that the loop has not answered."""
         self._delays: list[float] = []
 
     def send(self) -> None:
-        """Have the loop answer, if it has answered the last time."""
-        if self._sent is None:
-            self._sent = time.monotonic()
+        """Have the loop answer. It answers several pings at once, but each counts: one that blocks for long would
+        otherwise count as seldom as one that blocks for a moment."""
+        is_first = not self._sent
+        if len(self._sent) < _PINGS:
+            self._sent.append(time.monotonic())
+        if is_first:
             try:
                 self._call_soon(self._answer)
             except RuntimeError:  # the loop is closed
-                self._sent = None
+                self._sent = []
 
     def _answer(self) -> None:
-        sent, self._sent = self._sent, None
-        if sent is not None:
-            self._delays.append(time.monotonic() - sent)
+        now = time.monotonic()
+        sent, self._sent = self._sent, []
+        self._delays += [now - one for one in sent]
 
     def take(self) -> tuple[float, float]:
         """Return mean and maximum in seconds since the last call."""
         delays, self._delays = self._delays, []
-        sent = self._sent
-        if sent is not None:
-            delays = [*delays, time.monotonic() - sent]
+        now = time.monotonic()
+        delays = delays + [now - one for one in self._sent]
         return (sum(delays) / len(delays), max(delays)) if delays else (0.0, 0.0)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
 
 
 class _MachineCpus:

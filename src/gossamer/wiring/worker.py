@@ -31,15 +31,17 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
+from gossamer.model.performance import StageLimits
 from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
 from gossamer.sinks.base import ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
+from gossamer.telemetry.performance import PerformanceRecorder, this_process
+from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
-from gossamer.wiring.performance import performance_recorded
 from gossamer.wiring.plan import address_service, check_settings
 from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
@@ -51,7 +53,7 @@ from gossamer.worker.page import PageReader
 from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
-from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits
+from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStages
 
 if TYPE_CHECKING:
     from gossamer.extract.content_pool import ContentLimits, ContentPool
@@ -171,7 +173,10 @@ async def open_worker(
             _statistics_reported(settings, frontier, parts.tally, spiders),
         ):
             worker = parts.worker(holder)
-            with performance_recorded(settings, worker, parts.tally, parts.budget, pool=pool, run=run):
+            name = run.crawl.id.crawlid if run is not None else pool
+            limits = StageLimits(requests=settings.worker.concurrency, bytes=parts.budget.limit_bytes)
+            stages = WorkerStages(worker, parts.tally, parts.budget)
+            with PerformanceRecorder(this_process(name, "worker", limits), stages, settings.data_dir / FOLDER):
                 async with _in_background(parts.tell_of_silence(worker)), _in_background(parts.follow_proxies(holder)):
                     yield worker
     finally:

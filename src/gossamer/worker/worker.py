@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,9 @@ from gossamer.commit.committer import Committer
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
+from gossamer.fetch.budget import ByteBudget
 from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.performance import Counts, Occupancy, Waiting
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs
@@ -235,6 +237,11 @@ class Worker:
         return self._slots.busy
 
     @property
+    def is_resting(self) -> bool:
+        """True while slots are free and all requests that wait are not due yet. May be read in any thread."""
+        return self._slots.busy < self._slots.count and self._holder.has_later_work
+
+    @property
     def committing(self) -> int:
         """Number of finished pages that are not settled. May be read in any thread."""
         return self._committer.pending
@@ -430,3 +437,63 @@ def _returned(lease: Lease) -> FinishedLease:
     """Return the result of a lease that was not started: it goes back to its queue, and its hit (the charge for one
     request to the site's rate limit) counts as not used."""
     return FinishedLease(Settlement(lease, Outcome.RETURNED))
+
+
+_REDIRECTS_FROM, _ERRORS_FROM = 300, 400
+"""Status codes of HTTP: fixed."""
+
+
+class WorkerStages:
+    """Reads the stages of a worker, for the recorder's thread.
+
+    The scheduler of a worker is the frontier, which all workers share; its length is not read. Requests in progress are
+    in the downloader, and finished pages that wait to be written and settled are in the pipelines.
+    """
+
+    def __init__(self, worker: Worker, tally: Tally, budget: ByteBudget) -> None:
+        self._worker = worker
+        self._tally = tally
+        self._budget = budget
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counters, from those that the worker keeps anyway."""
+        tally = self._tally
+        by_status = tally.responses.copy()
+        responses = sum(by_status.values())
+        unanswered = tally.failed_unanswered + sum(
+            count for reason, count in tally.retried.copy().items() if not reason.startswith("http_")
+        )
+        return Counts(
+            requested=responses,
+            responses=responses,
+            page_responses=tally.pages + sum(tally.failed.copy().values()),
+            attempts=responses + unanswered,
+            failed=unanswered + sum(count for status, count in by_status.items() if status >= _ERRORS_FROM),
+            redirected=sum(count for status, count in by_status.items() if _REDIRECTS_FROM <= status < _ERRORS_FROM),
+            response_seconds=tally.response_seconds,
+            response_bytes=tally.bytes,
+            items=tally.items,
+        )
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have the event loop call this."""
+        self._loop.call_soon_threadsafe(call)
+
+    def occupancy(self) -> Occupancy:
+        """Return what is in the stages."""
+        in_flight, budget = self._worker.in_flight, self._budget
+        return Occupancy(
+            downloader=in_flight,
+            transferring=in_flight,
+            pipelines=self._worker.committing,
+            held_bytes=budget.held_bytes + budget.complete_bytes + budget.retained_bytes,
+            is_downloader_full=in_flight >= self._worker.slots,
+            is_bytes_full=budget.is_full,
+            is_resting=self._worker.is_resting,
+        )
+
+    def waiting(self) -> Waiting:
+        """Return that all requests are the frontier's."""
+        return Waiting(pages=self._worker.in_flight)

@@ -2,19 +2,22 @@
 
 import asyncio
 import os
+import selectors
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gossamer.model.performance import MeasuredProcess, Measurement, StageLimits
+from gossamer.model.performance import Counts, MeasuredProcess, Measurement, Occupancy, StageLimits, Waiting
 from gossamer.telemetry import performance, recordings
-from gossamer.telemetry.performance import Counts, Occupancy, PerformanceRecorder, Waiting
-from gossamer.telemetry.recordings import RecordingFile, read_recording, running_processes
+from gossamer.telemetry.performance import LoopPing, PerformanceRecorder
+from gossamer.telemetry.recordings import RecordingFile, is_stopped, process_ticks, read_recording, running_processes
 
 PATIENCE_SECONDS = 60.0
 PROCESS = MeasuredProcess(
@@ -87,24 +90,157 @@ async def test_blocking_code_is_found_and_its_place_named(tmp_path: Path) -> Non
 
 
 async def test_a_loop_that_uses_the_cpu_is_not_called_blocked(tmp_path: Path) -> None:
-    # A thread that gets no CPU stands still as well; where the system does not tell, an interval with one is awaited.
     def is_busy(seen: Measurement) -> bool:
-        return bool(seen.busy_in) and seen.loop_cpu > 0.01 and seen.blocked < 0.5
+        return any(place.endswith(" uses_the_cpu") for place in seen.busy_in) and seen.loop_cpu > 0.01
 
     one = await measured(uses_the_cpu, is_busy, tmp_path)
-    assert any(place.endswith(" uses_the_cpu") for place in one.busy_in)
+    assert one.blocked < 0.5
+
+
+BURNERS = 3
+"""Processes that compete with the loop for one CPU: it gets a quarter of it."""
+
+
+@pytest.fixture
+def shared_cpu() -> Iterator[None]:
+    """The test's thread, and those that it starts, share one CPU with processes that always want it."""
+    allowed = os.sched_getaffinity(0)
+    one = {min(allowed)}
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BURNERS)]
+    try:
+        for burner in burners:
+            os.sched_setaffinity(burner.pid, one)
+        os.sched_setaffinity(0, one)
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell who gets no CPU")
+@pytest.mark.usefixtures("shared_cpu")
+async def test_a_loop_that_gets_no_cpu_is_not_called_blocked(tmp_path: Path) -> None:
+    seen = list[Measurement]()
+
+    def has_seen_enough(one: Measurement) -> bool:
+        seen.append(one)
+        return sum(sum(each.busy_in.values()) for each in seen) >= 10
+
+    await measured(uses_the_cpu, has_seen_enough, tmp_path)
+    assert sum(each.starved for each in seen) > 0.1
+    assert [(each.blocked, each.stopped) for each in seen] == [(0, 0)] * len(seen)
+
+
+def waits_in_a_selector() -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.select(0.2)
+
+
+async def test_blocking_code_with_a_selector_of_its_own_is_found(tmp_path: Path) -> None:
+    one = await measured(waits_in_a_selector, lambda seen: seen.blocked > 0.5, tmp_path)
+    assert max(one.blocked_in, key=lambda place: one.blocked_in[place]).endswith(" waits_in_a_selector")
+
+
+def blocks_shortly() -> None:
+    time.sleep(0.01)
+
+
+async def test_a_long_stop_of_the_loop_counts_for_as_long_as_it_lasted() -> None:
+    loop = asyncio.get_running_loop()
+    ping = LoopPing(loop.call_soon_threadsafe)
+    for _ in range(10):  # the loop stands still for as long as it takes to send ten
+        ping.send()
+        blocks_shortly()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    ping.send()  # this one is answered at once
+    await asyncio.sleep(0)
+    mean, longest = ping.take()
+    assert longest >= 0.1
+    assert mean >= 0.05
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell who gets no CPU")
+def test_the_time_for_which_a_process_was_stopped_is_counted(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from tests.unit.telemetry.test_performance import PROCESS, Stages\n"
+        "from gossamer.telemetry.performance import PerformanceRecorder\n"
+        "async def main():\n"
+        "    recorder = PerformanceRecorder(PROCESS, Stages(), Path(sys.argv[1]))\n"
+        "    recorder.start()\n"
+        "    print('ready', flush=True)\n"
+        "    await asyncio.to_thread(sys.stdin.read)\n"
+        "    recorder.stop()\n"
+        "asyncio.run(main())\n"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdin is not None
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    running.send_signal(signal.SIGSTOP)
+    while not is_stopped(running.pid):
+        time.sleep(0.001)
+    began = time.monotonic()
+    time.sleep(3)  # what is measured
+    ended = time.monotonic()
+    running.send_signal(signal.SIGCONT)
+    time.sleep(0.3)  # a tick
+    running.communicate(timeout=PATIENCE_SECONDS)
+    (path,) = recordings.recordings(tmp_path)
+    recording = read_recording(path)
+    assert recording is not None
+    stopped = sum(each.stopped for each in recording.measurements)
+    assert ended - began - 0.5 < stopped < sum(each.seconds for each in recording.measurements)
+
+
+async def test_a_system_without_clocks_of_threads_is_measured_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+    monkeypatch.setattr(performance.LoopThread, "_scheduling", lambda thread: None)
+    one = await measured(blocks_the_loop, lambda seen: seen.blocked > 0.5, tmp_path)
+    assert 0 <= one.loop_cpu < one.seconds
+
+
+async def test_a_jump_of_the_systems_clock_is_no_jump_of_the_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(performance.time, "time", lambda: float(next(times)))
+    monkeypatch.setattr(performance, "_INTERVAL_SECONDS", 0.01)
+    enough = threading.Event()
+    recorder = PerformanceRecorder(
+        PROCESS, Stages(), tmp_path, on_measurement=lambda one: len(recorder.measurements) > 4 and enough.set()
+    )
+    recorder.start()
+    await asyncio.to_thread(enough.wait, PATIENCE_SECONDS)
+    recorder.stop()
+    monkeypatch.undo()
+    assert recorder.path is not None
+    recording = read_recording(recorder.path)
+    assert recording is not None
+    assert recording.ended is not None
+    ats = [PROCESS.started, *(each.at for each in recording.measurements), recording.ended]
+    assert ats == sorted(ats)
+    assert ats[-1] - ats[0] < PATIENCE_SECONDS
 
 
 async def test_what_is_counted_while_a_measurement_is_made_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stages, take = Stages(), performance._LoopPing.take
+    stages, take = Stages(), performance.LoopPing.take
 
-    def count_meanwhile(ping: performance._LoopPing) -> tuple[float, float]:
+    def count_meanwhile(ping: performance.LoopPing) -> tuple[float, float]:
         stages.counts.items += 1
         return take(ping)
 
-    monkeypatch.setattr(performance._LoopPing, "take", count_meanwhile)
+    monkeypatch.setattr(performance.LoopPing, "take", count_meanwhile)
     monkeypatch.setattr(performance, "_INTERVAL_SECONDS", 0.01)
     enough = threading.Event()
     recorder = PerformanceRecorder(
@@ -174,8 +310,13 @@ def test_processes_that_ended_or_died_do_not_run(tmp_path: Path) -> None:
     away = RecordingFile(tmp_path, MeasuredProcess(name="away", kind="worker", host="another", pid=1))
     away.append(Measurement(at=time.time()))
     silent = RecordingFile(tmp_path, MeasuredProcess(name="silent", kind="worker", host="yet-another", pid=1))
-    silent.append(Measurement(at=time.time() - 3600))
-    assert processes() == ["away", "here"]
+    silent.append(Measurement(at=time.time()))
+    os.utime(silent.path, (time.time() - 3600,) * 2)
+    successor = MeasuredProcess(name="id taken over", kind="scrapy", host=os.uname().nodename, pid=os.getpid(), ticks=7)
+    RecordingFile(tmp_path, successor)
+    own = process_ticks(os.getpid())
+    RecordingFile(tmp_path, msgspec.structs.replace(PROCESS, name="this", ticks=own or 0))
+    assert processes() == (["away", "here", "this"] if own else ["away", "here", "id taken over", "this"])
 
 
 def test_a_folder_keeps_the_latest_recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,8 +335,8 @@ def test_the_started_program_is_no_place_in_the_code(tmp_path: Path, waits: str,
     program.parent.mkdir()
     program.write_text(
         "import os, queue, sys, threading, time\n"
-        "from gossamer.telemetry.performance import _LoopThread\n"
-        "loop = _LoopThread()\n"
+        "from gossamer.telemetry.performance import LoopThread\n"
+        "loop = LoopThread()\n"
         "def look():\n"
         "    main = threading.main_thread().ident\n"
         "    while (caller := sys._current_frames()[main].f_back) is None or caller.f_code.co_name != 'get':\n"
@@ -212,3 +353,17 @@ def test_the_started_program_is_no_place_in_the_code(tmp_path: Path, waits: str,
     ).stdout
     assert place in shown
     assert "<module>" not in shown
+
+
+def test_a_recording_of_any_size_is_read_with_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "_MEASUREMENTS_READ", 100)
+    file = RecordingFile(tmp_path, PROCESS)
+    lines = [msgspec.json.encode(Measurement(at=float(number), items=1, downloader=4.0)) for number in range(1, 1001)]
+    with file.path.open("ab") as written:
+        written.write(b"x" * 100_000 + b"\n" + b"\n".join(lines) + b"\n")
+    recording = read_recording(file.path)
+    assert recording is not None
+    assert len(recording.measurements) <= 100
+    assert sum(each.items for each in recording.measurements) == 1000
+    assert sum(each.seconds for each in recording.measurements) == pytest.approx(1000)
+    assert {each.downloader for each in recording.measurements} == {4.0}

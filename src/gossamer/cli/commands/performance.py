@@ -13,23 +13,38 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import msgspec
 import typer
 
 from gossamer.cli import options, terminal
+from gossamer.cli.performance_report import (
+    WIDEST,
+    advice_lines,
+    as_json,
+    comparison_lines,
+    nothing_measured,
+    process_rows,
+    report,
+)
 from gossamer.errors import BadInput
 from gossamer.fakeweb.benchmark import PIPELINE, PIPELINES, RESULTS, BenchmarkOptions
-from gossamer.model.performance import Measurement, Recording
-from gossamer.policy.diagnosis import Finding
+from gossamer.model.performance import Recording
+from gossamer.policy.crawl_figures import Comparison, MeasuredRun, compare, is_same_crawl, overlap
 from gossamer.policy.diagnosis import diagnose as find_limit
-from gossamer.policy.performance_log import read_log
-from gossamer.policy.words import duration_text
-from gossamer.telemetry.recordings import FOLDER, read_recording, recordings, running_processes
+from gossamer.policy.words import counted
+from gossamer.telemetry.recordings import (
+    FOLDER,
+    LOG_MARK,
+    is_running,
+    read_log,
+    read_recording,
+    recordings,
+    running_processes,
+)
 
 _LIVE_SECONDS = 1.0
 """Interval in a terminal. May be changed freely: processes measure once a second."""
@@ -79,7 +94,9 @@ def top(
     folder = options.load_settings(given).data_dir / FOLDER
     _check_names(folder, which)
     if once or json:
-        terminal.print_result(_as_json(_running(folder, which)) if json else "\n".join(_rows(folder, which)))
+        found = _running(folder, which)
+        width = terminal.width() or WIDEST
+        terminal.print_result(_as_json(found) if json else "\n".join(process_rows(folder, which, found, width)))
         return
     terminal.exit_on_signal("", 0)
     with _metrics_served(folder, metrics):
@@ -110,12 +127,16 @@ def _show_until_signal(folder: Path, which: list[str] | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         while True:
-            terminal.print_result("\n".join(_rows(folder, which)))
+            terminal.print_result("\n".join(process_rows(folder, which, _running(folder, which), WIDEST)))
             time.sleep(_PLAIN_SECONDS)
     with Live(console=console, auto_refresh=False, screen=False) as live:
         while True:
-            rows = "\n".join(_rows(folder, which))
-            live.update(Text(rows, no_wrap=True, overflow="ellipsis"), refresh=True)
+            found = _running(folder, which)
+            rows = [*process_rows(folder, which, found, console.width), *advice_lines(found, console.width)]
+            text = Text("\n".join(rows[: max(2, console.height - 1)]), no_wrap=True, overflow="ellipsis")
+            if found:
+                text.stylize("bold", 0, len(rows[0]))
+            live.update(text, refresh=True)
             time.sleep(_LIVE_SECONDS)
 
 
@@ -136,45 +157,8 @@ def _running(folder: Path, which: list[str] | None) -> list[Recording]:
 
 def _is_meant(recording: Recording, which: list[str] | None) -> bool:
     process = recording.process
-    return not which or any(name in (process.name, str(process.pid), recording.source) for name in which)
-
-
-_HEADINGS = (
-    "process              limited by        items/s  pages/s schedul. downl.  scraper pipel.     done   MB   cpu block."
-    "    lag latency in pipes"
-)
-
-
-def _rows(folder: Path, which: list[str] | None) -> list[str]:
-    """Return the headings and a line for each process. What a narrow terminal cuts off is to the right."""
-    found = _running(folder, which)
-    if found:
-        return [_HEADINGS, *(_row(one) for one in found)]
-    if which:
-        ended = [f"{' and '.join(which)} {'runs' if len(which) == 1 else 'run'} no longer."]
-        return [*ended, f"What limited the last run: gossamer diagnose {which[0]}"]
-    return [
-        f"No crawling process runs in the data directory {folder.parent}. Another one: --data-dir DIR.",
-        "Scrapy processes are shown if they have the extension gossamer.scrapy.PerformanceView.",
-    ]
-
-
-def _row(recording: Recording) -> str:
-    process, measurements = recording.process, recording.measurements
-    name = f"{terminal.cut(process.name, 12)} {process.pid}"
-    if not measurements:
-        return f"{name:20s} starts"
-    now, whole = measurements[-1], reduce(Measurement.plus, measurements)
-    seconds = whole.seconds
-    finding = find_limit(recording)
-    downloader = f"{now.downloader:.0f}/{process.limits.requests or '-'}"
-    return (
-        f"{name:20s} {finding.case.replace('_', ' ') if finding else '-':16s} "
-        f"{(whole.items + whole.lost_items) / seconds:8.1f} {whole.page_responses / seconds:8.1f} "
-        f"{now.scheduler:8.0f} {downloader:>7s} {now.scraper:7.0f} {now.pipelines:6.0f} "
-        f"{now.items_in_all or now.pages_in_all:8d} {now.held_bytes / 1e6:4.1f} {whole.loop_cpu / seconds:5.0%} "
-        f"{whole.blocked:6.0%} {whole.lag * 1000:3.0f} ms {whole.latency:6.2f}s {whole.pipeline_seconds:7.2f}s"
-    )
+    names = (process.name, str(process.pid), recording.source, str(Path(recording.source).resolve()))
+    return not which or any(name in names or str(Path(name).resolve()) in names for name in which)
 
 
 def _as_json(found: list[Recording]) -> str:
@@ -233,33 +217,46 @@ def diagnose(
     if not _LEAST_INTERVAL <= interval < float("inf"):
         raise BadInput(f"--interval: {interval:g} is no time between lines. Write {_LEAST_INTERVAL} or more seconds.")
     folder = options.load_settings(given).data_dir / FOLDER
-    recording = _chosen(folder, which, interval)
-    finding = find_limit(recording)
+    chosen = _chosen(folder, which, interval)
+    recording = chosen.run[0]
+    found = [find_limit(one) for one in chosen.run]
+    finding = found[0]
     if finding is None:
-        raise BadInput(f"{recording.source}: no responses were measured yet; wait some seconds, or crawl more pages.")
-    earlier = _before(Path(recording.source).parent, recording)
+        raise BadInput(f"{recording.source}: {nothing_measured(recording)}")
+    run = MeasuredRun(chosen.run, tuple(one for one in found if one is not None))
+    comparison = _comparison(Path(recording.source).parent, run) if chosen.is_recorded else None
     if json:
-        terminal.print_result(msgspec.json.encode(_result(recording, finding, earlier)).decode())
+        terminal.print_result(as_json(run, comparison))
         return
-    terminal.print_result("\n".join(_report(recording, finding, pages)))
-    if earlier is not None:
-        terminal.print_result("\n".join(_comparison(finding, earlier)))
+    lines = [*chosen.notes, *report(run, pages, terminal.width())]
+    if comparison is not None:
+        lines += comparison_lines(run, comparison, terminal.width())
+    terminal.print_result("\n".join(lines))
 
 
-def _chosen(folder: Path, which: str | None, interval: float) -> Recording:
+class _Chosen(NamedTuple):
+    """Recordings that are meant."""
+
+    run: tuple[Recording, ...]
+    """The first is the process to diagnose; the others have its name and ran at the same time."""
+    is_recorded: bool = True
+    """False: they come from a log."""
+    notes: tuple[str, ...] = ()
+    """Sentences about the choice."""
+
+
+def _chosen(folder: Path, which: str | None, interval: float) -> _Chosen:
     """Return the recording that is meant. Raises BadInput."""
-    if which is not None and Path(which).is_file():
-        recording = read_recording(Path(which))
-        if recording is None:
-            with Path(which).open(encoding="utf-8", errors="replace") as lines:
-                recording = read_log(lines, seconds=interval, name=which)
-        if recording is None:
-            raise BadInput(f"{which}: neither a recording nor a log with lines of gossamer.scrapy.PerformanceView.")
-        return recording if recording.source else msgspec.structs.replace(recording, source=which)
-    for path in recordings(folder):
+    path = Path(which) if which is not None else None
+    if path is not None and path.is_file():
         recording = read_recording(path)
+        return _with_others(path.parent, recording) if recording is not None else _from_log(path, interval)
+    for file in recordings(folder):
+        recording = read_recording(file)
         if recording is not None and _is_meant(recording, [which] if which else None):
-            return recording
+            return _with_others(folder, recording)
+    if path is not None and path.exists():
+        raise BadInput(f"{which}: this is no file. --data-dir names a folder.")
     what = f"recording of {which}" if which else "recording"
     raise BadInput(
         f"there is no {what} in {folder}. Processes of gossamer keep one; a Scrapy process does so with EXTENSIONS = "
@@ -267,81 +264,78 @@ def _chosen(folder: Path, which: str | None, interval: float) -> Recording:
     )
 
 
-def _before(folder: Path, recording: Recording) -> tuple[Recording, Finding] | None:
-    """Return the latest earlier run of the same spider, and what was found in it. None: there is none."""
-    for path in recordings(folder):
-        earlier = read_recording(path)
-        if earlier is None or earlier.process.name != recording.process.name:
-            continue
-        if earlier.ended is None or earlier.ended > recording.process.started:
-            continue
-        finding = find_limit(earlier)
-        if finding is not None:
-            return earlier, finding
-    return None
+_LONGEST_LINE = 65536
+"""Bytes of a line of a log that are read at once. May be changed: the lines of the performance view are shorter."""
 
 
-def _result(recording: Recording, finding: Finding, earlier: tuple[Recording, Finding] | None) -> dict[str, Any]:
-    """Return the JSON of a diagnosis."""
-    result = {
-        "process": recording.process,
-        "source": recording.source,
-        **finding._asdict(),
-        "advice": finding.advice._asdict(),
-        "predicted": finding.predicted,
-        "stages": [{**stage._asdict(), "seconds": stage.seconds} for stage in finding.stages],
-        "job": {**finding.job._asdict(), "seconds": finding.job.seconds},
-    }
-    if earlier is not None:
-        before = earlier[1]
-        result["before"] = {
-            "source": earlier[0].source, "case": before.case, "rate": before.rate, "predicted": before.predicted,
-            "advice": before.advice._asdict(),
-        }  # fmt: skip
-    return result
+def _from_log(path: Path, interval: float) -> _Chosen:
+    """Return the latest run of a log. Raises BadInput."""
+
+    def lines() -> Iterator[str]:
+        with path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                if LOG_MARK in line:
+                    yield line.decode(errors="replace")
+
+    try:
+        runs, unreadable = read_log(lines(), seconds=interval, name=path.name)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not runs:
+        many = f" ({counted(unreadable, 'line')} of it are incomplete or of another release)" if unreadable else ""
+        raise BadInput(f"{path}: neither a recording nor a log with lines of gossamer.scrapy.PerformanceView{many}.")
+    notes = []
+    if len(runs) > 1:
+        notes.append(f"The log has {len(runs)} runs; this is the one with the latest line.")
+    if unreadable:
+        notes.append(f"{counted(unreadable, 'line')} of the log could not be read.")
+    return _Chosen((msgspec.structs.replace(runs[-1], source=str(path)),), is_recorded=False, notes=tuple(notes))
 
 
-def _report(recording: Recording, finding: Finding, pages: int | None) -> list[str]:
-    """Return the diagnosis in sentences."""
-    job, advice = finding.job, finding.advice
-    lines = [
-        f"{recording.process.name}: {finding.summary}.",
-        f"  case         {finding.case.replace('_', ' ')}; bottleneck: {finding.bottleneck}",
-        f"  throughput   {finding.rate:.1f} {finding.unit}/s",
-        *(f"  {'shown by' if not at else '':12s} {text}" for at, text in enumerate(finding.figures)),
-        f"  advice       {advice.text}",
+def _with_others(folder: Path, recording: Recording) -> _Chosen:
+    """Return a recording with those of the other processes that worked for the same crawl at the same time."""
+    others = [
+        other
+        for path in recordings(folder)
+        if path.name != Path(recording.source).name
+        and (head := read_recording(path, last=1)) is not None
+        and is_same_crawl(head, recording)
+        and overlap(head, recording)
+        and (other := read_recording(path)) is not None
     ]
-    if advice.factor > 1:
-        lines.append(f"  should give  {finding.predicted:.1f} {finding.unit}/s, {advice.factor:.1f} times as many")
-    lines.append("  stage         inside (N) = per second (T) x seconds (S)")
-    lines += [
-        f"  {stage.name:12s} {stage.number:11.1f}   {stage.rate:14.1f}   {stage.seconds:11.3f}"
-        for stage in finding.stages
+    return _Chosen((recording, *others))
+
+
+def _comparison(folder: Path, now: MeasuredRun) -> Comparison | None:
+    """Compare a run with the latest earlier one of the same crawl that can be compared. None: there is no earlier one.
+    If none can be compared, the comparison with the latest has the reason."""
+    began = min(one.process.started for one in now.recordings)
+    known = {Path(one.source).name for one in now.recordings}
+    heads = [
+        head
+        for path in recordings(folder)
+        if path.name not in known
+        and (head := read_recording(path, last=1)) is not None
+        and is_same_crawl(head, now.recordings[0])
+        and head.process.started < began
+        and not is_running(head)
     ]
-    lines.append(
-        f"  time         {job.pages:,} pages x ({job.response:.3f} s response + {job.overhead:.3f} s overhead) / "
-        f"{job.concurrency:.1f} + {job.start_stop:.1f} s = {duration_text(job.seconds)}"
-    )
-    if pages is not None:
-        now = job._replace(pages=pages)
-        then = (now.seconds - now.start_stop) / advice.factor + now.start_stop
-        after = f"; after the change: {duration_text(then)}" if advice.factor > 1 else ""
-        lines.append(f"  a job of {pages:,} pages would take {duration_text(now.seconds)}{after}")
-    return lines
-
-
-def _comparison(finding: Finding, earlier: tuple[Recording, Finding]) -> list[str]:
-    """Return how this run compares with the one before."""
-    recording, before = earlier
-    started = time.strftime("%H:%M:%S", time.localtime(recording.process.started))
-    lines = [f"The run before (started {started}): {before.case.replace('_', ' ')}, {before.rate:.1f} {before.unit}/s."]
-    if before.advice.factor > 1 and before.unit == finding.unit:
-        difference = finding.rate / before.predicted - 1
-        lines.append(
-            f"  predicted for {before.advice.setting} {before.advice.before:g} -> {before.advice.after:g}: "
-            f"{before.predicted:.1f} {before.unit}/s; this run: {finding.rate:.1f} ({difference:+.0%})"
-        )
-    return lines
+    refused: Comparison | None = None
+    for head in sorted(heads, key=lambda one: -one.process.started):
+        if head.source in known:
+            continue
+        earlier = read_recording(Path(head.source))
+        finding = find_limit(earlier) if earlier is not None else None
+        if earlier is None or finding is None:
+            continue
+        group = _with_others(folder, earlier).run
+        known.update(one.source for one in group)
+        others = tuple(found for one in group[1:] if (found := find_limit(one)) is not None)
+        comparison = compare(now, MeasuredRun(group, (finding, *others)))
+        if not comparison.refused:
+            return comparison
+        refused = refused or comparison
+    return refused
 
 
 # --- bench ------------------------------------------------------------------------------------------------------------
@@ -443,10 +437,11 @@ def bench_spider(
     code = _BenchmarkRun(chosen).finish()
     if code:
         raise typer.Exit(code)
-    recording = _chosen(data_dir / FOLDER, "bench", chosen.log_seconds)
-    finding = find_limit(recording)
-    if finding is not None:
-        terminal.print_result("\n".join(_report(recording, finding, None)))
+    recorded = _chosen(data_dir / FOLDER, "bench", chosen.log_seconds).run[: chosen.processes]
+    findings = [(one, found) for one in recorded if (found := find_limit(one)) is not None]
+    if findings:
+        run = MeasuredRun(tuple(one for one, _ in findings), tuple(found for _, found in findings))
+        terminal.print_result("\n".join(report(run, None, terminal.width())))
 
 
 class _BenchmarkRun:

@@ -242,8 +242,7 @@ class ValkeyLeaseholder:
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
-        reply, name, charged, egress = answer
-        _, due_ms, rows, crawls, terms, starved, idle, enroll = reply  # see the head of lease.lua
+        (_, due_ms, rows, crawls, terms, starved, idle, enroll), name, charged, egress = answer  # see lease.lua
         leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged, egress=egress)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
@@ -290,8 +289,7 @@ class ValkeyLeaseholder:
 
     async def _try_finish(self, token: str) -> None:
         """Finish a crawl's run in the background, if nothing of it is left to do."""
-        step = partial(try_finish, self._commands, token, retention_ms=self._retention_ms)
-        await self._background.run(token, step)
+        await self._background.run(token, partial(try_finish, self._commands, token, retention_ms=self._retention_ms))
 
     async def _rebalance_budget(self, session: ShardSession, token: str) -> None:
         """Ask in the background for a share of a crawl's page budget, for a shard that has used up its own."""
@@ -344,8 +342,7 @@ class ValkeyLeaseholder:
             rows += (lease.id, settlement.outcome.value, settlement.reason, delay_ms, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
-        ids = [settlement.lease.id for settlement in settlements]
-        codes = await self._settle_rows(shard, name, ids, rows, data_epoch=data_epoch)
+        codes = await self._settle_rows(shard, name, [one.lease.id for one in settlements], rows, data_epoch=data_epoch)
         if codes is None:
             return [SettleResult.STALE_WORKER] * len(settlements)
         return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
@@ -420,6 +417,10 @@ class ValkeyLeaseholder:
         due = min([session.due, *session.starving.values()]) - self._time()
         return due if session.error is None else max(due, session.retry_at - time.monotonic())
 
+    @property
+    def has_later_work(self) -> bool:
+        return any(session.has_later_work for session in self._sessions)
+
     def session_name(self, shard: int) -> str:
         return self._sessions[shard].name
 
@@ -491,10 +492,9 @@ class ValkeyLeaseholder:
         with contextlib.suppress(FrontierUnavailable, TimeoutError):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 while more:
-                    reply = await self._commands.call(
+                    _, more, _, *idle = await self._commands.call(
                         session.shard, "reclaim",
                         self._dead_after_ms, self._retention_ms, _LEASES_A_STEP, session.name, _NO_DEATHS, MAX_DEATHS,
                     )  # fmt: skip
-                    _, more, _, *idle = reply
                     for token in idle:
                         await try_finish(self._commands, token.decode(), retention_ms=self._retention_ms)

@@ -78,6 +78,8 @@ class ShardSession:
         """By egress: when the shard has requests again for it."""
         self._unanswered_egress = ""
         """Egress of the lease call without a reply."""
+        self.has_later_work = False
+        """At the last lease call, requests waited that were not due yet."""
         self.announcements = 0
         """Number of times the shard announced requests. A change during a lease call means that more may be due."""
         self.lease_task: asyncio.Task[int] | None = None
@@ -187,6 +189,7 @@ class ShardSession:
         if name != self.name:
             return None
         self._unanswered_since = None
+        self.has_later_work = reply[1] != b""
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         return reply, name, charged, egress
 
