@@ -167,7 +167,10 @@ def test_a_project_whose_only_version_is_broken_says_so_until_that_is_deleted(pr
         project.write_settings()
     said = project.run("schedule", "words", "-p", "ruined", code=2).stderr
     assert "its version 1.0 is broken: RuntimeError: broken on purpose" in " ".join(said.split())
+    said = " ".join(project.run("jobs", "-p", "ruined").stderr.split())
+    assert "project ruined has no jobs yet. Its version 1.0 is broken: RuntimeError: broken on purpose. Correct" in said
     project.run("versions", "delete", "1.0", "-p", "ruined")
+    assert "It has no version: deploy one" in project.run("jobs", "-p", "ruined").stderr
     assert project.json("versions", "list", "-p", "ruined") == []
     assert "broken" not in project.run("schedule", "words", "-p", "ruined", code=2).stderr
 

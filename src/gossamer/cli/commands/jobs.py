@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import ServerUnreachable
+from gossamer.platform.client.http import ServerRefused, ServerUnreachable
 from gossamer.platform.client.platform import ENDED, PlatformClient
 from gossamer.platform.client.scrapyd import ScrapydClient
 from gossamer.platform.client.targets import choose_target
@@ -107,8 +107,10 @@ def jobs(
             console.print(_table(found, with_project=not wanted))
         else:
             where = f"project {wanted}" if wanted else client.session.url
-            such = "such jobs" if spider or state or group else "jobs yet"
-            terminal.say(f"{where} has no {such}. To make one: gossamer schedule SPIDER")
+            if spider or state or group:
+                terminal.say(f"{where} has no such jobs. To make one: gossamer schedule SPIDER")
+            else:
+                terminal.say(f"{where} has no jobs yet. {_first_step(client, wanted)}")
         return
     _watch(console, client, limit, filters)
 
@@ -122,6 +124,23 @@ def _filters(state: list[str] | None, group: str | None) -> dict[str, Any]:
     if (number := group_number(group)) is None:
         raise BadInput(f"--group: {group!r:.40} is no group. Write g and its number, such as g3.")
     return {"state": state, "group": number}
+
+
+def _first_step(client: PlatformClient, project: str) -> str:
+    """Return what a person does first to get a job of a project. Empty: of any project."""
+    usual = "To make one: gossamer schedule SPIDER"
+    if not project:
+        return usual
+    try:
+        versions = client.call("GET", "/versions", query={"project": project})
+    except ServerRefused:  # the token may not see versions
+        return usual
+    if not versions:
+        return "It has no version: deploy one with gossamer deploy, then run gossamer schedule SPIDER"
+    if any(each["state"] != "broken" for each in versions):
+        return usual
+    reason = (versions[-1]["reason"].strip().splitlines() or ["the reason is not known"])[-1]
+    return f"Its version {versions[-1]['name']} is broken: {reason}. Correct the project, then run gossamer deploy"
 
 
 def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
