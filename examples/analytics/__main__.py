@@ -19,6 +19,7 @@ from examples.analytics.chart import Chart
 from examples.analytics.parts import Failure
 
 _EQUAL = "finished; equal to the batch"
+_FEWEST_INDEXES = 4
 _CRAWLS = {"kafka": by_kafka.crawl, "ftp": by_ftp.crawl}
 
 
@@ -28,7 +29,7 @@ def show(results: Path, pages: str) -> bool:
     found = summary(batch)
     words = found["words"]
     print("\nWords in a title, and the mean price with and without them:")
-    for row in [*words[:4], *words[-4:]]:
+    for row in [*words[:4], *words[4:][-4:]]:
         print(f"  {row['word']:<12} {row['percent']:+6.1f} %   {row['n']:5} titles, £{row['mean']:,.2f} a week")
     print("Pages and errors by domain:")
     for row in found["domains"]:
@@ -52,6 +53,10 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8088, help="port of the chart; 0: a free one (default: 8088)")
     parser.add_argument("--once", action="store_true", help="end after the comparison; do not keep the chart")
     options = parser.parse_args()
+    if options.indexes < _FEWEST_INDEXES:
+        parser.error(
+            f"--indexes: at least {_FEWEST_INDEXES}, because the chart leaves out words of fewer than 20 titles"
+        )
     treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal is closed
     try:
         return run(options)

@@ -90,7 +90,7 @@ def crawl(work: Path, indexes: int, chart: Chart) -> str:
         service = stack.enter_context(running("gossamer", work, up, **settings))
         web.wait_for("first http")
         service.wait_for("Ctrl-C stops it safely.")
-        print("Waiting for Spark (20 seconds, longer on a busy machine)", flush=True)
+        print("Waiting for Spark (half a minute, longer on a busy machine)", flush=True)
         spark.wait_for("Spark is reading.")
         requests = crawls(int((work / "port").read_text()), indexes)
         (work / "requests.jsonl").write_text("".join(json.dumps(one) + "\n" for one in requests))

@@ -228,6 +228,25 @@ def test_the_example_fails_if_spark_has_other_numbers(records: Path, tmp_path: P
     assert not show(results, str(records))
 
 
+def test_the_example_prints_a_word_once_if_there_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    titles = ["house angel", "loft angel", "loft park", "flat park", "flat"]
+    items = [{"title": titles[n % 5], "price": 100.0 + n % 5} for n in range(100)]
+    rows = [
+        {"type": "item", "request_id": str(n), "item": json.dumps(item), "url": "http://a.test/", "reason": "",
+         "success": True, "timestamp": "2026-01-01T00:00:00+00:00"}
+        for n, item in enumerate(items)
+    ]  # fmt: skip
+    pandas.DataFrame(rows).to_parquet(tmp_path / "few.parquet")
+    with contextlib.closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
+        database.execute("CREATE TABLE facts (kind, key, detail, n, pence)")
+        facts = [(*row, n, pence) for row, (n, pence) in batch_facts(str(tmp_path / "few.parquet")).items()]
+        database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", facts)
+        database.commit()
+    assert show(tmp_path / "results.sqlite", str(tmp_path / "few.parquet"))
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " titles, " in line]
+    assert sorted(shown) == ["angel", "flat", "house", "loft", "park"]
+
+
 def test_the_words_that_raise_prices_are_found(records: Path) -> None:
     percent = {row["word"]: row["percent"] for row in summary(batch_facts(str(records)))["words"]}
     assert percent["house"] > 0 > percent["double"]  # type: ignore[operator]
@@ -315,6 +334,13 @@ def test_a_signal_ends_all_parts(tmp_path: Path, number: signal.Signals) -> None
         example.wait(30)
     with pytest.raises(ProcessLookupError):
         os.kill(part, 0)
+
+
+def test_too_few_index_pages_are_refused_at_once() -> None:
+    command = [sys.executable, "-m", "examples.analytics", "--indexes", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("make analytics: error: --indexes: at least 4, because")
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
