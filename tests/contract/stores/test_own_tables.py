@@ -72,6 +72,25 @@ def test_a_row_that_conflicts_with_another_unique_index_is_refused_and_costs_no_
     assert all("codes" in one.reason for one in refused)
 
 
+def test_a_unique_index_that_is_made_during_the_crawl_costs_no_row(server: SqlServer, place: str) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(50) UNIQUE, code VARCHAR(20), n INTEGER)")
+    store = open_store(StoreAddress.parse(place))
+    assert store.write(URLS, [{"url": "a", "code": "A", "n": 1}]) == []
+    server.execute(place, "CREATE UNIQUE INDEX codes ON t (code)")
+    refused = store.write(URLS, [{"url": "b", "code": "A", "n": 2}, {"url": "c", "code": "C", "n": 2}])
+    store.close()
+    assert [(one.row["url"], "codes" in one.reason) for one in refused] == [("b", True)]
+    assert by_url(server, place, "n") == {"a": 1, "c": 2}
+
+
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
+def test_a_table_whose_history_is_kept_refuses_only_the_items_with_new_fields(server: SqlServer, place: str) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(50) UNIQUE, n INTEGER) WITH SYSTEM VERSIONING")
+    refused = write(place, [{"url": "a", "n": 1}], [{"url": "a", "n": 2}, {"url": "b", "extra": 1}])
+    assert told(refused) == [("b", "extra")]
+    assert by_url(server, place, "n") == {"a": 2}
+
+
 def test_a_row_without_a_key_does_not_replace_a_row_by_another_unique_index(server: SqlServer, place: str) -> None:
     server.execute(place, "CREATE TABLE t (url VARCHAR(50) UNIQUE, code VARCHAR(20) UNIQUE)")
     table = StoreTable("t", ("url",), may_lack_key=True)

@@ -13,7 +13,7 @@ from pymysql.converters import escape_string
 
 from gossamer.sinks.jsonl import encode_value, to_json_types
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
-from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line, is_key
+from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
 
 _TYPES: Final[dict[ColumnKind, str]] = {
     "key": "VARCHAR(700)",  # of at most 4 bytes: an index takes 3072 bytes
@@ -39,7 +39,9 @@ _FAULTS: Final = {
     **dict.fromkeys((3140, 3819, 4025, 4078, 22003), Fault.VALUE),
     **dict.fromkeys((1416, 1526, 1644, 1906, 3105), Fault.VALUE),  # a place, a partition, a trigger, generated columns
     **dict.fromkeys((1044, 1142, 1143, 1227), Fault.REFUSED),  # rights
-    **dict.fromkeys((1031, 1071, 1101, 1117, 1178, 1235, 1347, 1845, 1846), Fault.REFUSED),  # what a table can have
+    **dict.fromkeys(
+        (1031, 1071, 1101, 1117, 1178, 1235, 1347, 1845, 1846, 4119), Fault.REFUSED
+    ),  # what a table can have
 }
 """Numbers of errors and what they mean. The servers': fixed."""
 _SPARE_BYTES: Final = 64 * 1024
@@ -191,10 +193,9 @@ class MySqlStore(SqlStore):
         self, connection: Any, table: StoreTable, types: dict[str, str], rows: Sequence[Row], defaults: Sequence[str]
     ) -> None:
         beginning = _beginning(table, types)
-        updates = [f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key]
+        updates = [_guard(table)]
+        updates += [f"{_quoted(name)}=VALUES({_quoted(name)})" for name in types if name not in table.key]
         updates += [f"{_quoted(name)}=DEFAULT" for name in defaults]
-        if self._has_other_unique(table) or not updates:
-            updates.insert(0, _guard(table))
         ending = f") ON DUPLICATE KEY UPDATE {', '.join(updates)}"
         head, tail = beginning.encode(), ending.encode()
         values: list[bytes] = []
@@ -215,7 +216,7 @@ class MySqlStore(SqlStore):
     def find_misfit(
         self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
     ) -> tuple[str, str]:
-        if error.args[0] == _OUT_OF_RANGE and self._has_other_unique(table):
+        if error.args[0] == _OUT_OF_RANGE:
             error = self._conflict(connection, table, types, row, error)
         message = self.describe(error)
         if error.args[0] == _DUPLICATE_KEY and (index := _INDEX.search(message)):
@@ -225,10 +226,6 @@ class MySqlStore(SqlStore):
         if error.args[0] == _PACKET_TOO_LARGE:
             name = max(row, key=lambda one: len(_literal(row[one], "")))
         return name if name in row or name in types else "", message
-
-    def _has_other_unique(self, table: StoreTable) -> bool:
-        """Return whether a row may conflict with a row with another key."""
-        return not all(is_key(index, table) for index in self._unique.get(table.name, []))
 
     def _conflict(
         self, connection: Any, table: StoreTable, types: dict[str, str], row: Row, error: Exception
