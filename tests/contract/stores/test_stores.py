@@ -393,6 +393,25 @@ def test_a_field_without_a_name_that_an_index_cannot_take_refuses_its_item(
     assert "name" in lost["reason"]
 
 
+@pytest.mark.parametrize("server", ["opensearch"], indirect=True)
+def test_an_alias_needs_a_write_index(server: StoreServer, place: str, tmp_path: Path) -> None:
+    alias = unique("offers")
+    call = server.server.call  # type: ignore[attr-defined]
+    for number in (1, 2):
+        call("PUT", f"{alias}-{number}", {"aliases": {alias: {}}})
+    with pytest.raises(BadInput, match=f"{alias} is an alias without a write index.*{alias}-1, {alias}-2"):
+        check_outputs([server.at(place, alias)], tables=_ITEMS)
+    output = sink(server.at(place, alias), "items", tmp_path)
+    with pytest.raises(SinkError, match="without a write index"):
+        output.add([item("r1", {"n": 1})])
+    action = {"add": {"index": f"{alias}-2", "alias": alias, "is_write_index": True}}
+    call("POST", "_aliases", {"actions": [action]})
+    check_outputs([server.at(place, alias)], tables=_ITEMS)
+    assert output.add([item("r1", {"n": 1})]) == []
+    output.disconnect()
+    assert [row["n"] for row in server.rows(place, f"{alias}-2")] == [1]
+
+
 @pytest.mark.parametrize("server", ["redis"], indirect=True)
 def test_a_hash_of_redis_expires_after_its_last_write(server: StoreServer, place: str, tmp_path: Path) -> None:
     kept, expiring = unique("kept"), unique("expiring")

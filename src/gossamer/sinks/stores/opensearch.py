@@ -15,7 +15,7 @@ from opensearchpy import OpenSearch
 from opensearchpy.exceptions import ConnectionError as Unreachable
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError, TransportError
 
-from gossamer.errors import SinkError, SinkFull
+from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, key_text, split_keyless
@@ -30,7 +30,7 @@ _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
 """Statuses that may be others when the request is repeated."""
 _NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 """Statuses that say nothing against a document: a person has to change rights, or the index was deleted."""
-_FIELD: Final = re.compile(r"(?:field|object mapping for|mapping|mapper) \[([^\]]+)\]")
+_FIELD: Final = re.compile(r"(?:field|object mapping for|mapping|mapper|dynamic introduction of) \[([^\]]+)\]")
 """Name of a field in the reason of a refusal."""
 _KEYWORD: Final = {"type": "keyword", "ignore_above": 8191}
 """Text that is compared as a whole. Longer ones are stored, not indexed: Lucene's limit is 32766 bytes."""
@@ -82,6 +82,7 @@ class OpenSearchStore:
     def _prepare(self, table: StoreTable) -> None:
         """Make the index, and a template from which it is made again if it is deleted."""
         client, name = self._client, f"gossamer-{table.name}"
+        self._check_alias(table)
         if not client.indices.exists(index=table.name):
             if not client.indices.exists_index_template(name=name):
                 properties = {column: _MAPPINGS[kind] for column, kind in table.columns.items()}
@@ -97,13 +98,25 @@ class OpenSearchStore:
                     raise
         self._prepared.add(table.name)
 
+    def _check_alias(self, table: StoreTable) -> None:
+        """Raise BadInput if the name is an alias that does not say which index is to be written."""
+        if not self._client.indices.exists_alias(name=table.name):
+            return
+        found = self._client.indices.get_alias(name=table.name)
+        wanted = [index["aliases"][table.name].get("is_write_index") for index in found.values()]
+        if True not in wanted and (len(wanted) > 1 or wanted == [False]):
+            raise BadInput(
+                f"{self.address}: {table.name} is an alias without a write index. Set is_write_index for one of "
+                f"{', '.join(sorted(found))}."
+            )
+
     def write(self, table: StoreTable, rows: Sequence[Row]) -> list[RefusedRow]:
         rows, refused = split_keyless(table, rows)
         if not rows:
             return refused
         try:
             if table.name not in self._prepared:
-                self._prepare(table)
+                self._prepare_again(table)
             if table.parent:
                 self._delete_stale(table, rows)
             group: list[tuple[Row, bytes]] = []
@@ -131,6 +144,13 @@ class OpenSearchStore:
     def close(self) -> None:
         self._prepared.clear()
         self._client.close()
+
+    def _prepare_again(self, table: StoreTable) -> None:
+        """Prepare a table during the crawl: what is wrong with it is awaited, because a person can mend it."""
+        try:
+            self._prepare(table)
+        except BadInput as error:
+            raise SinkError(str(error)) from error
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
