@@ -97,6 +97,15 @@ def test_bad_arguments_are_one_line_and_exit_2(arguments: list[str], complaint: 
     assert complaint in done.stderr
 
 
+def test_a_site_without_its_package_is_refused_in_one_line() -> None:
+    program = "import sys; sys.modules['gossamer_fakeweb'] = None; from gossamer.fakeweb.__main__ import main; "
+    command = [sys.executable, "-c", program + "sys.exit(main(['--estate', '1']))"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "need the package gossamer-fakeweb" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_port_in_use_is_said(web: FakeWeb) -> None:
     with pytest.raises(FakeWebFailed, match="in use"):
         FakeWeb.start(SPEC, port=web.port)

@@ -55,12 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     add_spec_arguments(parser)
     arguments = parser.parse_args(argv)
     try:
-        spec = spec_from(arguments)
+        _runner()(_serve(spec_from(arguments), arguments))
     except BadInput as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    try:
-        _runner()(_serve(spec, arguments))
     except (FakeWebFailed, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
