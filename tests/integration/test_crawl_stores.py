@@ -1,6 +1,7 @@
 """Crawls whose outputs are in databases and search servers: killed, with the server killed, and with bad addresses."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -133,6 +134,52 @@ def test_a_missing_driver_is_named_with_its_package(module: str, address: str, w
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
+    assert "s3cret" not in done.stderr
+
+
+def test_a_password_of_mysql_8_without_the_package_for_it_is_told_in_one_line(tmp_path: Path) -> None:
+    """MySQL 8 wants its passwords encrypted. The other side here answers a login as it does."""
+
+    def packet(number: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "little") + bytes([number]) + payload
+
+    plugin = b"caching_sha2_password\0"
+    greeting = (
+        b"\x0a8.0.36\0"
+        + bytes(4)
+        + b"a" * 8
+        + b"\0\x08\x82\x2d\x02\0\x28\0\x15"
+        + bytes(10)
+        + b"b" * 12
+        + b"\0"
+        + plugin
+    )
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(packet(0, greeting))
+            connection.recv(65536)
+            connection.sendall(packet(2, b"\x01\x04"))
+            connection.recv(65536)
+            connection.sendall(packet(4, b"\x01-----BEGIN PUBLIC KEY-----"))
+            connection.recv(65536)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"mysql://me:s3cret@127.0.0.1:{listener.getsockname()[1]}/d"
+        program = (
+            "import sys; sys.modules['cryptography'] = None; from gossamer.__main__ import main;"
+            f"sys.argv = ['gossamer', 'crawl', 'http://a.test/', '-o', {address!r}]; main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        )
+        thread.join(60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install cryptography, or add tls=true" in done.stderr
     assert "s3cret" not in done.stderr
 
 

@@ -79,20 +79,25 @@ class MySqlStore(SqlStore):
 
     def connect(self) -> Any:
         address = self.address
-        connection = pymysql.connect(
-            host=address.host,
-            port=address.port,
-            unix_socket=address.socket or None,
-            user=address.user or None,
-            password=address.password,
-            database=address.database,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=10,
-            read_timeout=120,
-            write_timeout=120,
-            ssl=ssl.create_default_context() if address.tls else None,
-        )
+        try:
+            connection = pymysql.connect(
+                host=address.host,
+                port=address.port,
+                unix_socket=address.socket or None,
+                user=address.user or None,
+                password=address.password,
+                database=address.database,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=10,
+                read_timeout=120,
+                write_timeout=120,
+                ssl=ssl.create_default_context() if address.tls else None,
+            )
+        except RuntimeError as error:  # PyMySQL needs a package for the passwords of MySQL 8
+            raise pymysql.err.OperationalError(
+                _NOT_ENCRYPTED, "MySQL's passwords need encryption: pip install cryptography, or add tls=true"
+            ) from error
         self._depth = 0
         with connection.cursor() as cursor:
             # Less than the default isolation: locks on gaps between keys would make processes wait for each other.
@@ -253,6 +258,7 @@ class MySqlStore(SqlStore):
 _DUPLICATE_COLUMN: Final = 1060
 _DUPLICATE_KEY: Final = 1062
 _OUT_OF_RANGE: Final = 1690
+_NOT_ENCRYPTED: Final = 2061
 _PACKET_TOO_LARGE: Final = 1153
 """Numbers of errors, as above."""
 
