@@ -49,6 +49,7 @@ def crawl(work: Path, indexes: int, chart: Chart) -> str:
         spark = stack.enter_context(running_spark(work, "--folder", str(folder)))
         web.wait_for("first http")
         ftp.wait_for("starting FTP server")
+        chart.state = "waiting for Spark"
         print("Waiting for Spark (half a minute, longer on a busy machine)", flush=True)
         spark.wait_for("Spark is reading.")
         chart.state = "crawling"

@@ -90,6 +90,7 @@ def crawl(work: Path, indexes: int, chart: Chart) -> str:
         service = stack.enter_context(running("gossamer", work, up, **settings))
         web.wait_for("first http")
         service.wait_for("Ctrl-C stops it safely.")
+        chart.state = "waiting for Spark"
         print("Waiting for Spark (half a minute, longer on a busy machine)", flush=True)
         spark.wait_for("Spark is reading.")
         requests = crawls(int((work / "port").read_text()), indexes)
