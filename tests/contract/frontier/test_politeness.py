@@ -47,6 +47,18 @@ async def test_out_of_the_box_one_hit_a_second(pair: Pair) -> None:
     assert await over_time(pair, worker, 0.5, 0.5, 0.25, 0.5, 0.25) == [1, 0, 1, 0, 0, 1]
 
 
+async def test_a_worker_knows_whether_requests_wait_for_their_turn(pair: Pair) -> None:
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    assert await leased(pair, worker) == 0
+    assert not pair.seats[worker].has_later_work
+    await fill(pair, 2)
+    assert await over_time(pair, worker, 0.5) == [1, 0]
+    assert pair.seats[worker].has_later_work
+    assert await over_time(pair, worker, 0.5) == [0, 1]
+    assert await leased(pair, worker) == 0
+    assert not pair.seats[worker].has_later_work
+
+
 async def test_a_window_rolls(pair: Pair) -> None:
     """Three hits in any ten seconds: the fourth comes ten seconds after the first."""
     await fill(pair)

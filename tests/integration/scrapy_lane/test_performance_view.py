@@ -185,3 +185,21 @@ def test_a_crawl_on_the_shared_frontier_is_measured_as_well(tmp_path: Path, serv
     assert done.stats["performance/cpu_seconds"] > 0
     assert "Performance: limits" in done.log
     assert "More: gossamer diagnose" in done.log
+
+
+def test_a_crawl_that_waits_for_its_sites_is_told_so_while_it_runs(tmp_path: Path, web: FakeWeb) -> None:
+    resolve = [part for override in web.resolve_overrides() for part in ("--resolve", override)]
+    crawl = ("crawl", *web.seeds()[:1], "--rate", "2/1", "--crawl-id", "slow", "-q", *resolve)
+    running = subprocess.Popen([sys.executable, "-m", "gossamer", *crawl], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        shown: dict[str, Any] = {}
+        end = time.monotonic() + PATIENCE_SECONDS
+        while shown.get("measured_pages", 0) < 6:
+            assert time.monotonic() < end, shown
+            said = gossamer("diagnose", "slow", "--json", folder=tmp_path).stdout
+            shown = msgspec.json.decode(said) if said else {}
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.wait()
+    assert (shown["case"], shown["summary"]) == ("rate_limit", "the rate limits of the sites set the pace")
+    assert shown["advice"]["setting"] == ""
