@@ -22,8 +22,8 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from gossamer.model.performance import Counts, MeasuredProcess, Measurement, Occupancy, Recording, StageLimits, Waiting
 from gossamer.policy.diagnosis import diagnose
-from gossamer.telemetry.performance import PerformanceRecorder, this_process
-from gossamer.telemetry.recordings import COLUMNS, FOLDER, log_limits, log_row
+from gossamer.telemetry.performance import PerformanceRecorder
+from gossamer.telemetry.recordings import COLUMNS, FOLDER, log_limits, log_row, this_process
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -24,11 +24,10 @@ from gossamer.model.performance import (
     Measurement,
     Occupancy,
     Recording,
-    StageLimits,
     Waiting,
     largest,
 )
-from gossamer.telemetry.recordings import RecordingFile, process_ticks
+from gossamer.telemetry.recordings import RecordingFile
 
 _TICK_SECONDS = 0.1
 """Interval at which the process is looked at. Tuning only: shorter is more exact and costs more CPU."""
@@ -64,20 +63,6 @@ class MeasuredStages(Protocol):
     def call_soon(self, call: Callable[[], None]) -> None:
         """Have the event loop call this. May raise RuntimeError after the end of the loop."""
         ...
-
-
-def this_process(name: str, kind: str, limits: StageLimits) -> MeasuredProcess:
-    """Return the identity of this process, which begins a crawl now."""
-    return MeasuredProcess(
-        name=name,
-        kind=kind,
-        host=os.uname().nodename,
-        pid=os.getpid(),
-        started=round(time.time(), 3),
-        limits=limits,
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        ticks=process_ticks(os.getpid()) or 0,
-    )
 
 
 class PerformanceRecorder:
@@ -119,6 +104,7 @@ class PerformanceRecorder:
         """End the recording. The call takes at most some milliseconds."""
         self._running.release()
         self._thread.join()
+        self._current.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -191,6 +177,10 @@ class _Interval:
         self._waiting_sums = [0, 0, 0, 0]
         self._blocked_in: Counter[str] = Counter()
         self._busy_in: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._thread.close()
 
     @property
     def age(self) -> float:
@@ -316,15 +306,6 @@ _LIBRARIES = (
 """Parts of the paths of files that are not the project's own code: Python's, installed packages', and ours."""
 
 
-class _Scheduling(NamedTuple):
-    """State of a thread, as the system's scheduler has it."""
-
-    waits: bool
-    """False: it runs, or could run and waits for a CPU."""
-    turns: int
-    """Times that it has got a CPU."""
-
-
 class LoopThread:
     """The thread that runs the event loop: the one that makes this object."""
 
@@ -335,6 +316,8 @@ class LoopThread:
         self._clock: int | None = get_clock(self._ident) if get_clock else None
         self._looked = 0.0, 0.0
         """CPU seconds of the thread, and time, at the last look."""
+        self._files: dict[str, int] = {}
+        """Descriptors of open files, by name."""
 
     def cpu(self) -> float:
         """Return the CPU seconds of the thread; of the process, where the system does not count those of a thread."""
@@ -342,7 +325,10 @@ class LoopThread:
 
     def starved(self) -> float:
         """Return the seconds for which the thread could run and had no CPU. 0 where the system does not count them."""
-        return starved_seconds(self._folder)
+        try:
+            return int(self._read("schedstat").split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def place(self) -> tuple[str, bool]:
         """Return where in the code the thread is, and whether it waits there. Empty: the loop waits for events.
@@ -358,13 +344,12 @@ class LoopThread:
         name = _place(frame)
         if share > _SURELY_BUSY:
             return name, False
-        before = self._scheduling()
+        before = self._turns()
         del frame  # keeps the thread's objects alive
         # While this thread waits, the loop's thread can take the interpreter's lock, if it waits for that.
         time.sleep(_STILL_SECONDS)
         if before is not None:
-            after = self._scheduling()
-            return name, after is not None and after.waits and after.turns == before.turns
+            return name, self._waits() and self._turns() == before
         of_others = 0.0 if self._clock is not None else time.thread_time() - own  # in the CPU of the process
         is_still = self.cpu() - used - of_others < _STILL_SECONDS / 10
         later = sys._current_frames().get(self._ident)
@@ -372,22 +357,36 @@ class LoopThread:
             return "", False
         return name, is_still
 
-    def _scheduling(self) -> _Scheduling | None:
-        """Return the state of the thread; None where the system does not tell."""
+    def _turns(self) -> int | None:
+        """Return how often the thread has got a CPU; None where the system does not tell."""
         try:
-            with open(f"{self._folder}/stat") as file:
-                state = file.read().rpartition(")")[2].split()[0]
-            with open(f"{self._folder}/schedstat") as file:
-                return _Scheduling(state in "SD", int(file.read().split()[2]))
+            return int(self._read("schedstat").split()[2])
         except (OSError, IndexError, ValueError):
             return None
 
+    def _waits(self) -> bool:
+        """Return whether the thread neither runs nor waits for a CPU."""
+        try:
+            return self._read("stat").rpartition(b")")[2].split(None, 1)[0] in (b"S", b"D")
+        except (OSError, IndexError):
+            return False
 
-def starved_seconds(folder: str = "/proc/thread-self") -> float:
-    """Return the seconds for which a thread, by default this one, could run and had no CPU. 0: the system does not
-    count them."""
+    def _read(self, name: str) -> bytes:
+        """Return the content of a file of the thread in `/proc`. It stays open, which makes reading it much cheaper."""
+        if name not in self._files:
+            self._files[name] = os.open(f"{self._folder}/{name}", os.O_RDONLY)
+        return os.pread(self._files[name], 1024, 0)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def starved_seconds() -> float:
+    """Return the seconds for which this thread could run and had no CPU. 0: the system does not count them."""
     try:
-        with open(f"{folder}/schedstat") as file:
+        with open("/proc/thread-self/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0

@@ -149,6 +149,20 @@ def is_running(recording: Recording) -> bool:
     return silent_seconds(recording) < (_SILENT_INTERVALS * latest.seconds if latest else _FIRST_SILENCE)
 
 
+def this_process(name: str, kind: str, limits: StageLimits) -> MeasuredProcess:
+    """Return the identity of this process, which begins a crawl now."""
+    return MeasuredProcess(
+        name=name,
+        kind=kind,
+        host=os.uname().nodename,
+        pid=os.getpid(),
+        started=round(time.time(), 3),
+        limits=limits,
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        ticks=process_ticks(os.getpid()) or 0,
+    )
+
+
 def silent_seconds(recording: Recording) -> float:
     """Return the seconds since the process of a recording wrote to its file."""
     try:

@@ -38,8 +38,8 @@ from gossamer.settings import Settings
 from gossamer.sinks.base import ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
-from gossamer.telemetry.performance import PerformanceRecorder, this_process
-from gossamer.telemetry.recordings import FOLDER
+from gossamer.telemetry.performance import PerformanceRecorder
+from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
 from gossamer.wiring.plan import address_service, check_settings

@@ -208,7 +208,7 @@ async def test_a_system_without_clocks_of_threads_is_measured_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(time, "pthread_getcpuclockid")
-    monkeypatch.setattr(performance.LoopThread, "_scheduling", lambda thread: None)
+    monkeypatch.setattr(performance.LoopThread, "_turns", lambda thread: None)
     one = await measured(blocks_the_loop, lambda seen: seen.blocked > 0.5, tmp_path)
     assert 0 <= one.loop_cpu < one.seconds
 
