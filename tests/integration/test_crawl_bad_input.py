@@ -79,8 +79,8 @@ CASES: dict[str, tuple[list[str], str]] = {
         "--csv-guard: x.json is no CSV file. Name one",
     ),
     "too much at once": (["crawl", SEED, "--processes", "0"], "--processes: cannot use"),
-    "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "--proxy: a proxy is"),
-    "a proxy without a host": (["crawl", SEED, "--proxy", "http://"], "with a host"),
+    "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "--proxy: cannot use ftp://x. Write http://"),
+    "a proxy without a host": (["crawl", SEED, "--proxy", "http://"], "--proxy: cannot use http://. Write http://, socks5:// or socks5h:// with host and port"),
     "authorities that are not there": (
         ["crawl", SEED, "--ca-file", "/nope.pem"],
         "--ca-file: /nope.pem cannot be read: No such",
