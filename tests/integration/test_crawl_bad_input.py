@@ -80,7 +80,10 @@ CASES: dict[str, tuple[list[str], str]] = {
     ),
     "too much at once": (["crawl", SEED, "--processes", "0"], "--processes: cannot use"),
     "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "--proxy: cannot use ftp://x. Write http://"),
-    "a proxy without a host": (["crawl", SEED, "--proxy", "http://"], "--proxy: cannot use http://. Write http://, socks5:// or socks5h:// with host and port"),
+    "a proxy without a host": (
+        ["crawl", SEED, "--proxy", "http://"],
+        "--proxy: cannot use http://. Write http://, socks5:// or socks5h:// with host and port",
+    ),
     "authorities that are not there": (
         ["crawl", SEED, "--ca-file", "/nope.pem"],
         "--ca-file: /nope.pem cannot be read: No such",
