@@ -276,9 +276,9 @@ class FetchSettings(SettingGroup):
     )
     proxy: str = _setting(
         "",
-        "Proxy as an http://, socks5:// or socks5h:// URL, with user and password if needed; several with spaces "
-        "between, which are used in turn; or a file of them. Empty: none. A request to a service may name others, at "
-        "addresses that it could also crawl",
+        "Proxy as an http://, https://, socks5:// or socks5h:// URL, with user and password if needed; several with "
+        "spaces between, which are used in turn; or a file of them. Empty: none. A request to a service may name "
+        "others, at addresses that it could also crawl",
         prepare=read_proxies,
     )
     app_proxies: dict[str, str] = _setting(

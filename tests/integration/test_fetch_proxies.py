@@ -1,16 +1,20 @@
 """Through proxies: a real HTTP proxy, and SOCKS5 with everything that can go wrong there."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from gossamer.errors import BadInput, BlockedAddress, DnsFailed, ProxyFailed
+from gossamer.errors import BadInput, BlockedAddress, ConnectTimeout, DnsFailed, FetchError, ProxyFailed
 from gossamer.fetch.client import HttpClient
-from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.exchange import FetchRequest, Timeouts
 from gossamer.fetch.resolve import Resolver
-from tests.servers.bad_http import Drip, Stall, run_bad_server
-from tests.servers.certificates import Authority
+from tests.servers.bad_http import Drip, Stall, Step, run_bad_server
+from tests.servers.certificates import Authority, Chain
+from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.http_proxy import run_http_proxy
 from tests.servers.nginx import Nginx, run_nginx
 from tests.servers.socks5 import Socks5, run_socks5
@@ -153,10 +157,71 @@ async def test_a_proxy_that_is_not_there(client: HttpClient) -> None:
             await client.fetch(FetchRequest(f"http://{HOST}/", proxy=proxy))
 
 
-@pytest.mark.parametrize(
-    "proxy", ["", "127.0.0.1:8080", "ftp://p.test", "http://", "http://p.test:x", "https://p.test"]
-)
+@pytest.mark.parametrize("proxy", ["", "127.0.0.1:8080", "ftp://p.test", "http://", "http://p.test:x"])
 async def test_what_is_no_proxy_is_refused(client: HttpClient, proxy: str) -> None:
     """Before anything is sent."""
     with pytest.raises(BadInput):
         await client.fetch(FetchRequest(f"http://{HOST}/", proxy=proxy))
+
+
+PROXY_HOST = "secure-proxy.test"
+
+
+def tls_server(chain: Chain) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain.certificate, chain.key)
+    return context
+
+
+@asynccontextmanager
+async def secure_client(authority: Authority) -> AsyncIterator[HttpClient]:
+    """A client that finds the site and the proxy."""
+    names = {HOST: "127.0.0.1", PROXY_HOST: "127.0.0.1"}
+    client = HttpClient(Resolver(overrides=names), extra_ca=str(authority.ca), timeouts=Timeouts(connect=2.0))
+    try:
+        yield client
+    finally:
+        await client.close()
+        assert client.open_connections == 0
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_proxy_that_speaks_tls(authority: Authority, nginx: Nginx, secure: bool) -> None:
+    """Requests for http URLs in the absolute form, tunnels for https URLs; both get password and headers."""
+    proxy = ForwardingProxy(password="Basic dTpzZWNyZXQ=", tls=tls_server(authority.issue(PROXY_HOST)))
+    async with run_forwarding(proxy), secure_client(authority) as client:
+        url = f"https://{HOST}:{nginx.tls_port}/" if secure else f"http://127.0.0.1:{nginx.port}/"
+        text = f"https://u:secret@{PROXY_HOST}:{proxy.port}\nX-Proxy-Country: de"
+        exchange = FetchRequest(url, proxy=text, allow_private=True)
+        first = await client.fetch(exchange)
+        second = await client.fetch(exchange)
+        assert (first.status, first.body, second.body) == (200, b"behind", b"behind")
+        assert second.reused == secure  # the proxy of the tests keeps only tunnels
+        assert {one.headers["x-proxy-country"] for one in proxy.asked} == {"de"}
+        assert len(proxy.asked) == (1 if secure else 2)
+        with pytest.raises(ProxyFailed) as caught:
+            await client.fetch(FetchRequest(url, proxy=text.replace("secret", "wrong"), allow_private=True))
+        assert not caught.value.for_target
+        assert PROXY_HOST not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["other name", "unknown authority", "plain", "closes", "stalls"])
+async def test_a_proxy_whose_tls_fails(authority: Authority, nginx: Nginx, tmp_path: Path, fault: str) -> None:
+    """It is the proxy's failure, without its name, and no connection is left."""
+    chain = {
+        "other name": lambda: authority.issue("other.test"),
+        "unknown authority": lambda: Authority(tmp_path).issue(PROXY_HOST),
+    }.get(fault, lambda: None)()
+    proxy = ForwardingProxy(tls=tls_server(chain) if chain else None)
+    steps: dict[str, list[Step]] = {f"{HOST}:{nginx.tls_port}": [b"" if fault == "closes" else Stall()]}
+    async with run_bad_server(steps, tls=tls_server(authority.issue(PROXY_HOST))) as bad, run_forwarding(proxy):
+        port = bad.port if fault in ("closes", "stalls") else proxy.port
+        exchange = FetchRequest(
+            f"https://{HOST}:{nginx.tls_port}/", proxy=f"https://u:secret@{PROXY_HOST}:{port}", allow_private=True
+        )
+        async with secure_client(authority) as client:
+            with pytest.raises(FetchError) as caught:
+                await asyncio.wait_for(client.fetch(exchange), 30)
+    assert isinstance(caught.value, ConnectTimeout if fault in ("plain", "stalls") else ProxyFailed)
+    for secret in (PROXY_HOST, "secret", str(port)):
+        assert secret not in str(caught.value)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -99,7 +100,9 @@ class BadServer:
 
 
 @asynccontextmanager
-async def run_bad_server(scripts: Mapping[str, list[Step]]) -> AsyncIterator[BadServer]:
+async def run_bad_server(
+    scripts: Mapping[str, list[Step]], *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[BadServer]:
     """Serve `scripts` (by path) on a free port of 127.0.0.1; all connections end with the block."""
     bad = BadServer(scripts)
     tasks: set[asyncio.Task[None]] = set()
@@ -109,7 +112,7 @@ async def run_bad_server(scripts: Mapping[str, list[Step]]) -> AsyncIterator[Bad
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     bad.port = server.sockets[0].getsockname()[1]
     try:
         yield bad

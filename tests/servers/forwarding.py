@@ -1,6 +1,7 @@
 """HTTP proxies in this process that note what they are asked, and that a site can ban."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -27,16 +28,21 @@ class ForwardingProxy:
     """Value of Proxy-Authorization that it wants. Empty: none."""
     asked: list[Asked] = field(default_factory=list)
     port: int = 0
+    tls: ssl.SSLContext | None = None
+    """None: it speaks plain HTTP."""
+
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def pages(self, host: str) -> int:
         """Number of requests for a host's pages."""
         return sum(one.host == host and one.path != "/robots.txt" for one in self.asked)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             line, *lines = head.strip().split("\r\n")
@@ -51,10 +57,12 @@ class ForwardingProxy:
                 writer.write(b"HTTP/1.1 %d Banned\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
             elif method == "CONNECT":
                 upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port)
+                self._writers.append(sending)
                 writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
                 await asyncio.gather(_pump(reader, sending), _pump(upstream, writer))
             else:
                 upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port or 80)
+                self._writers.append(sending)
                 own = "".join(
                     f"{one}\r\n" for one in lines if not one.lower().startswith(("proxy-", "connection:", "x-proxy-"))
                 )
@@ -67,6 +75,13 @@ class ForwardingProxy:
             pass
         finally:
             writer.close()
+
+    async def end(self) -> None:
+        """End all connections, also those whose farewell in TLS is not over."""
+        for writer in self._writers:
+            writer.transport.abort()
+        for _ in range(3):  # transports tell their protocols in the loop's next rounds, one for each layer
+            await asyncio.sleep(0)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +112,7 @@ async def run_forwarding(*proxies: ForwardingProxy) -> AsyncIterator[None]:
                 finally:
                     tasks.discard(task)
 
-            server = await asyncio.start_server(accept, "127.0.0.1", proxy.port)
+            server = await asyncio.start_server(accept, "127.0.0.1", proxy.port, ssl=proxy.tls)
             proxy.port = server.sockets[0].getsockname()[1]
             stack.callback(server.close)
         try:
@@ -106,3 +121,5 @@ async def run_forwarding(*proxies: ForwardingProxy) -> AsyncIterator[None]:
             for task in list(tasks):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for proxy in proxies:
+                await proxy.end()

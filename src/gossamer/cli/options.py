@@ -256,8 +256,9 @@ OPTIONS = {
     "headers_for": SettingOption("crawl.headers_for", ("--headers-for",), list[str], REQUESTS, "DOMAIN", tuple),
     "proxy": SettingOption(
         "fetch.proxy", ("--proxy",), list[str], REQUESTS, "URL|FILE", tuple,
-        help="Send all requests through this proxy: http://, socks5:// or socks5h://, then [USER:PASSWORD@]HOST:PORT; "
-        "or the name of a file with one such URL in each line. Requests take turns between several. May be repeated.",
+        help="Send all requests through this proxy: http://, https://, socks5:// or socks5h://, then "
+        "[USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each line. Requests take turns between "
+        "several. May be repeated.",
     ),
     "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
     "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),

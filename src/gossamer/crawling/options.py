@@ -49,7 +49,7 @@ class RequestOptions(TypedDict, total=False):
     headers_for: Texts
     """Further domains, with their subdomains, that get the cookie and the secret headers."""
     proxy: Texts
-    """Proxy as an http://, socks5:// or socks5h:// URL, a file of them, or several."""
+    """Proxy as an http://, https://, socks5:// or socks5h:// URL, a file of them, or several."""
     timeout: float
     """Seconds for a complete request and response."""
     config: PathLike

@@ -1,11 +1,12 @@
 """Opens connections: TCP to an approved address, through a proxy if there is one, then TLS.
 
-A plain HTTP proxy gets requests for http URLs in absolute form, and a CONNECT for https URLs. SOCKS5 (RFC 1928, user
+An HTTP proxy gets requests for http URLs in absolute form, and a CONNECT for https URLs; an `https://` proxy gets both
+over TLS, in which that of the site is another layer. SOCKS5 (RFC 1928, user
 and password by RFC 1929) tunnels everything.
 
-`socks5://` proxies get the address that the guard approved, so that the connection goes where the check went. `http://`
-and `socks5h://` proxies get the name, because such a proxy chooses the address nearest to it and often is in a network
-where names resolve differently. The guard then checks the name as it resolves here: a private address is refused, and a
+`socks5://` proxies get the address that the guard approved, so that the connection goes where the check went. The
+other kinds get the name, because such a proxy chooses the address nearest to it and often is in a network where names
+resolve differently. The guard then checks the name as it resolves here: a private address is refused, and a
 name that is unknown here is left to the proxy, whose own rules must protect its network.
 
 Safe to change: the constants that say so, and the texts of errors. Fixed: the bytes of both proxy protocols; that this
@@ -74,26 +75,104 @@ async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -
 
 async def _connect_http(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
     """Ask an HTTP proxy for a tunnel with CONNECT (RFC 9110, section 9.3.6)."""
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{proxy.header_lines}"
     loop = asyncio.get_running_loop()
-    await loop.sock_sendall(sock, head.encode("ascii") + b"\r\n")
+    await loop.sock_sendall(sock, _connect_head(proxy, host, port))
     answer = b""
     while b"\r\n\r\n" not in answer:
         piece = await loop.sock_recv(sock, _READ_BYTES)
         answer += piece
         if not piece or len(answer) > _MAX_REPLY_BYTES:
-            raise ProxyFailed("it gave no proper answer to CONNECT")
+            break
+    _check_connected(answer, host, port)
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _connect_head(proxy: Proxy, host: str, port: int) -> bytes:
+    """Return the request for a tunnel."""
+    authority = _authority(host, port)
+    head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{proxy.header_lines}\r\n"
+    return head.encode("ascii")
+
+
+def _check_connected(answer: bytes, host: str, port: int) -> None:
+    """Raise ProxyFailed unless this answer to CONNECT is complete and grants the tunnel."""
+    if b"\r\n\r\n" not in answer:
+        raise ProxyFailed("it gave no proper answer to CONNECT")
     status_line = answer.partition(b"\r\n")[0].decode("latin-1")
     version, _, rest = status_line.partition(" ")
     if not version.startswith("HTTP/1.") or not rest.startswith("2"):
         wants_credentials = rest.startswith("407")
         raise ProxyFailed(
-            f"it refused {authority}: {status_line[:_SHOWN_CHARACTERS]!r}", for_target=not wants_credentials
+            f"it refused {_authority(host, port)}: {status_line[:_SHOWN_CHARACTERS]!r}",
+            for_target=not wants_credentials,
         )
     # In TLS the client speaks first, so no bytes may have arrived yet.
     if not answer.endswith(b"\r\n\r\n"):
         raise ProxyFailed("it spoke out of turn")
+
+
+class _ConnectAnswer(asyncio.Protocol):
+    """Reads the answer to CONNECT of a proxy that speaks TLS."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.is_complete = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.answer += data
+        if b"\r\n\r\n" in self.answer or len(self.answer) > _MAX_REPLY_BYTES:
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if not self.is_complete.done():
+            self.is_complete.set_result(None)
+
+
+async def _connect_through_tls(
+    sock: socket.socket, route: "Route", new_connection: Callable[[], HttpConnection]
+) -> HttpConnection:
+    """Return a connection through a proxy that speaks TLS. Raises ProxyFailed, and the errors of the site's TLS."""
+    assert route.proxy is not None
+    loop, proxy = asyncio.get_running_loop(), route.proxy
+    connection = new_connection()
+    tunnel = _ConnectAnswer()
+    first: asyncio.Protocol | HttpConnection = connection if route.tunnel is None else tunnel
+    try:
+        try:
+            await loop.create_connection(
+                lambda: first, sock=sock, ssl=route.proxy_context, server_hostname=proxy.host.removesuffix(".")
+            )
+        except ssl.SSLCertVerificationError as exc:
+            raise ProxyFailed("its certificate is not valid for it") from exc
+        except (ssl.SSLError, ValueError) as exc:
+            raise ProxyFailed("it does not speak TLS as this machine does") from exc
+        if route.tunnel is None:
+            return connection
+        tunnel.transport.write(_connect_head(*route.tunnel))
+        await tunnel.is_complete
+        _check_connected(tunnel.answer, route.tunnel.host, route.tunnel.port)
+        assert route.context is not None
+        name = route.server_name.removesuffix(".")
+        transport = await loop.start_tls(tunnel.transport, connection, route.context, server_hostname=name)
+        if transport is None:
+            raise ProxyFailed("it hung up")
+        connection.connection_made(transport)
+    except BaseException:
+        connection.abandon()
+        if hasattr(tunnel, "transport"):
+            tunnel.transport.abort()
+        raise
+    return connection
 
 
 async def _connect_socks(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
@@ -171,8 +250,10 @@ class Route(msgspec.Struct, frozen=True):
     """TLS context; None: no TLS."""
     tunnel: Tunnel | None = None
     """None: no proxy, or a plain one that gets the requests itself."""
-    to_proxy: bool = False
-    """True: the address is a proxy's, with or without a tunnel."""
+    proxy: Proxy | None = None
+    """Proxy whose address it is, with or without a tunnel. None: no proxy."""
+    proxy_context: ClientContext | None = None
+    """TLS context of the connection to the proxy. None: no TLS."""
 
 
 class DialResult(msgspec.Struct, frozen=True):
@@ -187,7 +268,7 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
     """Open a connection. Raises ConnectFailed, ConnectTimeout, ProxyFailed or TlsFailed; no socket is left behind
     then."""
     where = f"{route.ip}:{route.port}" if ":" not in route.ip else f"[{route.ip}]:{route.port}"
-    if route.to_proxy:
+    if route.proxy is not None:
         where = "the proxy"  # its address must not reach records and logs
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -200,7 +281,7 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
         raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
     except OSError as exc:
         # That nothing listens on the proxy's port is the proxy's failure, not the site's.
-        if route.to_proxy:
+        if route.proxy is not None:
             raise ProxyFailed(os.strerror(exc.errno) if exc.errno else type(exc).__name__) from exc
         raise ConnectFailed(f"{where}: {exc.strerror or exc or type(exc).__name__}") from exc
     except ValueError as exc:
@@ -218,12 +299,15 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
     try:
         sock.setblocking(False)
         await _connect_socket(sock, (route.ip, route.port))
-        if route.tunnel is not None:
+        if route.tunnel is not None and route.proxy_context is None:
             await open_tunnel(sock, *route.tunnel)
     except BaseException:
         sock.close()
         raise
     connected = time.monotonic()
+    if route.proxy_context is not None:
+        connection = await _connect_through_tls(sock, route, new_connection)
+        return DialResult(connection, connected - started, time.monotonic() - connected)
     connection = new_connection()
     try:
         if route.context is None:
@@ -292,7 +376,7 @@ class ConnectionPlan(msgspec.Struct):
     @property
     def absolute_form(self) -> bool:
         """True: the request goes to the proxy itself in absolute form, and the proxy forwards it."""
-        return self.proxy is not None and self.proxy.scheme == "http" and not self.origin.secure
+        return self.proxy is not None and self.proxy.scheme in ("http", "https") and not self.origin.secure
 
     @property
     def losses_key(self) -> tuple[str, str, int, str | None]:
@@ -315,10 +399,11 @@ class ConnectionPlan(msgspec.Struct):
         context = contexts.get(insecure=self.insecure) if origin.secure else None
         if proxy is None:
             return Route(ip, origin.port, origin.host, context)
+        to_proxy = contexts.get(insecure=self.insecure) if proxy.scheme == "https" else None
         if self.absolute_form:
-            return Route(ip, proxy.port, proxy.host, None, to_proxy=True)
+            return Route(ip, proxy.port, proxy.host, None, None, proxy, to_proxy)
         target = origin.host if proxy.resolves_names else self.target_ip
-        return Route(ip, proxy.port, origin.host, context, Tunnel(proxy, target, origin.port), to_proxy=True)
+        return Route(ip, proxy.port, origin.host, context, Tunnel(proxy, target, origin.port), proxy, to_proxy)
 
 
 class ConnectionPlanner:

@@ -37,7 +37,7 @@ class FetchRequest(msgspec.Struct):
     are encoded once and cached."""
     body: bytes = b""
     proxy: str | None = None
-    """`http://`, `socks5://` or `socks5h://` URL, with user and password if needed; see `dial.py`."""
+    """`http://`, `https://`, `socks5://` or `socks5h://` URL, with user and password if needed; see `dial.py`."""
     insecure: bool = False
     """True: accept any certificate, and weak keys and ciphers."""
     allow_private: bool = False

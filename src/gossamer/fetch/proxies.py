@@ -20,7 +20,7 @@ from gossamer.errors import BadInput
 from gossamer.fetch.request import basic_credentials
 from gossamer.policy.proxies import MAX_PROXIES
 
-_DEFAULT_PORTS = {"http": 8080, "socks5": 1080, "socks5h": 1080}
+_DEFAULT_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
 """Supported kinds of proxy, each with the port of a URL that names none. A changed port would send the requests of
 existing settings to another port."""
 _MAX_FIELD_BYTES = 255
@@ -35,7 +35,7 @@ _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]+([\x20-\x7e]*)")
 _OWNED = frozenset(("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"))
 """Headers that decide where a request goes and where it ends."""
 
-_ADVICE = "Write http://, socks5:// or socks5h:// with host and port, for example http://proxy.example:3128"
+_ADVICE = "Write http://, https://, socks5:// or socks5h:// with host and port, for example http://proxy.example:3128"
 """Advice of the errors. It has no sample of a password, because commands show stars instead of one."""
 
 
@@ -43,7 +43,7 @@ class Proxy(msgspec.Struct, frozen=True):
     """A proxy's address, protocol and credentials."""
 
     scheme: str
-    """`http`, `socks5` or `socks5h`."""
+    """`http`, `https` (HTTP over TLS to the proxy itself), `socks5` or `socks5h`."""
     host: str
     port: int
     user: bytes = b""
@@ -78,7 +78,7 @@ class Proxy(msgspec.Struct, frozen=True):
 
 def parse_proxy(text: str) -> Proxy:
     """Parse a proxy's URL, with lines of headers below it if there are any. Raises BadInput, without secrets, unless it
-    is `http://`, `socks5://` or `socks5h://` with a host."""
+    is `http://`, `https://`, `socks5://` or `socks5h://` with a host."""
     url, *lines = text.split("\n")
     try:
         parts = urlsplit(url)
@@ -92,8 +92,8 @@ def parse_proxy(text: str) -> Proxy:
         raise BadInput(f"cannot use {given}. {_ADVICE}")
     if len(user) > _MAX_FIELD_BYTES or len(password) > _MAX_FIELD_BYTES:
         raise BadInput(f"user and password of proxy {host} may have 255 bytes each")
-    if lines and parts.scheme != "http":
-        raise BadInput(f"proxy {host}: only an http:// proxy can have headers")
+    if lines and parts.scheme not in ("http", "https"):
+        raise BadInput(f"proxy {host}: only an http:// or https:// proxy can have headers")
     headers = tuple(_parse_header(line, host) for line in lines)
     return Proxy(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], user, password, headers)
 

@@ -2,8 +2,9 @@
 
 It does what Scrapy's HTTP/1.1 handler does, for a fraction of the CPU: one request, one response, as it was sent; all
 middlewares (cookies, redirects, retries, decompression) work as before. Requests and settings that it does not support
-go to Scrapy's own handler: proxies, bind addresses, TLS settings of the project, another DNS resolver, handlers of the
-signals `headers_received` and `bytes_received`, headers that decide about framing.
+go to Scrapy's own handler: proxies (except `https://` ones, which it does not have), bind addresses, TLS settings of
+the project, another DNS resolver, handlers of the signals `headers_received` and `bytes_received`, headers that decide
+about framing.
 
 Safe to change: the numbers, and what goes to Scrapy's handler. Fixed: the exceptions, which Scrapy's retry middleware
 knows; and a request is sent a second time only where `may_repeat` allows it, because a site counts it.
@@ -30,14 +31,24 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.error import DNSLookupError, getConnectError
 
-from gossamer.errors import BadUrl, ConnectFailed, ConnectTimeout, FetchError, HeadersTooLarge, TotalTimeout
+from gossamer.errors import (
+    BadUrl,
+    ConnectFailed,
+    ConnectTimeout,
+    FetchError,
+    HeadersTooLarge,
+    ProxyFailed,
+    TotalTimeout,
+)
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import TimeoutWatch
 from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
-from gossamer.fetch.dial import Route, dial
+from gossamer.fetch.dial import Route, Tunnel, dial
 from gossamer.fetch.exchange import KIB, ResponseLimits, Timeouts
+from gossamer.fetch.proxies import Proxy
 from gossamer.fetch.request import Origin, RequestEncoder
 from gossamer.fetch.response import ResponseReader
+from gossamer.scrapy.proxies import CREDENTIALS, secure_proxy
 
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
@@ -104,10 +115,19 @@ class _Connection(HttpConnection):
 class _Exchange:
     """One request and its response, over one connection or, if that was lost, a second one."""
 
-    __slots__ = ("connection", "deadline", "limits", "origin", "reader", "request", "wire")
+    __slots__ = ("connection", "deadline", "limits", "origin", "proxy", "reader", "request", "wire")
 
-    def __init__(self, request: Request, origin: Origin, wire: bytes, deadline: float, limits: ResponseLimits) -> None:
+    def __init__(
+        self,
+        request: Request,
+        proxy: Proxy | None,
+        origin: Origin,
+        wire: bytes,
+        deadline: float,
+        limits: ResponseLimits,
+    ) -> None:
         self.request = request
+        self.proxy = proxy
         self.origin = origin
         self.wire = wire
         self.deadline = deadline
@@ -129,6 +149,7 @@ class DownloadHandler:
     """Downloads requests of one scheme. Scrapy creates one for http and one for https."""
 
     lazy = True
+    has_secure_proxies = True
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "DownloadHandler":
@@ -145,8 +166,8 @@ class DownloadHandler:
         self._leaves_tls = _sets_any(settings, _OWN_TLS)
         self._scrapys: Any = None
         """Scrapy's own handler, created when first needed."""
-        self.may_repeat: Callable[[str], Awaitable[bool]] | None = None
-        """Asked before a request is sent a second time because its connection was lost. None: always."""
+        self.may_repeat: Callable[[str, str], Awaitable[bool]] | None = None
+        """Asked, with the URL and the proxy's address, before a request is sent again whose connection was lost."""
         self.on_scrapys_handler: Callable[[Any], None] | None = None
         """Called with Scrapy's own handler when it is created."""
         self._encoder = RequestEncoder()
@@ -160,12 +181,13 @@ class DownloadHandler:
 
     async def download_request(self, request: Request) -> Response:
         """Return the response. Raises the exceptions that Scrapy's handler raises."""
-        encoded = None if self._is_left_to_scrapy(request) else self._encode(request)
+        proxy = secure_proxy(request)
+        encoded = None if self._is_left_to_scrapy(request, proxy) else self._encode(request, proxy)
         if encoded is None:
             return await self._scrapys_handler(request.url).download_request(request)  # type: ignore[no-any-return]
         timeout_seconds: float = request.meta.get("download_timeout") or _DEFAULT_TIMEOUT_SECONDS
         started = time.monotonic()
-        exchange = _Exchange(request, *encoded, started + timeout_seconds, self._limits(request))
+        exchange = _Exchange(request, proxy, *encoded, started + timeout_seconds, self._limits(request))
         flags: list[str] | None = None
         try:
             await self._perform(exchange)
@@ -200,11 +222,11 @@ class DownloadHandler:
 
     # --- what is left to Scrapy ---------------------------------------------------------------------------------------
 
-    def _is_left_to_scrapy(self, request: Request) -> bool:
+    def _is_left_to_scrapy(self, request: Request, proxy: Proxy | None) -> bool:
         if self._leaves_all or (self._leaves_tls and request.url.startswith("https")):
             return True
         meta = request.meta
-        if any(meta.get(key) for key in _LEFT_TO_SCRAPY):
+        if any(meta.get(key) for key in _LEFT_TO_SCRAPY if key != "proxy" or proxy is None):
             return True
         crawler = self._crawler
         # Attributes of Scrapy's past, which its handler still reads.
@@ -226,7 +248,7 @@ class DownloadHandler:
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    def _encode(self, request: Request) -> tuple[Origin, bytes] | None:
+    def _encode(self, request: Request, proxy: Proxy | None) -> tuple[Origin, bytes] | None:
         """Return where the request goes, and its bytes, with the headers in Scrapy's order. None: it has something
         that only Scrapy's handler sends."""
         url, headers = request.url, request.headers
@@ -236,17 +258,20 @@ class DownloadHandler:
             return None
         if (
             origin.credentials
-            or not _FRAMING.isdisjoint(headers)
+            or not _FRAMING.isdisjoint({*headers} if proxy is None else {*headers} - {CREDENTIALS})
             or not _TARGET.fullmatch(target)
             or not _METHOD.fullmatch(request.method)
             or request.method == "CONNECT"
         ):
             return None
-        lines = [f"{request.method} {target} HTTP/1.1".encode("ascii")]
+        before = "" if proxy is None or origin.secure else f"http://{origin.authority}"
+        lines = [f"{request.method} {before}{target} HTTP/1.1".encode("ascii")]
         body = request.body
         if body or request.method in ("POST", "PUT"):
             lines.append(b"Content-Length: %d" % len(body))
         for name, values in dict.items(headers):
+            if name == CREDENTIALS and origin.secure:
+                continue  # only the proxy gets them, with CONNECT
             for value in values:
                 lines.append(name + b": " + value)  # noqa: PERF401 (two loops are easier to read)
         if not dict.__contains__(headers, b"Host"):
@@ -268,7 +293,8 @@ class DownloadHandler:
             self._begin()
         assert self._pool is not None
         origin = exchange.origin
-        key = PoolKey(origin.scheme, origin.host, "", origin.port, None, True)
+        through = None if exchange.proxy is None else f"{exchange.proxy.address} {exchange.proxy.header_lines}"
+        key = PoolKey(origin.scheme, origin.host, "", origin.port, through, True)
         kept = self._pool.take_idle(key) if self._losses.may_reuse(key) else None
         if kept is not None:
             try:
@@ -278,10 +304,11 @@ class DownloadHandler:
                 if not exchange.is_lost_while_idle(error):
                     raise
                 self._losses.record(key)
-                if self.may_repeat is not None and not await self.may_repeat(exchange.request.url):
+                address = exchange.proxy.address if exchange.proxy is not None else ""
+                if self.may_repeat is not None and not await self.may_repeat(exchange.request.url, address):
                     raise
                 exchange.begin()
-        connection = await self._connect(origin, key, exchange.deadline)
+        connection = await self._connect(exchange, key)
         await self._send(exchange, connection, key)
 
     async def _send(self, exchange: "_Exchange", connection: HttpConnection, key: PoolKey) -> None:
@@ -301,9 +328,10 @@ class DownloadHandler:
                 connection.abort()
             self._pool.release(key, connection)
 
-    async def _connect(self, origin: Origin, key: PoolKey, deadline: float) -> HttpConnection:
+    async def _connect(self, exchange: "_Exchange", key: PoolKey) -> HttpConnection:
         """Return a new connection."""
         assert self._pool is not None
+        origin, proxy, deadline = exchange.origin, exchange.proxy, exchange.deadline
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 kept = await self._pool.acquire(key, fresh=True)
@@ -312,9 +340,13 @@ class DownloadHandler:
         assert kept is None
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
-                ip = await _resolve(origin.host)
+                ip = await _resolve(origin.host if proxy is None else proxy.host)
                 context = self._tls.get(insecure=True) if origin.secure else None
                 route = Route(ip, origin.port, origin.host, context)
+                if proxy is not None:
+                    tunnel = Tunnel(proxy, origin.host, origin.port) if origin.secure else None
+                    to_proxy = self._tls.get(insecure=False)  # it gets a password
+                    route = Route(ip, proxy.port, origin.host, context, tunnel, proxy, to_proxy)
                 dialled = await dial(route, self._new_connection, timeout_seconds=deadline - time.monotonic())
         except TimeoutError:
             self._pool.discard(key)
@@ -408,6 +440,8 @@ def _is_data_loss(error: FetchError, reader: ResponseReader) -> bool:
 
 def _raise_scrapys(error: FetchError, request: Request, timeout_seconds: float) -> NoReturn:
     """Raise the exception that Scrapy's handler raises in the same situation."""
+    if isinstance(error, ProxyFailed):
+        raise error from None  # its cause shows the proxy's address
     if isinstance(error, TotalTimeout | ConnectTimeout):
         message = f"Getting {request.url} took longer than {timeout_seconds} seconds."
         raise exceptions.DownloadTimeoutError(message) from error

@@ -86,6 +86,8 @@ class SharedThrottle:
         self._spider = spider
         self._send_by = send_by
         self._is_taken_over = is_taken_over
+        self.charges_addresses = False
+        """True: each address of a proxy has a budget of its own."""
         self.egress_of: Callable[[Request], str] = lambda request: ""
         """Returns the address of a request's proxy, where each has a budget of its own."""
         self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
@@ -108,10 +110,12 @@ class SharedThrottle:
         if self._is_taken_over(request):
             raise LeaseTakenOver("another process has taken this request over")
 
-    async def may_repeat(self, url: str) -> bool:
+    async def may_repeat(self, url: str, address: str = "") -> bool:
         """Return True when a request may be sent a second time, on a new hit, because its connection was lost. False:
-        the domain is paused."""
-        return await self._wait_for_hit(url, give_up_if_paused=True)
+        the domain is paused, or each proxy has a budget and the `address` of the request's is unknown."""
+        if self.charges_addresses and not address:
+            return False
+        return await self._wait_for_hit(url, give_up_if_paused=True, egress=address if self.charges_addresses else "")
 
     async def _wait_for_hit(self, url: str, *, give_up_if_paused: bool, egress: str = "") -> bool:
         """Return True when a hit was granted, or none is needed. False: the domain is paused, and `give_up_if_paused`

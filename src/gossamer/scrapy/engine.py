@@ -100,7 +100,7 @@ class EngineAdapter:
         middlewares = self._engine.downloader.middleware.middlewares
         return next((one for one in middlewares if isinstance(one, ProxyPoolMiddleware)), None)
 
-    def charge_repeated_requests(self, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
+    def charge_repeated_requests(self, may_repeat: Callable[..., Coroutine[Any, Any, bool]]) -> None:
         """Await `may_repeat(url)` before a request is sent again because the server closed the kept connection; where
         it returns False, the request fails. So a repeated request, like any other, needs the frontier's permission to
         visit its domain. After two such losses connections to that server are not reused.

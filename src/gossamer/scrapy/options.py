@@ -58,7 +58,8 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
     "GOSSAMER_PROXIES": (
         "",
-        "Proxies for all requests: http:// URLs in a list, or with spaces between, or a file of them. Empty: none",
+        "Proxies for all requests: http:// or https:// URLs in a list, or with spaces between, or a file of them. "
+        "Empty: none",
     ),
     "GOSSAMER_PROXY_STICKY": (
         False,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import msgspec
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.crawler import Crawler
@@ -26,7 +27,7 @@ from scrapy.utils.misc import load_object
 from twisted.internet.error import ConnectError, DNSLookupError
 
 from gossamer.errors import BadInput, ProxyFailed
-from gossamer.fetch.proxies import parse_proxies, proxy_budgets, read_proxies, split_proxies
+from gossamer.fetch.proxies import Proxy, parse_proxies, parse_proxy, proxy_budgets, read_proxies, split_proxies
 from gossamer.frontier.base import Leaseholder
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.policy.urls import host, registered_domain
@@ -40,6 +41,9 @@ _NUMBER = "gossamer_proxy"
 """Key of a request's meta: place of its proxy in the list, from 1. Spiders may read it."""
 _TRIES = "gossamer_proxy_tries"
 """Key of a request's meta: number of proxies that failed or were refused for it."""
+CONNECT_HEADERS = "_gossamer_connect_headers"
+"""Key of a request's meta: headers for its `https://` proxy that the site does not get. Set while it is downloaded."""
+CREDENTIALS = b"Proxy-Authorization"
 _MAX_TRIES = 10
 """Proxies that are tried for one request because others failed. May be changed: more try longer where most fail."""
 _FOLLOW_SECONDS = 1.0
@@ -70,8 +74,14 @@ class ProxyPoolMiddleware:
         try:
             text = str(read_proxies(setting(settings, "GOSSAMER_PROXIES")) or "")
             self._proxies = dict(zip(split_proxies(text), parse_proxies(text), strict=True))
-            if any(proxy.scheme != "http" for proxy in self._proxies.values()):
-                raise BadInput("Scrapy sends requests through http:// proxies only")
+            kinds = {proxy.scheme for proxy in self._proxies.values()}
+            if kinds - {"http", "https"}:
+                raise BadInput("Scrapy sends requests through http:// and https:// proxies only")
+            if "https" in kinds and not _has_own_handler(settings):
+                raise BadInput(
+                    "https:// proxies need gossamer.scrapy.download_handler.DownloadHandler for http and https in "
+                    "DOWNLOAD_HANDLERS; gossamer.scrapy.Addon sets it"
+                )
         except BadInput as error:
             raise BadInput(f"GOSSAMER_PROXIES: {error}") from None
         if not self._proxies:
@@ -139,7 +149,13 @@ class ProxyPoolMiddleware:
         if proxy is None:
             return None
         domain, now, jitter = _domain(request), time.monotonic(), random.random()
-        if isinstance(exception, TunnelError) and not _WANTS_CREDENTIALS.search(str(exception)):
+        if isinstance(exception, ProxyFailed):  # of Gossamer's download handler
+            why = exception.detail
+            if exception.for_target:
+                self._pool.on_refusal(proxy, domain, now=now, random=jitter)
+            else:
+                self._pool.on_failure(proxy, now=now, random=jitter)
+        elif isinstance(exception, TunnelError) and not _WANTS_CREDENTIALS.search(str(exception)):
             self._pool.on_refusal(proxy, domain, now=now, random=jitter)
             why = "it did not connect to the site"
         elif isinstance(exception, (TunnelError, ConnectError, DNSLookupError, ConnectionRefusedError)) or (
@@ -154,6 +170,11 @@ class ProxyPoolMiddleware:
         return self._again(request) or self._fail(proxy, why)
 
     # --- budgets of addresses -----------------------------------------------------------------------------------------
+
+    @property
+    def has_budgets(self) -> bool:
+        """True: each address has a budget of its own."""
+        return bool(self._by_address)
 
     def join_frontier(self, holder: Leaseholder, egress_of: Callable[[Request], str | None]) -> None:
         """Lease for the addresses of the proxies, where each has a budget. `egress_of` returns the address for which a
@@ -216,13 +237,15 @@ class ProxyPoolMiddleware:
         """Set the proxy, its credentials and, where it gets them, its headers."""
         proxy = self._proxies[chosen]
         address = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-        request.meta["proxy"] = f"http://{address}:{proxy.port}"
+        request.meta["proxy"] = f"{proxy.scheme}://{address}:{proxy.port}"
         request.meta[_NUMBER] = self._pool.proxies.index(chosen) + 1
         if proxy.authorization:
             request.headers["Proxy-Authorization"] = proxy.authorization
         if request.url.startswith("http:"):
             for name, value in proxy.headers:
                 request.headers[name] = value
+        elif proxy.scheme == "https":
+            request.meta[CONNECT_HEADERS] = proxy.headers
         elif proxy.headers and not self._warned:
             self._warned = True
             log.warning("The headers of proxies are not sent for https:// URLs: Scrapy would send them to the site.")
@@ -233,7 +256,7 @@ class ProxyPoolMiddleware:
         if number is None or not request.meta.get("proxy"):
             return None
         chosen: str = self._pool.proxies[number - 1]
-        for key in ("proxy", "_auth_proxy"):
+        for key in ("proxy", "_auth_proxy", CONNECT_HEADERS):
             request.meta.pop(key, None)
         for name in ("Proxy-Authorization", *(name for name, _ in self._proxies[chosen].headers)):
             request.headers.pop(name, None)
@@ -296,6 +319,24 @@ def _read(name: str, value: Any, kind: type, is_valid: Callable[[Any], bool], ex
     except (TypeError, ValueError):
         pass
     raise BadInput(f"{name}: cannot use {value!r:.100}. Write {expected}.")
+
+
+def secure_proxy(request: Request) -> Proxy | None:
+    """Return the request's proxy if that is an `https://` one. Raises BadInput."""
+    url = request.meta.get("proxy")
+    if not url or not str(url).startswith("https://"):
+        return None
+    headers = tuple(request.meta.get(CONNECT_HEADERS, ()))
+    if credentials := request.headers.get(CREDENTIALS):
+        headers = (("Proxy-Authorization", credentials.decode("latin-1")), *headers)
+    return msgspec.structs.replace(parse_proxy(str(url)), user=b"", password=b"", headers=headers)
+
+
+def _has_own_handler(settings: BaseSettings) -> bool:
+    """Return whether Gossamer's handler downloads http and https."""
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
+    own = [load_object(handlers[scheme]) for scheme in ("http", "https") if handlers.get(scheme)]
+    return all(getattr(handler, "has_secure_proxies", False) for handler in own)
 
 
 def _domain(request: Request) -> str:

@@ -233,6 +233,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         if self._proxies is not None:
             self._proxies.join_frontier(self.holder, self._egress_of)
             throttle.egress_of = self._proxies.address_of
+            throttle.charges_addresses = self._proxies.has_budgets
 
     async def _announce(self) -> None:
         """Keep the spider's name announced, learn other spiders' names, and count what waits, until cancelled."""

@@ -13,6 +13,9 @@ from gossamer.control import domains
 from gossamer.fakeweb import WebSpec, serve
 from gossamer.model.crawl import BudgetScope, DomainPolicy
 from tests.integration.scrapy_lane.lane import asking, counts, prefix
+from tests.integration.test_fetch_proxies import tls_server
+from tests.servers.bad_http import run_bad_server
+from tests.servers.certificates import Authority
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.program import until
 from tests.servers.scraping import Scraper
@@ -114,7 +117,8 @@ async def test_nothing_goes_out_directly_while_all_proxies_rest(tmp_path: Path) 
     ("given", "message"),
     [
         ("ftp://u:hidden@x", "GOSSAMER_PROXIES: cannot use ftp://x"),
-        ("socks5://x", "http:// proxies only"),
+        ("socks5://x", "http:// and https:// proxies only"),
+        ("https://x", "need gossamer.scrapy.download_handler"),
         ("", "is not set"),
     ],
 )
@@ -193,3 +197,50 @@ async def test_budgets_of_addresses_need_the_frontier(tmp_path: Path) -> None:
         await asyncio.to_thread(scraper.finish)
     assert "GOSSAMER_PROXY_BUDGET = address needs the shared frontier" in scraper.log
     assert not scraper.items
+
+
+OWN_HANDLER = {
+    "DOWNLOAD_HANDLERS": json.dumps(
+        dict.fromkeys(("http", "https"), "gossamer.scrapy.download_handler.DownloadHandler")
+    )
+}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "frontier"])
+async def test_proxies_that_speak_tls(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Tunnels and plain requests; one proxy is away, one has another certificate, one bans, one wants a password."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    tls = tls_server(authority.issue("localhost"))
+    away, banned = ForwardingProxy(tls=tls), ForwardingProxy(bans={"site0.test": 403}, tls=tls)
+    other = ForwardingProxy(tls=tls_server(authority.issue("other.test")))
+    good = ForwardingProxy(password="Basic dXNlcjpoaWRkZW4=", tls=tls)
+    own = {"GOSSAMER_PREFIX": prefix(tmp_path)} if shared else OWN_HANDLER
+    async with (
+        serve(WebSpec(hosts=2, pages=20)) as web,
+        serve(WebSpec(hosts=2, pages=20), tls=True) as secure,
+        run_bad_server({"/": [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]}, tls=tls) as site,
+        run_forwarding(banned, other, good),
+    ):
+        async with run_forwarding(away):
+            pass
+        addresses = [f"https://localhost:{one.port}" for one in (away, banned, other)]
+        text = f"https://user:hidden@localhost:{good.port}\n  X-Proxy-Country: de\n{' '.join(addresses)}"
+        urls = urls_at(web.port, "site0.test", "site1.test", pages=4)
+        urls += [url.replace("http:", "https:") for url in urls_at(secure.port, "site0.test", "site1.test", pages=4)]
+        urls.append(f"https://site2.test:{site.port}/")
+        with crawler(tmp_path, urls, server if shared else None, GOSSAMER_PROXIES=text, **own) as scraper:
+            await asyncio.to_thread(scraper.finish)
+        heads = b"".join(site.requests).decode().lower()
+    assert sorted((item["url"], item["status"]) for item in scraper.items) == sorted((url, 200) for url in urls)
+    assert {one.headers.get("x-proxy-country") for one in good.asked} == {"de"}
+    assert good.pages("site0.test") > 0
+    assert other.asked == []
+    assert "get / http/1.1" in heads
+    assert "proxy" not in heads
+    written = json.dumps(scraper.items) + scraper.log
+    for secret in ("hidden", "dXNlcjpoaWRkZW4", "x-proxy-country", *(f":{one.port}" for one in (away, banned, good))):
+        assert secret not in written.lower().replace(json.dumps(text).lower(), "")
+        assert secret.lower() not in heads

@@ -41,7 +41,7 @@ def test_each_proxy_of_a_list_is_a_text_of_its_own() -> None:
         ("127.0.0.1:8080", "cannot use a proxy without|cannot use 127"),
         ("X-Key: hidden", "before the first proxy"),
         ("http://a:1\nHost: hidden", "the header Host cannot be set"),
-        ("socks5://a:1\nX-Key: hidden", "only an http:// proxy can have headers"),
+        ("socks5://a:1\nX-Key: hidden", "only an http:// or https:// proxy can have headers"),
         ("# nothing", "no proxy"),
         (" ".join(f"http://a:{port}" for port in range(1, 1002)), "limit of 1,000"),
     ],
