@@ -29,5 +29,7 @@ def ftp_server(folder: Path) -> Iterator[str]:
     command = [sys.executable, "-W", "ignore", "-c", FTP_SERVER, str(folder), "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
-        yield f"ftp://user:secret@127.0.0.1:{int(server.stdout.readline())}"
-        server.kill()
+        try:
+            yield f"ftp://user:secret@127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
