@@ -35,6 +35,10 @@ class Fixed:
         """The same for every host."""
         return self.ips
 
+    def cached_addresses(self, host: str, *, allow_private: bool) -> tuple[str, ...]:
+        """The same for every host."""
+        return self.ips
+
 
 @asynccontextmanager
 async def serving(script: list[Step], **options: object) -> AsyncIterator[tuple[HttpClient, BadServer, FetchRequest]]:

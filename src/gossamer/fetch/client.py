@@ -13,7 +13,8 @@ lost for the life of the process.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -72,10 +73,14 @@ class TimeoutWatch:
         self.busy: set[HttpConnection] = set()
         """Connections with a request in progress."""
 
-    def start(self) -> None:
-        """Start the timer unless it is running."""
+    def add(self, connection: HttpConnection) -> None:
+        """Watch a connection whose request begins now. The caller removes it from `busy` when the request has ended."""
+        self.busy.add(connection)
         if self._timer is None:
-            self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+            self._start()
+
+    def _start(self) -> None:
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
 
     def stop(self) -> None:
         """Stop the timer. May be repeated."""
@@ -90,7 +95,7 @@ class TimeoutWatch:
         for connection in list(self.busy):
             self._check(connection, now)
         if self._expire_idle(now) or self.busy:
-            self.start()
+            self._start()
 
     def _check(self, connection: HttpConnection, now: float) -> None:
         """End the request of a connection if one of its timeouts has passed; pass on the lead if it stands still."""
@@ -113,17 +118,6 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
 """Methods whose request may be sent again when its connection was lost. RFC 9110, section 9.2.2: none may be added."""
 
 
-class _Checkout(NamedTuple):
-    """A connection for one request, its key in the pool, and the seconds that it took to open."""
-
-    connection: HttpConnection
-    key: PoolKey
-    connect_seconds: float = 0.0
-    tls_seconds: float = 0.0
-    kept: bool = False
-    """True: the connection was idle in the pool, so the server may have closed it meanwhile."""
-
-
 class PoolLimits(msgspec.Struct, frozen=True):
     """Bounds on a client's connections. A request that finds no room waits, within its total timeout.
 
@@ -143,7 +137,13 @@ class PoolLimits(msgspec.Struct, frozen=True):
 class HttpClient:
     """HTTP/1.1 client (and 1.0). Belongs to the event loop in which it is first used; close it there.
 
-    docs/adr/0003-own-http-client.md lists what it does not do, and why.
+    docs/adr/0003-own-http-client.md lists what it does not do, and why. If a connection is lost, there are three cases:
+    - it was kept from an earlier request, no byte of the response has come, the method is idempotent, and there is no
+      `send_by`: the request is sent once more, on a new connection
+    - the same with `send_by`: ConnectionLost is raised as `repeatable`
+    - else: ConnectionLost is raised
+
+    After some losses of kept connections, those to the origin are not reused (see `LostConnections`).
     """
 
     def __init__(
@@ -199,54 +199,56 @@ class HttpClient:
         `wait_for_room`: True: the caller counts the bodies that it keeps in the budget. While these fill it, a complete
         response waits here before it is decoded, because a small body may be large when decoded.
 
-        Raises the subclasses of FetchError; BadUrl and BadInput for an invalid request. Cancelling closes the
-        connection. If the connection is lost, there are three cases:
-        - it was kept from an earlier request, no byte of the response has come, the method is idempotent, and there is
-          no `send_by`: the request is sent once more, on a new connection
-        - the same with `send_by`: ConnectionLost is raised as `repeatable`
-        - else: ConnectionLost is raised
-
-        After some losses of kept connections, those to the origin are not reused (see `LostConnections`).
+        Raises FetchErrors, and BadUrl and BadInput for an invalid request. Cancelling closes the connection.
         """
+        # A request on a kept connection, the case of most pages, makes no coroutine besides this one.
         if self._loop is None or self._closed:
             self._begin()
-        started = time.monotonic()
+        started, timings = time.monotonic(), Timings()
         origin, target = self._requests.split(request.url)
-        plan = await self._planner.find(request, origin)
-        dns_seconds = time.monotonic() - started
+        plan = self._planner.find_cached(request, origin)
+        if plan is None:
+            plan = await self._planner.find(request, origin)
+            timings.dns = time.monotonic() - started
         through_proxy = plan.absolute_form
-        head = self._requests.head(
+        head = wire = self._requests.head(
             origin, target, request.method, request.headers, len(request.body), through_proxy=through_proxy
         )
-        wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
-        limits = self._limits
-        if request.body_bytes is not None:
-            limits = msgspec.structs.replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
-        reader = ResponseReader(limits, head_only=request.method == "HEAD")
-
+        if through_proxy or request.body:
+            wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
+        reader = self._new_reader(request)
         deadline = started + self._timeouts.total
-        fresh = self._loses(plan)
-        checkout = (None if fresh else self._take_idle(plan)) or await self._check_out(plan, deadline, fresh=fresh)
-        self._check_in_time(request, checkout)
+        connection = self._take_idle(plan)
+        if connection is None:
+            connection = await self._check_out(plan, deadline, timings, fresh=self._loses(plan))
+        if request.send_by is not None:
+            self._check_in_time(request.send_by, connection, timings)
         try:
             try:
-                await self._send(plan, checkout, wire, reader, deadline)
-            except ConnectionLost as error:
+                await self._send(connection, wire, reader, deadline)
+            except BaseException as error:
+                self._end_request(plan, connection, failed=True)
                 # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
-                if not self._record_loss(request, plan, checkout, reader):
+                if not isinstance(error, ConnectionLost) or not self._record_loss(request, plan, connection, reader):
                     raise
                 if request.send_by is not None:
                     error.repeatable = True
                     raise
-                reader = ResponseReader(limits, head_only=request.method == "HEAD")
-                checkout = await self._check_out(plan, deadline, fresh=True)
-                await self._send(plan, checkout, wire, reader, deadline)
+                reader = self._new_reader(request)
+                connection = await self._send_again(plan, wire, reader, deadline, timings)
+            else:
+                self._end_request(plan, connection, failed=False)
 
+            # Read now: during a wait below, another request may get the connection.
+            timings.first_byte = connection.first_byte_at - connection.sent_at
+            reused = connection.served > 1
             if through_proxy and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
             if wait_for_room and self._budget.is_full:
                 await self._budget.wait_for_room()
-            return _response(request, plan, checkout, reader, head, started, dns_seconds)
+            response = _response(request, plan, connection.key.ip, reader, head, reused, timings)
+            timings.total = time.monotonic() - started
+            return response
         finally:
             if reader.complete_bytes:
                 self._budget.consume(reader.complete_bytes)
@@ -278,69 +280,86 @@ class HttpClient:
             )
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
 
-    def _check_in_time(self, request: FetchRequest, checkout: _Checkout) -> None:
+    def _new_reader(self, request: FetchRequest) -> ResponseReader:
+        """Return a reader for the response to a request, with the request's own limits if it has any."""
+        limits = self._limits
+        if request.body_bytes is not None:
+            limits = msgspec.structs.replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
+        return ResponseReader(limits, head_only=request.method == "HEAD")
+
+    def _check_in_time(self, send_by: float, connection: HttpConnection, timings: Timings) -> None:
         """Raise NotSentInTime if the monotonic time `send_by` has passed. The connection is kept for another
         request."""
-        if request.send_by is None:
-            return
-        late_seconds = time.monotonic() - request.send_by
+        late_seconds = time.monotonic() - send_by
         if late_seconds <= 0:
             return
-        self._pool.release(checkout.key, checkout.connection)
+        self._pool.release(connection)
         error = NotSentInTime()
-        error.connect_seconds = checkout.connect_seconds + checkout.tls_seconds
+        error.connect_seconds = timings.connect + timings.tls
         # True if the request would have been in time without opening the connection.
         error.connecting = late_seconds <= error.connect_seconds
         raise error
 
     def _record_loss(
-        self, request: FetchRequest, plan: ConnectionPlan, checkout: _Checkout, reader: ResponseReader
+        self, request: FetchRequest, plan: ConnectionPlan, connection: HttpConnection, reader: ResponseReader
     ) -> bool:
         """Record that the server closed a kept connection, and return whether the request may be sent again. A loss of
         a new connection, or within a response, is not recorded, and the request may not be sent again."""
-        if not checkout.kept or reader.received_bytes:
+        if not connection.kept or reader.received_bytes:
             return False
         self._losses.record(plan.losses_key)
         return request.method in _IDEMPOTENT
 
-    async def _send(
-        self, plan: ConnectionPlan, checkout: _Checkout, wire: bytes, reader: ResponseReader, deadline: float
-    ) -> None:
-        """Send the request and wait until `reader` is complete. The connection goes back to the pool in any case,
-        closed if kept connections to its origin are often lost."""
-        connection = checkout.connection
-        self._watch.busy.add(connection)
-        self._watch.start()
-        try:
-            await connection.send(wire, reader, deadline=deadline)
-        except BaseException:
-            connection.abort()
-            raise
-        finally:
-            self._watch.busy.discard(connection)
-            if self._loses(plan):
-                connection.abort()
-            self._pool.release(checkout.key, connection)
+    def _send(
+        self, connection: HttpConnection, wire: bytes, reader: ResponseReader, deadline: float
+    ) -> asyncio.Future[ResponseReader]:
+        """Send the request; the future is done when `reader` is complete. `_end_request` must follow in any case."""
+        self._watch.add(connection)
+        return connection.send(wire, reader, deadline=deadline)
 
-    async def _check_out(self, plan: ConnectionPlan, deadline: float, *, fresh: bool) -> _Checkout:
+    def _end_request(self, plan: ConnectionPlan, connection: HttpConnection, *, failed: bool) -> None:
+        """Return a connection to the pool, closed if its request has failed, or if kept connections to its origin are
+        often lost."""
+        self._watch.busy.discard(connection)
+        if failed or (self._losses.recent and self._loses(plan)):
+            connection.abort()
+        self._pool.release(connection)
+
+    async def _send_again(
+        self, plan: ConnectionPlan, wire: bytes, reader: ResponseReader, deadline: float, timings: Timings
+    ) -> HttpConnection:
+        """Send the request on a new connection, after a kept one was lost. Returns the connection, which has gone back
+        to the pool."""
+        connection = await self._check_out(plan, deadline, timings, fresh=True)
+        failed = True
+        try:
+            await self._send(connection, wire, reader, deadline)
+            failed = False
+        finally:
+            self._end_request(plan, connection, failed=failed)
+        return connection
+
+    async def _check_out(
+        self, plan: ConnectionPlan, deadline: float, timings: Timings, *, fresh: bool
+    ) -> HttpConnection:
         """Return a kept connection to any of the addresses, else a new one to the first address that accepts. `fresh`:
-        return no kept one. Each address gets its share of the remaining connect timeout.
+        return no kept one. Each address gets its share of the remaining connect timeout. The seconds that opening took
+        go into `timings`.
 
         `deadline`: monotonic time. Room in the pool that is acquired here must be discarded if no connection is opened.
         """
-        if not fresh and (kept := self._take_idle(plan)) is not None:
-            return kept
         seconds_left = self._timeouts.connect
-        for index, ip in enumerate(plan.ips):
+        for index, (ip, key) in enumerate(zip(plan.ips, plan.pool_keys, strict=True)):
             addresses_left = len(plan.ips) - index  # this one included
-            key = plan.pool_key(ip)
             connection = await self._acquire(key, deadline, fresh=fresh)
             if connection is not None:
-                return _Checkout(connection, key, kept=True)
+                return connection
             started = time.monotonic()
             share = min(max(seconds_left, 0.0) / addresses_left, deadline - started)
             try:
-                dialled = await dial(plan.route(ip, self._contexts), self._new_connection, timeout_seconds=share)
+                dialled = await dial(
+                    plan.route(ip, self._contexts), partial(self._new_connection, key), timeout_seconds=share
+                )
             except (ConnectFailed, ConnectTimeout):
                 self._pool.discard(key)
                 if addresses_left == 1:
@@ -352,16 +371,18 @@ class HttpClient:
             else:
                 if self._closed:  # meanwhile; sending on the aborted connection then fails
                     dialled.connection.abort()
-                return _Checkout(dialled.connection, key, dialled.connect_seconds, dialled.tls_seconds)
+                timings.connect, timings.tls = dialled.connect_seconds, dialled.tls_seconds
+                return dialled.connection
         raise ConnectFailed(f"{plan.origin.host} has no address")
 
-    def _take_idle(self, plan: ConnectionPlan) -> _Checkout | None:
-        """Return a kept connection to any of the addresses. None: there is none."""
-        for ip in plan.ips:
-            key = plan.pool_key(ip)
+    def _take_idle(self, plan: ConnectionPlan) -> HttpConnection | None:
+        """Return a kept connection to any of the addresses. None: there is none that should be used."""
+        if self._losses.recent and self._loses(plan):
+            return None
+        for key in plan.pool_keys:
             connection = self._pool.take_idle(key)
             if connection is not None:
-                return _Checkout(connection, key, kept=True)
+                return connection
         return None
 
     def _loses(self, plan: ConnectionPlan) -> bool:
@@ -376,49 +397,42 @@ class HttpClient:
         except TimeoutError as exc:
             raise TotalTimeout(f"{self._timeouts.total:g} s, waiting for a free connection") from exc
 
-    def _new_connection(self) -> HttpConnection:
-        return HttpConnection(asyncio.get_running_loop(), self._budget, self._live)
+    def _new_connection(self, key: PoolKey) -> HttpConnection:
+        return HttpConnection(asyncio.get_running_loop(), self._budget, self._live, key)
 
 
 def _response(
     request: FetchRequest,
     plan: ConnectionPlan,
-    checkout: _Checkout,
+    ip: str,
     reader: ResponseReader,
     head: bytes,
-    started: float,
-    dns_seconds: float,
+    reused: bool,
+    timings: Timings,
 ) -> FetchResponse:
-    """Decode the body and return the response. `head`: the request's. `started`: monotonic time of the call."""
-    connection = checkout.connection
+    """Decode the body and return the response. `ip`: the address of the connection. `head`: the request's."""
     wire = body = reader.body
     truncated = reader.truncated
     if reader.content_encodings:
         decoded = decode(wire, parse_encodings(reader.content_encodings), reader.limits)
         body, truncated = decoded.body, truncated or decoded.truncated
-    return FetchResponse(
-        url=request.url,
-        status=reader.status,
-        reason=reader.reason,
-        http_version=reader.http_version,
-        headers=reader.headers,
-        request_head=head,
-        response_head=reader.head,
-        body=body,
-        wire_body=wire if request.keep_wire else None,
-        truncated=truncated,
-        ip=checkout.key.ip if plan.proxy is None else plan.target_ip,
-        port=plan.origin.port,
-        reused=connection.served > 1,
-        timings=Timings(
-            dns=dns_seconds,
-            connect=checkout.connect_seconds,
-            tls=checkout.tls_seconds,
-            first_byte=connection.first_byte_at - connection.sent_at,
-            total=time.monotonic() - started,
-        ),
-        received_bytes=reader.received_bytes,
-        headers_by_name=reader.headers_by_name,
+    return FetchResponse(  # by position, because names cost time for every page
+        request.url,
+        reader.status,
+        reader.reason,
+        reader.http_version,
+        reader.headers,
+        head,
+        reader.head,
+        body,
+        wire if request.keep_wire else None,
+        truncated,
+        ip if plan.proxy is None else plan.target_ip,
+        plan.origin.port,
+        reused,
+        timings,
+        reader.received_bytes,
+        reader.headers_by_name,
     )
 
 
@@ -456,7 +470,8 @@ class HttpClients:
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
     ) -> Coroutine[Any, Any, FetchResponse]:
         """Send one request, as `HttpClient.fetch` does."""
-        return self.for_timeout(timeout_seconds).fetch(request, wait_for_room=wait_for_room)
+        client = self._clients.get(timeout_seconds) or self.for_timeout(timeout_seconds)
+        return client.fetch(request, wait_for_room=wait_for_room)
 
     def waiting_for(self) -> str:
         """Return words for what the requests in progress wait for. If they wait for different things, those for the

@@ -126,12 +126,15 @@ def _context() -> ClientContext:
 class HttpConnection(asyncio.Protocol):
     """Connection to a server, which sends one request at a time. It has no timer: `TimeoutWatch` checks its times."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]") -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]", key: "PoolKey"
+    ) -> None:
         """`budget`: may pause this connection and resumes it. `live`: set that contains the connection while it has a
-        socket."""
+        socket. `key`: the key under which the pool keeps it."""
         self._loop = loop
         self._budget = budget
         self._live = live
+        self.key = key
         self._transport: asyncio.Transport | None = None
         self._reader: ResponseReader | None = None
         self._result: asyncio.Future[ResponseReader] | None = None
@@ -142,6 +145,8 @@ class HttpConnection(asyncio.Protocol):
         """True: no further request can be sent."""
         self.served = 0
         """Number of complete responses."""
+        self.kept = False
+        """True: it was idle in the pool, so the server may have closed it meanwhile."""
         self.paused = False
         """True: the budget of bytes has stopped the reading."""
         self.sent_at = 0.0
@@ -149,15 +154,12 @@ class HttpConnection(asyncio.Protocol):
         self.first_byte_at = 0.0
         """Monotonic time of the first byte of the current response; 0.0 until it arrives."""
         self.last_activity = 0.0
-        """Monotonic time of the last bytes received, or of the last request sent."""
+        """Monotonic time of the last bytes received, of the last request sent, or of the connection's beginning."""
         self.deadline = 0.0
         """Monotonic time by which the current response must be complete."""
-        self.idle_until = 0.0
-        """Monotonic time at which the pool closes the idle connection."""
 
     def remember_session(self, context: ClientContext, server_hostname: str) -> None:
-        """Keep the TLS session in `context` after the first response (TLS 1.3 sends its tickets after the
-        handshake)."""
+        """Keep the TLS session in `context` after the first response: TLS 1.3 sends tickets after the handshake."""
         self._session = context, server_hostname
 
     def send(self, request: bytes, reader: ResponseReader, *, deadline: float) -> asyncio.Future[ResponseReader]:
@@ -194,8 +196,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def abandon(self) -> None:
-        """Close a connection that was never handed out because opening it failed or was cancelled. The event loop may
-        never call `connection_lost` for it."""
+        """Close a connection whose opening failed or was cancelled. The event loop may never call `connection_lost`."""
         self.abort()
         self.connection_lost(None)
 
@@ -216,8 +217,7 @@ class HttpConnection(asyncio.Protocol):
     def resume(self) -> None:
         """Continue reading. The pause does not count as inactivity of the server."""
         if self.paused:
-            self.paused = False
-            self.last_activity = time.monotonic()
+            self.paused, self.last_activity = False, time.monotonic()
             if self._transport is not None and not self.closed:
                 self._transport.resume_reading()
 
@@ -228,6 +228,7 @@ class HttpConnection(asyncio.Protocol):
             cast(asyncio.Transport, transport).abort()
             return
         self._transport = cast(asyncio.Transport, transport)
+        self.last_activity = time.monotonic()
         self._live.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -236,9 +237,9 @@ class HttpConnection(asyncio.Protocol):
             # Bytes without a request: they must not be taken for the next response.
             self.abort()
             return
-        self.last_activity = time.monotonic()
+        self.last_activity = now = time.monotonic()
         if not self.first_byte_at:
-            self.first_byte_at = self.last_activity
+            self.first_byte_at = now
         try:
             complete = reader.feed(data)
         except FetchError as error:
@@ -276,9 +277,11 @@ class HttpConnection(asyncio.Protocol):
             held, self._held_bytes = self._held_bytes, 0
             reader.complete_bytes = reader.body_bytes
             self._budget.complete(self, held, reader.complete_bytes)
-        self.resume()
+        if self.paused:
+            self.resume()
         if self._session is not None:
             self._keep_session(*self._session)
+            self._session = None
         result, self._result = self._result, None
         if not reader.keep_alive:
             self.abort()
@@ -286,7 +289,6 @@ class HttpConnection(asyncio.Protocol):
             result.set_result(reader)
 
     def _keep_session(self, context: ClientContext, server_hostname: str) -> None:
-        self._session = None
         tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
         if isinstance(tls, ssl.SSLObject):
             context.remember(server_hostname, tls)
@@ -335,22 +337,20 @@ class LostConnections:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: monotonic seconds."""
         self._now = now
-        # Number of losses, and the time at which they are forgotten; the least recent loss first.
-        self._losses: dict[Hashable, tuple[int, float]] = {}
+        self.recent: dict[Hashable, tuple[int, float]] = {}
+        """By origin: number of losses, and the time at which they are forgotten; the least recent loss first."""
 
     def record(self, origin: Hashable) -> None:
         """Record the loss of a kept connection before the first byte of a response."""
         now = self._now()
-        losses, until = self._losses.pop(origin, (0, 0.0))
-        if len(self._losses) >= _MAX_ORIGINS:
-            del self._losses[next(iter(self._losses))]
-        self._losses[origin] = (losses + 1 if now < until else 1, now + _LOSS_SECONDS)
+        losses, until = self.recent.pop(origin, (0, 0.0))
+        if len(self.recent) >= _MAX_ORIGINS:
+            del self.recent[next(iter(self.recent))]
+        self.recent[origin] = (losses + 1 if now < until else 1, now + _LOSS_SECONDS)
 
     def may_reuse(self, origin: Hashable) -> bool:
         """Return whether connections to this origin may be reused: fewer than _MAX_LOSSES were lost recently."""
-        if not self._losses:
-            return True
-        losses, until = self._losses.get(origin, (0, 0.0))
+        losses, until = self.recent.get(origin, (0, 0.0))
         return losses < _MAX_LOSSES or self._now() >= until
 
 
@@ -379,8 +379,7 @@ class ConnectionPool:
         return self._open
 
     def take_idle(self, key: PoolKey) -> HttpConnection | None:
-        """Return the most recently used idle connection, because servers close the older ones first. None: there is
-        none."""
+        """Return the idle connection used last, because servers close the older ones first. None: there is none."""
         stack = self._idle.get(key)
         while stack:
             connection = stack.pop()
@@ -388,6 +387,7 @@ class ConnectionPool:
                 del self._idle[key]
             del self._idle_in_order[connection]
             if not connection.closed:
+                connection.kept = True
                 return connection
             self._count_out(key)
         return None
@@ -421,13 +421,13 @@ class ConnectionPool:
             if self._reserve(key):
                 return None
 
-    def release(self, key: PoolKey, connection: HttpConnection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Return a connection after a request: it becomes idle, or is removed if it is closed."""
+        key = connection.key
         if connection.closed or self._idle_seconds <= 0:
             connection.abort()
             self.discard(key)
             return
-        connection.idle_until = time.monotonic() + self._idle_seconds
         self._idle.setdefault(key, []).append(connection)
         self._idle_in_order[connection] = key
         if self._waiting:
@@ -442,7 +442,7 @@ class ConnectionPool:
     def expire(self, now: float) -> bool:
         """Close connections that were idle for too long or closed by their server. Returns whether any idle ones are
         left."""
-        gone = [connection for connection in self._idle_in_order if connection.closed or connection.idle_until <= now]
+        gone = [one for one in self._idle_in_order if one.closed or one.last_activity <= now - self._idle_seconds]
         for connection in gone:
             self._close_idle(connection)
         if gone and self._waiting:

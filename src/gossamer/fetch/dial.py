@@ -349,6 +349,8 @@ async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None
 
 _MAX_PROXIES = 1024
 """Proxy URLs whose parsed form is cached; at this number all are forgotten. Tuning only."""
+_MAX_PLANS = 4096
+"""Plans of requests without a proxy that are kept; at this number all are forgotten. Tuning only."""
 _MAX_ADDRESSES = 4
 """Addresses of a host that are tried. Tuning only: they share one connect timeout, so of more each gets less of it."""
 
@@ -360,9 +362,13 @@ class Addresses(Protocol):
     async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
         """Return approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
 
+    def cached_addresses(self, host: str, *, allow_private: bool) -> tuple[str, ...] | None:
+        """Return what `addresses` would return, if that needs no wait, else None. While it is valid, it is the same
+        tuple."""
+
 
 class ConnectionPlan(msgspec.Struct):
-    """Plan for one request: the addresses and the proxy, for a kept connection or a new one."""
+    """Plan for requests to one origin: the addresses and the proxy, for a kept connection or a new one."""
 
     origin: Origin
     insecure: bool
@@ -373,18 +379,21 @@ class ConnectionPlan(msgspec.Struct):
     target_ip: str = ""
     """Address of the server behind a proxy; empty: unknown."""
 
-    @property
-    def absolute_form(self) -> bool:
-        """True: the request goes to the proxy itself in absolute form, and the proxy forwards it."""
-        return self.proxy is not None and self.proxy.scheme in ("http", "https") and not self.origin.secure
+    # Derived from the fields above.
+    absolute_form: bool = False
+    """True: the request goes to the proxy itself in absolute form, and the proxy forwards it."""
+    losses_key: tuple[str, str, int, str | None] = ("", "", 0, None)
+    """Scheme, host, port, and URL of the proxy: the key under which `LostConnections` counts lost connections."""
+    pool_keys: tuple[PoolKey, ...] = ()
+    """For each address, the key under which the pool keeps connections that can serve the request."""
 
-    @property
-    def losses_key(self) -> tuple[str, str, int, str | None]:
-        """Scheme, host, port, and URL of the proxy: the key under which `LostConnections` counts lost connections."""
-        return self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
+    def __post_init__(self) -> None:
+        through_http = self.proxy is not None and self.proxy.scheme in ("http", "https")
+        self.absolute_form = through_http and not self.origin.secure
+        self.losses_key = self.origin.scheme, self.origin.host, self.origin.port, self.proxy_url
+        self.pool_keys = tuple(map(self._pool_key, self.ips))
 
-    def pool_key(self, ip: str) -> PoolKey:
-        """Return the key under which the pool keeps connections that can serve the request."""
+    def _pool_key(self, ip: str) -> PoolKey:
         origin, proxy = self.origin, self.proxy
         if proxy is None:
             return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)
@@ -412,6 +421,27 @@ class ConnectionPlanner:
     def __init__(self, resolver: Addresses) -> None:
         self._resolver = resolver
         self._proxies: dict[str, Proxy] = {}
+        self._direct: dict[tuple[Origin, bool], tuple[tuple[str, ...], ConnectionPlan]] = {}
+        """By origin and `insecure`: the last plan without a proxy, and the resolver's addresses that it is for."""
+
+    def find_cached(self, request: FetchRequest, origin: Origin) -> ConnectionPlan | None:
+        """Return the plan of a request without a proxy to an origin whose addresses the resolver has at hand. None:
+        any other request, for which `find` makes the plan. The resolver is asked each time, so a plan lasts no longer
+        than its addresses."""
+        if request.proxy is not None:
+            return None
+        ips = self._resolver.cached_addresses(origin.host, allow_private=request.allow_private)
+        if ips is None:
+            return None
+        key = (origin, request.insecure)
+        known = self._direct.get(key)
+        if known is not None and known[0] is ips:
+            return known[1]
+        plan = ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES])
+        if len(self._direct) >= _MAX_PLANS:
+            self._direct.clear()
+        self._direct[key] = ips, plan
+        return plan
 
     async def find(self, request: FetchRequest, origin: Origin) -> ConnectionPlan:
         """Return the plan of a request. Raises DnsFailed, BlockedAddress, ProxyFailed, and BadInput for an invalid

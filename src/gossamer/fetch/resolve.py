@@ -122,6 +122,14 @@ class Resolver:
             raise BlockedAddress(resolution.refused)
         return allowed
 
+    def cached_addresses(self, host: str, *, allow_private: bool) -> tuple[str, ...] | None:
+        """Return the result of `addresses` if the cache has it. None: `addresses` has to look, or would raise. A host
+        whose entry has not changed gets the same tuple again."""
+        resolution = self._cache.get(host)
+        if resolution is None or resolution.expires <= self._clock():
+            return None
+        return (resolution.every if allow_private else resolution.approved) or None
+
     def close(self) -> None:
         """Release the threads; a look-up in progress ends by itself. May be repeated."""
         for task in self._lookups.values():

@@ -143,7 +143,7 @@ class ResponseReader:
             return self._append_body(data)
         is_first, self.received_bytes = not self.received_bytes, self.received_bytes + len(data)
         if not self._headers_done:
-            if is_first and native is not None and not self._head_only and self._begin_plainly(data):
+            if is_first and native is not None and self._begin_plainly(data):
                 return self.complete
             data = self._feed_head(data)
             if not data:
@@ -161,7 +161,7 @@ class ResponseReader:
         servers: a final status and one Content-Length. Returns False, without any effect, for others, which llhttp
         reads."""
         limits = self.limits
-        found = native.read_head(data, limits.header_bytes, limits.headers)
+        found = None if self._head_only else native.read_head(data, limits.header_bytes, limits.headers)
         if found is None:
             return False
         end, status, reason, headers, by_name, encodings, length, keep_alive = found
@@ -169,10 +169,14 @@ class ResponseReader:
             return False
         self.status, self.reason, self.http_version, self.keep_alive = status, reason, "1.1", keep_alive
         self.headers, self.headers_by_name, self.content_length = headers, by_name, length
-        self.content_encodings = tuple(encodings)
-        self.head = data[:end]
-        self._headers_done, self._left = True, length
-        self._append_body(data[end:])
+        if encodings:
+            self.content_encodings = tuple(encodings)
+        self.head, self._headers_done = data[:end], True
+        if len(data) - end == length:  # a small page comes in one read
+            self._body, self.body_bytes, self._left, self.complete = data[end:], length, 0, True
+        else:
+            self._left = length
+            self._append_body(data[end:])
         return True
 
     def _append_body(self, data: bytes) -> bool:

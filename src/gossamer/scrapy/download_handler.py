@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -315,8 +315,7 @@ class DownloadHandler:
         assert self._pool is not None
         assert isinstance(connection, _Connection)
         exchange.connection = connection
-        self._watch.busy.add(connection)
-        self._watch.start()
+        self._watch.add(connection)
         try:
             await connection.send(exchange.wire, exchange.reader, deadline=exchange.deadline)
         except BaseException:
@@ -326,7 +325,7 @@ class DownloadHandler:
             self._watch.busy.discard(connection)
             if not self._losses.may_reuse(key):
                 connection.abort()
-            self._pool.release(key, connection)
+            self._pool.release(connection)
 
     async def _connect(self, exchange: "_Exchange", key: PoolKey) -> HttpConnection:
         """Return a new connection."""
@@ -347,7 +346,8 @@ class DownloadHandler:
                     tunnel = Tunnel(proxy, origin.host, origin.port) if origin.secure else None
                     to_proxy = self._tls.get(insecure=False)  # it gets a password
                     route = Route(ip, proxy.port, origin.host, context, tunnel, proxy, to_proxy)
-                dialled = await dial(route, self._new_connection, timeout_seconds=deadline - time.monotonic())
+                make = partial(self._new_connection, key)
+                dialled = await dial(route, make, timeout_seconds=deadline - time.monotonic())
         except TimeoutError:
             self._pool.discard(key)
             raise ConnectTimeout(origin.host) from None
@@ -356,8 +356,8 @@ class DownloadHandler:
             raise
         return dialled.connection
 
-    def _new_connection(self) -> _Connection:
-        return _Connection(asyncio.get_running_loop(), self._budget, self._live)
+    def _new_connection(self, key: PoolKey) -> _Connection:
+        return _Connection(asyncio.get_running_loop(), self._budget, self._live, key)
 
     def _begin(self) -> None:
         """Create what belongs to the running event loop."""
