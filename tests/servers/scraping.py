@@ -25,6 +25,9 @@ QUIET = {
 }
 
 
+FAST_ENGINE = os.environ.get("GOSSAMER_TEST_FAST_ENGINE", "True")
+"""Whether requests take the add-on's shorter way through Scrapy's engine. False: Scrapy's own way."""
+
 _PROGRAM = "tests.servers.run_spider"
 
 
@@ -59,6 +62,7 @@ class Scraper:
         given: dict[str, Any] = {**QUIET}
         if frontier is not None:
             given |= {"SCHEDULER": "gossamer.scrapy.Scheduler", "GOSSAMER_FRONTIER": frontier}
+            given["GOSSAMER_FAST_ENGINE"] = FAST_ENGINE
         given |= settings or {}
         more = [str(file), spider, f"--output={self._base}.jsonl"]
         more += [part for key, value in given.items() for part in ("-s", f"{key}={value}")]

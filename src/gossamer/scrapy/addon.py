@@ -59,6 +59,9 @@ class KnownLinks:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._last: Any = None
+        """The scheduler that was checked last."""
+        self._shared: SharedScheduler | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "KnownLinks":
@@ -76,11 +79,19 @@ class KnownLinks:
             if scheduler is None or not isinstance(one, Request) or not scheduler.drops_known(one):
                 yield one
 
+    def page_filter(self) -> Callable[[Request], bool] | None:
+        """Return a function that returns whether a request of this page is dropped. None: none is."""
+        scheduler = self._scheduler()
+        return None if scheduler is None else scheduler.drops_known
+
     def _scheduler(self) -> SharedScheduler | None:
         """Return the crawl's scheduler. None: it is another one, or the crawl is over."""
         slot = getattr(self._crawler.engine, "_slot", None)
         scheduler = getattr(slot, "scheduler", None)
-        return scheduler if isinstance(scheduler, SharedScheduler) else None
+        if scheduler is not self._last:  # the check takes as long as that of several links
+            self._last = scheduler
+            self._shared = scheduler if isinstance(scheduler, SharedScheduler) else None
+        return self._shared
 
 
 ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
@@ -144,6 +155,7 @@ class Addon:
             for scheme in download_handler.SCHEMES:
                 _set_default_handler(settings, scheme)
         links.install(wanted=_is_wanted(settings, "GOSSAMER_FAST_LINKS"))
+        settings.set("GOSSAMER_FAST_ENGINE", _is_wanted(settings, "GOSSAMER_FAST_ENGINE"), priority="addon")
 
 
 def _set_default_handler(settings: BaseSettings, scheme: str) -> None:

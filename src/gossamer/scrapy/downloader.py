@@ -94,6 +94,11 @@ class SharedThrottle:
         self._crawl_delays: dict[str, float] = {}
         """Seconds last reported for each domain whose robots.txt has a Crawl-delay."""
 
+    def may_send(self, request: Request) -> bool:
+        """Return whether the request may be sent now; otherwise `process_request` decides."""
+        send_by = self._send_by(request)
+        return send_by is not None and time.monotonic() <= send_by and not self._is_taken_over(request)
+
     async def process_request(self, request: Request) -> None:
         """Return when the request may be sent. Raises LeaseTakenOver."""
         self._check_lease(request)
@@ -136,6 +141,11 @@ class SharedThrottle:
                 return False
             seconds = _PAUSED_SECONDS if wait is None else min(wait, _MAX_WAIT_SECONDS)
             await asyncio.sleep(seconds * (1.0 + _MAX_JITTER * random.random()))
+
+    def has_no_advice(self, request: Request, response: Response) -> bool:
+        """Return whether a response says nothing about the domain's rate: `process_response` would do nothing."""
+        url = request.url
+        return response.status not in _OVERLOAD_STATUSES and _ROBOTS_PATH not in url and "%" not in url
 
     async def process_response(self, request: Request, response: Response) -> Response:
         """Report the site's `Retry-After`, and the `Crawl-delay` of its robots.txt, to the whole cluster."""

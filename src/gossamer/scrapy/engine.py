@@ -1,5 +1,5 @@
-"""Access to parts of Scrapy that have no public interface. Besides this file, only performance.py reads
-some of them.
+"""Access to parts of Scrapy that have no public interface. Besides this file, performance.py reads some of them, and
+the package `shortcuts` does the work of others.
 
 - The engine. Scrapy has no signal for "this request is done": its result handled, its items through the pipelines, its
   requests scheduled. `ExecutionEngine._handle_downloader_output` returns a Deferred that fires at that moment, so
@@ -36,6 +36,7 @@ from gossamer.errors import BadInput, SinkError
 from gossamer.fetch.connection import LostConnections
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
 from gossamer.scrapy.proxies import ProxyPoolMiddleware
+from gossamer.scrapy.shortcuts import flow
 
 ResultHandler = Callable[[Any, Request], "Deferred[None]"]
 """Handles a request's result: a Response, a Failure, or the Request that a middleware put in its place."""
@@ -75,7 +76,23 @@ class EngineAdapter:
         def handle(result: Any, request: Request) -> "Deferred[None]":
             return wrapper(result, request, original)
 
+        takes_short_way = self._engine.settings.getbool("GOSSAMER_FAST_ENGINE") and flow.is_engine_stock(self._engine)
         self._engine._handle_downloader_output = handle
+        if takes_short_way:
+            self._take_short_way(handle, wrapper)
+
+    def _take_short_way(self, handle: Any, wrapper: Callable[[Any, Request, ResultHandler], "Deferred[None]"]) -> None:
+        """Run requests with `Flow`. The first request decides, because by then all extensions have changed what they
+        change: where they have replaced a part that `Flow` does the work of, Scrapy's own way remains."""
+        engine = self._engine
+
+        def decide() -> bool:
+            del engine._start_scheduled_request
+            if engine._handle_downloader_output is handle and flow.is_possible(engine):
+                engine._start_scheduled_request = flow.Flow(engine, wrapper).start_request
+            return bool(engine._start_scheduled_request())
+
+        engine._start_scheduled_request = decide
 
     def throttle_start(
         self, wait_for_room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
