@@ -33,8 +33,8 @@ STAGES: dict[str, Sequence[tuple[str, str]]] = {
         ("gossamer.worker.worker", "WorkerSlots.give"),
     ),
     "robots.txt, pacing": (
-        ("gossamer.worker.robots", "RobotsChecker.check"),
-        ("gossamer.worker.fetcher", "Fetcher._starts_late"),
+        ("gossamer.worker.robots", "RobotsChecker.allows_at_once"),
+        ("gossamer.worker.fetcher", "Pacing.next_start"),
     ),
     "fetch": (("gossamer.fetch.client", "HttpClient.fetch"),),
     "response": (
@@ -46,10 +46,10 @@ STAGES: dict[str, Sequence[tuple[str, str]]] = {
     "record": (("gossamer.worker.page", "page_record"), ("gossamer.worker.page", "output_size")),
     "JSON": (("gossamer.sinks.jsonl", "encode_lines"), ("gossamer.sinks.jsonl", "_with_bodies")),
     "write": (("gossamer.sinks.append", "AppendFile.append"),),
-    "request and page": (("gossamer.worker.worker", "Worker._process"),),
+    "request and page": (("gossamer.worker.fetcher", "Fetcher._fetch"),),
     "commit": (
         ("gossamer.commit.committer", "Committer._commit"),
-        ("gossamer.commit.committer", "Committer.put"),
+        ("gossamer.commit.committer", "Committer.put_at_once"),
         ("gossamer.commit.committer", "Committer._take"),
     ),
     "Valkey's connection": (

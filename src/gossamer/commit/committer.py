@@ -107,16 +107,24 @@ class Committer:
 
     async def put(self, finished: FinishedLease) -> None:
         """Queue a finished page. Waits while the queue is full."""
-        while not self._has_room.is_set():
+        while not self.put_at_once(finished):
             await self._has_room.wait()
-        self._queue.append(finished)
-        self._queued_bytes += finished.size
-        self._drained.clear()
-        self._not_empty.set()
-        if len(self._queue) >= self._batch_pages or self._queued_bytes >= self._batch_bytes:
-            self._batch_ready.set()
-        if len(self._queue) >= self._queue_pages or self._queued_bytes >= self._queue_bytes:
+
+    def put_at_once(self, finished: FinishedLease) -> bool:
+        """Queue a finished page, unless the queue is full. Returns whether it is queued."""
+        queue = self._queue
+        if len(queue) >= self._queue_pages or self._queued_bytes >= self._queue_bytes:
             self._has_room.clear()
+            return False
+        queue.append(finished)
+        size = self._queued_bytes = self._queued_bytes + finished.size
+        count = len(queue)
+        if count == 1:
+            self._drained.clear()
+            self._not_empty.set()
+        if count >= self._batch_pages or size >= self._batch_bytes:
+            self._batch_ready.set()
+        return True
 
     async def wait_until_drained(self) -> None:
         """Wait until nothing is pending."""

@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
 from gossamer.frontier.base import Frontier, Leaseholder
@@ -87,6 +89,16 @@ class HeartbeatThread:
             with contextlib.suppress(GossamerError):  # an unreachable shard declares no worker dead
                 await frontier.heartbeat_for(shard, self._holder.session_name(shard))
             await asyncio.sleep(self._check_seconds)
+
+
+class FrontierAccess(msgspec.Struct, frozen=True):
+    """One worker's access to the frontier. Calls name the shard (one of the frontier's servers) that they need."""
+
+    frontier: Frontier
+    holder: Leaseholder
+    """Holds the worker's leases."""
+    retrier: Retrier
+    """Repeats calls while the frontier is unreachable."""
 
 
 class WorkerSession:

@@ -188,6 +188,7 @@ _MAX_POLL_SECONDS = 1.0
 _MAX_DETAIL_CHARACTERS = 200
 """Most characters of a failure's description in a record. May be changed freely."""
 
+_HAVE_RULES = (RobotsOutcome.RULES, RobotsOutcome.ALLOW_ALL)
 # Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). Tuning only: they
 # decide how soon the cache is full.
 _RULES_BYTES = 4096
@@ -271,6 +272,16 @@ class RobotsService:
         waited = f"{policy.UNREACHABLE_LIMIT_SECONDS / 3600:g} h" if patience is None else f"{patience:,.0f} s"
         rule = f"robots.txt unreachable for {waited} ({known.record.detail})"
         return RobotsVerdict(allowed=False, rule=rule, crawl_delay=None, unreachable=True)
+
+    def check_cached(self, url: str, *, user_agent: str, insecure: bool) -> RobotsVerdict | None:
+        """Return the verdict of `check` if this process has the origin's rules, else None. `insecure`: as in the
+        template."""
+        key = _key(_origin(url), insecure=insecure)
+        known = self._cache.get(key)
+        if known is None or known.record.outcome not in _HAVE_RULES or known.record.until <= self._now():
+            return None
+        self._cache.move_to_end(key)
+        return known.robots.verdict(url, user_agent, explain=False)
 
     async def known_outage(self, url: str, *, insecure: bool) -> RobotsUnavailable | None:
         """Return the outage of the robots.txt of this canonical URL's origin that workers have stored; None: there is

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.commit.committer import CommitLimits, Committer
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import FrontierAccess
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.connection import LostConnections
@@ -47,7 +48,7 @@ from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
 from gossamer.worker.extraction import PageContents
-from gossamer.worker.fetcher import Fetcher, FetchPolicy, FrontierAccess
+from gossamer.worker.fetcher import Fetcher, FetchPolicy
 from gossamer.worker.loading import SpiderSet, known_spiders
 from gossamer.worker.page import PageReader
 from gossamer.worker.proxies import ProxyOptions, WorkerProxies

@@ -6,14 +6,15 @@ stores and workers of other versions read. Safe to change: MAX_HOPS, as it says.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import Asset
 from gossamer.model.record import WireExchange
-from gossamer.model.request import Lease, Payload, pack, unpack
+from gossamer.model.request import EMPTY_PAYLOAD, Lease, Payload, pack, unpack
 from gossamer.policy.secrets import REDACTED
 from gossamer.policy.urls import host, origin
 from gossamer.worker.context import Context
@@ -39,7 +40,7 @@ _EXPIRED = re.compile(r"-\d+|0+")
 """Values of a cookie's Max-Age that remove it (RFC 6265, section 5.2.2)."""
 
 
-def cookies_after(url: str, headers: Headers, to: str, cookies: dict[str, str]) -> dict[str, str]:
+def cookies_after(url: str, headers: Headers, to: str, cookies: Mapping[str, str]) -> dict[str, str]:
     """Return the cookies to send to `to`: those sent so far and those that the redirect at `url` sets.
 
     Cookies live for one chain of redirects. A cookie without Domain stays on its host (RFC 6265, 5.3), so that another
@@ -86,49 +87,47 @@ def asset_headers(asset: Asset, url: str) -> dict[str, str]:
 class Attempt:
     """One attempt at the request of a lease. `url` is requested next; `chain` lists the redirects that led to it."""
 
-    __slots__ = (
-        "attrs",
-        "body",
-        "chain",
-        "content_encoding",
-        "context",
-        "cookies",
-        "extra_headers",
-        "lease",
-        "method",
-        "payload",
-        "proxy",
-        "request_id",
-        "start",
-        "url",
-        "wires",
-    )
+    # Class attributes, because most attempts never change these. None may be mutable.
+    payload = EMPTY_PAYLOAD
+    """The request as the frontier stores it; the attributes below change with each redirect, this one does not."""
+    method = "GET"
+    body = b""
+    extra_headers: dict[str, str] | None = None
+    chain: tuple[tuple[str, int], ...] = ()
+    """URL and status of each redirect."""
+    cookies: Mapping[str, str] = MappingProxyType({})
+    content_encoding: str | None = None
+    """Python codec of the fetched page, if it is HTML whose main content is wanted; else None."""
+    wires: tuple[WireExchange, ...] = ()
+    """Raw bytes of each exchange, if an output wants them."""
 
     def __init__(self, lease: Lease, context: Context) -> None:
         """Raises msgspec.ValidationError for a payload in an unknown format."""
-        payload = unpack(lease.payload)
         self.lease = lease
         self.start = lease.start
         """Time at which the next request is to start; monotonic."""
         self.context = context
-        self.payload = payload
-        """The request as the frontier stores it; the attributes below change with each redirect, this one does not."""
-        self.url = payload.location or lease.url
-        self.method = payload.method
-        self.body = payload.body
-        self.extra_headers = payload.headers if payload.asset is None else asset_headers(payload.asset, self.url)
-        self.chain: list[tuple[str, int]] = list(payload.chain)
-        """URL and status of each redirect."""
-        self.cookies: dict[str, str] = dict(payload.cookies or {})
+        self.url = lease.url
         self.proxy = context.proxy
         """Proxy of the next request, as a text for `parse_proxy`. `WorkerProxies` chooses it where the crawl has
         several. None: no proxy."""
-        self.request_id = payload.request_id or lease.request_id
-        self.attrs: dict[str, Any] | None = context.terms.attrs if payload.attrs is None else dict(payload.attrs)
-        self.content_encoding: str | None = None
-        """Python codec of the fetched page, if it is HTML whose main content is wanted; else None."""
-        self.wires: list[WireExchange] = []
-        """Raw bytes of each exchange, if an output wants them."""
+        self.request_id = lease.request_id
+        self.attrs: dict[str, Any] | None = context.terms.attrs
+        if lease.payload is not None:
+            self._unpack(lease.payload)
+
+    def _unpack(self, packed: bytes) -> None:
+        """Take over a payload: a request that is more than the GET of a URL, or that has followed redirects."""
+        self.payload = payload = unpack(packed)
+        self.url = payload.location or self.url
+        self.method = payload.method
+        self.body = payload.body
+        self.extra_headers = payload.headers if payload.asset is None else asset_headers(payload.asset, self.url)
+        self.chain = tuple(payload.chain)
+        self.cookies = payload.cookies or {}
+        self.request_id = payload.request_id or self.request_id
+        if payload.attrs is not None:
+            self.attrs = dict(payload.attrs)
 
     def request(self, *, keep_wire: bool) -> FetchRequest:
         """Return the next request for the HTTP client. `keep_wire`: its response is to have the raw bytes."""
@@ -149,6 +148,8 @@ class Attempt:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the
         request's own, and the cookies."""
         headers, cookie = self.context.headers.for_url(self.url)
+        if cookie is None and not self.extra_headers and not self.cookies:  # most requests
+            return headers
         if self.extra_headers:
             replaced = {name.lower() for name in self.extra_headers} | OWNED  # the HTTP client writes those itself
             cookie = None if "cookie" in replaced else cookie
@@ -177,8 +178,17 @@ class Attempt:
                 self.extra_headers = {
                     name: value for name, value in self.extra_headers.items() if not name.lower().startswith("content-")
                 }
-        self.chain.append((self.url, status))
+        self.chain = (*self.chain, (self.url, status))
         self.url = target
+
+    @property
+    def was_sent(self) -> bool:
+        """True: a site has seen a request of this attempt, which then has followed a redirect."""
+        return len(self.chain) > len(self.payload.chain)
+
+    def fingerprint(self, url: str) -> int:
+        """Return the fingerprint of the request as it would be sent to this URL."""
+        return self.context.fingerprint(url, method=self.method, body=self.body)
 
     def is_seed(self, pages: int) -> bool:
         """Return whether a person named this URL to start from. `pages`: number of pages that this process has fetched.
@@ -204,9 +214,9 @@ class Attempt:
                 method=self.method,
                 body=self.body,
                 headers=headers,
-                chain=tuple(self.chain),
+                chain=self.chain,
                 location=self.url,
-                cookies=None if moved else self.cookies or None,
+                cookies=None if moved else dict(self.cookies) or None,
                 request_id=self.request_id if moved else self.payload.request_id,
                 attrs=self.payload.attrs,
                 sitemap=self.payload.sitemap,

@@ -17,12 +17,14 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from gossamer.commit.outlinks import FinishedLease
-from gossamer.commit.retrier import Retrier
+from gossamer.commit.worker_session import FrontierAccess
 from gossamer.errors import (
     BadInput,
     BadSpider,
@@ -37,7 +39,7 @@ from gossamer.errors import (
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
-from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
+from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
@@ -48,7 +50,7 @@ from gossamer.policy.words import fetch_error, follow_advice
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
-from gossamer.worker.context import Contexts
+from gossamer.worker.context import Context, Contexts
 from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
 from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
@@ -68,16 +70,6 @@ _SHOWN_CHARACTERS = 200
 """Characters of an invalid Location that a record shows. May be changed: more only make failed records larger."""
 _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
 """Reasons of a dropped seed that are no error of the person who started the crawl. May be changed freely."""
-
-
-class FrontierAccess(msgspec.Struct, frozen=True):
-    """One worker's access to the frontier. Calls name the shard (one of the frontier's servers) that they need."""
-
-    frontier: Frontier
-    holder: Leaseholder
-    """Holds the worker's leases."""
-    retrier: Retrier
-    """Repeats calls while the frontier is unreachable."""
 
 
 class FetchPolicy(msgspec.Struct, frozen=True):
@@ -126,30 +118,31 @@ class Fetcher:
         self._retry_base_seconds = policy.retry_base_seconds
         self._asset_bytes = policy.asset_bytes
         self._budget = budget
+        self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
         self._pacing = Pacing()
 
-    async def process(self, lease: Lease) -> FinishedLease:
+    def process(self, lease: Lease) -> Coroutine[Any, Any, FinishedLease]:
         """Return the result of a lease. Raises LeaseLost; a page that fails in any other way becomes a record."""
         try:
-            attempt = Attempt(lease, self._contexts.for_lease(lease))
-        except BadSpider as error:
-            return self._fail_unstarted(lease, "spider_error", error.detail)
+            attempt = Attempt(lease, self._context(lease))
         except Exception as error:
-            return self._fail_unstarted(lease, "bad_entry", f"{type(error).__name__}: {error}")
-        try:
-            if lease.deaths >= MAX_DEATHS:
-                return self._fail(attempt, "worker_died", f"{lease.deaths} workers died with it")
-            if lease.blacklisted:
-                return self._drop(attempt, DropReason.BLACKLISTED, "its domain is on the operator's blacklist")
-            if attempt.context.terms.content is not None and attempt.payload.asset is None:
-                return await self._fetch_for_content(attempt)
-            return await self._fetch(attempt)
-        except FrontierError:
-            raise
-        except Exception as error:
-            log.exception("%s %s", logs.PAGE_BROKE, attempt.url)
-            return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
+            return self._fail_unstarted(lease, error)
+        if attempt.context.terms.content is not None and attempt.payload.asset is None and _is_fetchable(lease):
+            return self._fetch_for_content(attempt)
+        return self._fetch(attempt)
+
+    def _context(self, lease: Lease) -> Context:
+        """Return the context of a lease, which is mostly that of the lease before."""
+        last = self._last_context
+        if (
+            last is None
+            or last.terms is not lease.terms
+            or last.run is not lease.run
+            or last.spider_name != lease.spider
+        ):
+            last = self._last_context = self._contexts.for_lease(lease)
+        return last
 
     async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:
         """Fetch a page whose main content is wanted. If too many of them are in progress, postpone it for a moment, so
@@ -161,105 +154,117 @@ class Fetcher:
             return await self._fetch(attempt)
 
     async def _fetch(self, attempt: Attempt) -> FinishedLease:
-        """Fetch the attempt's URL and the redirects from it, and return the result."""
-        while True:
-            try:
-                if not self.proxies.choose(attempt):
-                    return self._requeue(attempt, Outcome.FORWARDED)
-                request = attempt.request(keep_wire=self._keep_wire)
-                verdict = await self._robots.check(attempt, request)
-                if verdict is not None:
-                    return self._refuse_by_robots(attempt, verdict)
-                if await self._starts_late(attempt):
-                    # Its robots.txt took long. Others waited for it, too: without new hits all would be sent now.
+        """Fetch the attempt's URL and the redirects from it, and return the result. For most pages nothing here waits
+        but `_send`: what may have to wait has a check before it that does not."""
+        lease = attempt.lease
+        try:
+            if not _is_fetchable(lease):
+                return self._refuse(attempt)
+            while True:
+                try:
+                    if attempt.context.proxy is not None and not self.proxies.choose(attempt):
+                        return self._requeue(attempt, Outcome.FORWARDED)
+                    request = attempt.request(keep_wire=self._keep_wire)
+                    if not self._robots.allows_at_once(attempt):
+                        verdict = await self._robots.check(attempt, request)
+                        if verdict is not None:
+                            return self._refuse_by_robots(attempt, verdict)
+                    now = time.monotonic()
+                    at = self._pacing.next_start(lease.domain, attempt.start, lease.spacing_seconds, now=now)
+                    if at is None or (at - now > _PUNCTUAL_SECONDS and await self._wakes_late(attempt, at - now)):
+                        # Its robots.txt took long. Others waited for it, too: without new hits all would be sent now.
+                        return self._give_back(attempt)
+                    fetched = await self._send(attempt, request)
+                    if 200 <= fetched.status < 300 and len(fetched.body) <= LARGE_BYTES and not self._keep_wire:
+                        finished = await self._reader.read(attempt, fetched)  # a small page, as most are
+                        if attempt.content_encoding is not None or finished.size >= LARGE_BYTES:
+                            await self._keep(attempt, finished)
+                        return finished
+                    if (ended := await self._handle_response(attempt, fetched)) is not None:
+                        return ended
+                except NotSentInTime:
                     return self._give_back(attempt)
-                fetched = await self._send(attempt, request)
-                self._tally.bytes += fetched.received_bytes
-                if fetched.status in REDIRECT_STATUSES and first_header(fetched.headers, "location") is not None:
-                    fetched = without_long_body(fetched)
-                if self._keep_wire:
-                    hidden = attempt.context.hidden_headers
-                    attempt.wires.append(wire_of(fetched, request.body, time.time(), hidden=hidden))
-                finished = await self._handle_response(attempt, fetched)
-            except NotSentInTime:
-                return self._give_back(attempt)
-            except BlockedAddress as error:
-                return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
-            except FetchError as error:
-                if self.proxies.on_failure(attempt, error):
-                    continue
-                return self._handle_failure(attempt, error)
-            except BadInput as error:
-                return self._fail(attempt, "bad_request", str(error))
-            if finished is not None:
-                return finished
+                except FetchError as error:
+                    if isinstance(error, BlockedAddress):
+                        return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
+                    if not self.proxies.on_failure(attempt, error):
+                        return self._handle_failure(attempt, error)
+        except BadInput as error:
+            return self._fail(attempt, "bad_request", str(error))
+        except FrontierError:
+            raise
+        except Exception as error:
+            log.exception("%s %s", logs.PAGE_BROKE, attempt.url)
+            return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
 
     async def _send(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
         """Send the attempt's next request, and return the response. Raises FetchError and BadInput."""
         name, began = host(attempt.url), time.monotonic()
         # Seconds by which requests to this host may be late, because connecting takes that long, as learnt below.
         allowed = self._slow_hosts.allowance(name, now=began)
-        latest = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed  # later, the hit is no longer valid
-        timeout = attempt.context.terms.timeout_seconds
-        request.send_by = latest
+        # Later, the hit is no longer valid.
+        request.send_by = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
         if attempt.payload.asset is not None:
             request.body_bytes, request.whole_only = self._asset_bytes, True
         try:
-            fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
+            fetched = await self._clients.fetch(request, attempt.context.terms.timeout_seconds, wait_for_room=True)
         except NotSentInTime as error:
             if error.connecting:
                 took, now = error.connect_seconds, time.monotonic()
                 self._slow_hosts.on_late(name, took=took, allowed=allowed, began=began, now=now)
             raise
-        if took := fetched.timings.connect + fetched.timings.tls:
+        timings = fetched.timings
+        if took := timings.connect + timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
-        self.proxies.on_response(attempt, fetched.status)
-        self._counts.count_response(name, fetched.status, fetched.timings.total)
+        if attempt.proxy is not None:
+            self.proxies.on_response(attempt, fetched.status)
+        self._counts.count_response(name, fetched.status, timings.total)
+        self._tally.bytes += fetched.received_bytes
         return fetched
 
-    async def _starts_late(self, attempt: Attempt) -> bool:
+    async def _wakes_late(self, attempt: Attempt, seconds: float) -> bool:
         """Wait until the attempt's next request may start. Returns True if that is too late for its hit."""
-        domain, spacing, now = attempt.lease.domain, attempt.lease.spacing_seconds, time.monotonic()
-        at = self._pacing.next_start(domain, attempt.start, spacing, now=now)
-        if at is None:
-            return True
-        if at - now > _PUNCTUAL_SECONDS:
-            await asyncio.sleep(at - now)
-        return is_late(attempt.start, spacing, now=time.monotonic())
+        await asyncio.sleep(seconds)
+        return is_late(attempt.start, attempt.lease.spacing_seconds, now=time.monotonic())
 
     async def _handle_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
         """Return the result; None: the attempt continues with a redirect.
 
-        A large page counts in the budget until it is committed, or pages that wait for a slow output would fill the
-        memory: first with its body and text while it is read, not while its main content is extracted (other crawls'
-        pages would wait for that), and then with the size of its output.
+        A large page counts in the budget while it is read, with its body and text, but not while its main content is
+        extracted: other crawls' pages would wait for that. Then `_keep` counts it.
         """
+        location = first_header(fetched.headers, "location") if fetched.status in REDIRECT_STATUSES else None
+        if location is not None:
+            fetched = without_long_body(fetched)
+        if self._keep_wire:
+            hidden = attempt.context.hidden_headers
+            attempt.wires = (*attempt.wires, wire_of(fetched, attempt.body, time.time(), hidden=hidden))
         budget = self._budget
         reading = _READING_FACTOR * len(fetched.body) if len(fetched.body) > LARGE_BYTES else 0
         if reading:
             budget.retain(reading)
         try:
-            finished = await self._read_response(attempt, fetched)
+            if location is not None:
+                finished = await self._follow_redirect(attempt, fetched, location)
+            elif 200 <= fetched.status < 400:
+                finished = await self._reader.read(attempt, fetched)
+            else:
+                finished = await self._handle_error_status(attempt, fetched)
         finally:
             if reading:
                 budget.release(reading)
         if finished is not None:
-            if attempt.content_encoding is not None and finished.settlement.outcome is Outcome.FETCHED:
-                await self._reader.contents.add(attempt, finished, attempt.content_encoding)
-            if finished.size >= LARGE_BYTES:
-                budget.retain(finished.size)
-                finished.on_released = partial(budget.release, finished.size)
+            await self._keep(attempt, finished)
         return finished
 
-    async def _read_response(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease | None:
-        """Follow a redirect, read a page, or handle an error; by the status."""
-        if fetched.status in REDIRECT_STATUSES:
-            location = first_header(fetched.headers, "location")
-            if location is not None:
-                return await self._follow_redirect(attempt, fetched, location)
-        if 200 <= fetched.status < 400:
-            return await self._reader.read(attempt, fetched)
-        return await self._handle_error_status(attempt, fetched)
+    async def _keep(self, attempt: Attempt, finished: FinishedLease) -> None:
+        """Add the main content of a page if it is wanted. Count a large page in the budget until it is committed, or
+        pages that wait for a slow output would fill the memory."""
+        if attempt.content_encoding is not None and finished.settlement.outcome is Outcome.FETCHED:
+            await self._reader.contents.add(attempt, finished, attempt.content_encoding)
+        if finished.size >= LARGE_BYTES:
+            self._budget.retain(finished.size)
+            finished.on_released = partial(self._budget.release, finished.size)
 
     # --- redirects ----------------------------------------------------------------------------------------------------
 
@@ -284,11 +289,11 @@ class Fetcher:
         refusal = attempt.context.scope.refusal(target)
         if refusal is not None:
             return self._drop(attempt, drop_reason(refusal.reason), f"{target}: {refusal.rule}", fetched)
-        fingerprint = _fingerprint(attempt, target)
+        fingerprint = attempt.fingerprint(target)
         domain = registered_domain(host(target))
         if domain != attempt.lease.domain:
             return await self._move_to_domain(attempt, fetched, domain, fingerprint)
-        if any(_fingerprint(attempt, url) == fingerprint for url, _ in attempt.chain):
+        if any(attempt.fingerprint(url) == fingerprint for url, _ in attempt.chain):
             # Only the order of the query changed, which is ignored: no duplicate of itself, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
         verdict = await self._robots.check(attempt, attempt.request(keep_wire=False))
@@ -328,6 +333,13 @@ class Fetcher:
 
     # --- other ends ---------------------------------------------------------------------------------------------------
 
+    def _refuse(self, attempt: Attempt) -> FinishedLease:
+        """Return the result of a request that must not be sent by this worker's own knowledge; see `_is_fetchable`."""
+        deaths = attempt.lease.deaths
+        if deaths >= MAX_DEATHS:
+            return self._fail(attempt, "worker_died", f"{deaths} workers died with it")
+        return self._drop(attempt, DropReason.BLACKLISTED, "its domain is on the operator's blacklist")
+
     def _refuse_by_robots(self, attempt: Attempt, verdict: RobotsRefused | RobotsPostponed) -> FinishedLease:
         """Return the result of a request that robots.txt forbids, or whose robots.txt is not known yet."""
         if isinstance(verdict, RobotsPostponed):
@@ -337,7 +349,7 @@ class Fetcher:
         else:
             finished = self._drop(attempt, DropReason.ROBOTS, verdict.rule)
         # Its hit is given back if nothing was sent: URLs that a site forbids must not take the time of its requests.
-        finished.settlement.unused = not self._was_sent(attempt)
+        finished.settlement.unused = not attempt.was_sent
         return finished
 
     def _handle_failure(self, attempt: Attempt, error: FetchError) -> FinishedLease:
@@ -387,15 +399,10 @@ class Fetcher:
         )
         return decision if isinstance(decision, Retry) else None
 
-    @staticmethod
-    def _was_sent(attempt: Attempt) -> bool:
-        """Return whether a site has seen a request of this attempt, which then has followed a redirect."""
-        return len(attempt.chain) > len(attempt.payload.chain)
-
     def _give_back(self, attempt: Attempt) -> FinishedLease:
         """Return the request to the front of its domain, for another hit. The hit of this lease is spent if a request
         was sent under it."""
-        if self._was_sent(attempt):
+        if attempt.was_sent:
             return self._requeue(attempt, Outcome.FORWARDED)
         return FinishedLease(Settlement(attempt.lease, Outcome.RETURNED), size=PAGE_OVERHEAD_BYTES)
 
@@ -467,8 +474,11 @@ class Fetcher:
         settlement = Settlement(attempt.lease, outcome, reason, unanswered=_is_unanswered(outcome, reason, fetched))
         return FinishedLease(settlement, [output], size=output_size(output))
 
-    def _fail_unstarted(self, lease: Lease, reason: str, detail: str) -> FinishedLease:
+    async def _fail_unstarted(self, lease: Lease, error: Exception) -> FinishedLease:
         """Fail a request whose spider does not load here, or whose entry another program wrote in an unknown form."""
+        reason, detail = "bad_entry", f"{type(error).__name__}: {error}"
+        if isinstance(error, BadSpider):
+            reason, detail = "spider_error", error.detail
         log.error("%s %s: %s", logs.PAGE_BROKE, lease.url, detail)
         self._tally.fail(reason, lease.url)
         asset = Asset(kind="", referrer="") if lease.spider == ASSET_SPIDER else None
@@ -477,14 +487,14 @@ class Fetcher:
         return FinishedLease(settlement, [output], size=PAGE_OVERHEAD_BYTES)
 
 
+def _is_fetchable(lease: Lease) -> bool:
+    """Return whether a request may be fetched: too many workers have died with it, or its domain is blacklisted."""
+    return lease.deaths < MAX_DEATHS and not lease.blacklisted
+
+
 def _is_unanswered(outcome: Outcome, reason: str, fetched: FetchResponse | None) -> bool:
     """Return whether a person who starts the crawl again expects another attempt: no response came, or one that is
     worth a retry. What was dropped is a decision, except that a host may have got another address."""
     if outcome is Outcome.DROPPED:
         return reason == DropReason.BLOCKED_ADDRESS
     return fetched is None or is_worth_a_retry(fetched.status)
-
-
-def _fingerprint(attempt: Attempt, url: str) -> int:
-    """Return the fingerprint of the attempt's request as it would be sent to this URL."""
-    return attempt.context.fingerprint(url, method=attempt.method, body=attempt.body)

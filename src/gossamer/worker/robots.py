@@ -132,6 +132,20 @@ class RobotsChecker:
         self._delays: dict[str, tuple[float, float]] = {}
         """By domain: the crawl delay that was sent to the frontier, and when."""
 
+    def allows_at_once(self, attempt: Attempt) -> bool:
+        """Return whether the attempt's next request is allowed and nothing about robots.txt is left to do: the crawl
+        ignores it, or this process has the rules. False: `check` has to decide."""
+        context, url = attempt.context, attempt.url
+        terms = context.terms
+        if self._robots_policy.applies(terms.ignore_robots):
+            if self._waits:
+                return False
+            verdict = self._robots.check_cached(url, user_agent=context.user_agent, insecure=terms.insecure)
+            if verdict is None or not verdict.allowed or verdict.crawl_delay:
+                return False
+        adds_sitemaps = terms.sitemaps and attempt.payload.asset is None
+        return not adds_sitemaps or context.has_sitemaps_of(origin(url))
+
     async def check(self, attempt: Attempt, template: FetchRequest) -> RobotsRefused | RobotsPostponed | None:
         """Return None if the attempt's next request is allowed, else why it is not, or not yet. `template`: that
         request, as it will be sent.

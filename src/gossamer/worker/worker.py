@@ -18,7 +18,7 @@ import msgspec
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.outlinks import FinishedLease
-from gossamer.commit.worker_session import WorkerSession
+from gossamer.commit.worker_session import FrontierAccess, WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.fetch.budget import ByteBudget
 from gossamer.model.crawl import CrawlId, CrawlState
@@ -27,7 +27,7 @@ from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.timing import is_late
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally, WorkerCounts
-from gossamer.worker.fetcher import Fetcher, FrontierAccess
+from gossamer.worker.fetcher import Fetcher
 from gossamer.worker.robots import RobotsWaits
 
 log = logging.getLogger("gossamer.worker")
@@ -45,6 +45,7 @@ class WorkerSlots:
         """`linger_seconds`: time to wait for more free slots, so that one call leases for many. May be tuned: a longer
         time makes fewer calls, and leaves free slots idle for longer."""
         self.count = count
+        self._loop = asyncio.get_running_loop()
         self._linger_seconds = linger_seconds
         self._batch_slots = max(1, int(count * _BATCH_SHARE))  # free slots that are worth a call to the frontier
         self._waiting: deque[asyncio.Future[Lease]] = deque()
@@ -69,22 +70,23 @@ class WorkerSlots:
         """Number of leases in progress, or given and not started."""
         return self.busy + len(self._given)
 
-    async def take(self) -> Lease:
-        """Wait for the slot's next lease."""
+    def take(self) -> asyncio.Future[Lease]:
+        """Return a future of the slot's next lease."""
+        future: asyncio.Future[Lease] = self._loop.create_future()
         if self._given:
             self.busy += 1
-            return self._given.popleft()
-        future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+            future.set_result(self._given.popleft())
+            return future
         self._waiting.append(future)
         self._freed.set()
         if len(self._waiting) >= self._batch_slots:
             self._freed_enough.set()
-        return await future
+        return future
 
     def done(self) -> None:
         """Record that the slot has finished its lease."""
         self.busy -= 1
-        if not self.held:
+        if not self.busy and not self._given:
             self._idle.set()
 
     async def wait_for_free(self) -> int:
@@ -97,7 +99,7 @@ class WorkerSlots:
             await self._freed.wait()
         if self.free < self._batch_slots and self.busy and not self._stopped:
             self._freed_enough.clear()
-            timer = asyncio.get_running_loop().call_later(self._linger_seconds, self._freed_enough.set)
+            timer = self._loop.call_later(self._linger_seconds, self._freed_enough.set)
             await self._freed_enough.wait()
             timer.cancel()
         return self.free
@@ -370,32 +372,30 @@ class Worker:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def _slot(self, number: int) -> None:
-        """Work on one lease after the other, until cancelled."""
-        slots = self._slots
+        """Work on one lease after the other, until cancelled. Hand over each result, unless another worker has the
+        lease by now."""
+        slots, committer = self._slots, self._committer
         while True:
-            await self._process(await slots.take(), number)
+            lease = await slots.take()
+            try:
+                if self._holder.holds(lease):
+                    if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
+                        finished = _returned(lease)
+                    else:
+                        self._working[number] = lease
+                        self._latest_url = lease.url
+                        finished = await self._fetcher.process(lease)
+                    if not committer.put_at_once(finished):
+                        await committer.put(finished)
+                    del finished  # otherwise the page would stay in memory until the next one is finished
+            except LeaseLost:
+                pass
+            finally:
+                self._working[number] = None
+                slots.done()
+            del lease
             if not slots.busy:  # no other result will come soon that could share the commit
-                self._committer.flush()
-
-    async def _process(self, lease: Lease, slot: int) -> None:
-        """Work on one lease and hand over its result, unless another worker has the lease by now. `slot`: the number of
-        the slot."""
-        # Not inlined in the loop, whose variables would hold a finished page until the next one is finished.
-        try:
-            if not self._holder.holds(lease):
-                return
-            if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
-                finished = _returned(lease)
-            else:
-                self._working[slot] = lease
-                self._latest_url = lease.url
-                finished = await self._fetcher.process(lease)
-            await self._committer.put(finished)
-        except LeaseLost:
-            pass
-        finally:
-            self._working[slot] = None
-            self._slots.done()
+                committer.flush()
 
     async def _drain(self) -> None:
         """Give back leases that were not started, and finish those in progress."""

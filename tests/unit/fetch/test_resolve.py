@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
+from gossamer.fetch.dial import ConnectionPlan, ConnectionPlanner
+from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.resolve import TEMPORARY_SECONDS, DnsLimits, Resolver, parse_override
 
 PUBLIC = "93.184.216.34"
@@ -260,3 +263,36 @@ async def test_close_may_be_repeated(system: Resolver) -> None:
     """Also before anything was looked up."""
     system.close()
     system.close()
+
+
+async def test_a_cached_plan_follows_the_resolver() -> None:
+    """A host that has moved gets a new plan, and a private address is in no plan but that of a request that may reach
+    it."""
+    zone, clock = Zone({"a.test": [[PUBLIC], [PUBLIC_V6]], "b.test": [["10.0.0.1"]]}), Clock()
+    resolver = Resolver(lookup=zone.lookup, limits=DnsLimits(ttl_seconds=60), clock=clock)
+    planner, encoder = ConnectionPlanner(resolver), RequestEncoder()
+
+    def cached(request: FetchRequest) -> ConnectionPlan | None:
+        return planner.find_cached(request, encoder.split(request.url)[0])
+
+    request = FetchRequest("http://a.test/")
+    assert cached(request) is None
+    found = await planner.find(request, encoder.split(request.url)[0])
+    plan = cached(request)
+    assert plan == found
+    assert cached(request) is plan
+    insecure = cached(FetchRequest("http://a.test/", insecure=True))
+    assert insecure is not None
+    assert insecure.pool_keys != found.pool_keys
+    assert cached(FetchRequest("http://a.test/", proxy="http://proxy.test:1")) is None
+    clock.seconds += 60
+    assert cached(request) is None
+    await resolver.addresses("a.test", 80)
+    moved = cached(request)
+    assert moved is not None
+    assert moved.ips == (PUBLIC_V6,)
+
+    await resolver.addresses("b.test", 80, allow_private=True)
+    private = FetchRequest("http://b.test/", allow_private=True)
+    assert (cached(private) or found).ips == ("10.0.0.1",)
+    assert cached(FetchRequest("http://b.test/")) is None

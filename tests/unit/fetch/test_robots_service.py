@@ -188,6 +188,25 @@ async def test_rules_are_fetched_once_and_hold_for_a_day(site: Site, service: Ro
     assert len(site.requests) == 2
 
 
+async def test_the_cached_verdict_is_that_of_a_check_while_the_rules_hold(
+    site: Site, service: RobotsService, clock: Clock
+) -> None:
+    """Before the file is known, after its day, and during an outage there is none, so that a caller checks."""
+    origin, broken = row(site, answer(200, DISALLOW_PRIVATE)), row(site, answer(500), host="b")
+    urls = [f"{origin}/private/x", f"{origin}/public"]
+
+    def cached(url: str) -> RobotsVerdict | None:
+        return service.check_cached(url, user_agent=UA, insecure=False)
+
+    assert [cached(url) for url in urls] == [None, None]
+    checked = [await service.check(url, user_agent=UA, template=FetchRequest(url)) for url in urls]
+    assert [cached(url) for url in urls] == checked == [RobotsVerdict(False, "", 3), RobotsVerdict(True, "", 3)]
+    await service.check(f"{broken}/", user_agent=UA, template=FetchRequest(broken))
+    assert cached(f"{broken}/") is None
+    clock.seconds += 24 * 3600
+    assert [cached(url) for url in urls] == [None, None]
+
+
 async def test_the_request_names_the_crawler_and_gives_no_secrets(
     site: Site, service: RobotsService, fetcher: Fetcher, store: MemoryRobotsStore
 ) -> None:

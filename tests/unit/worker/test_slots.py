@@ -1,6 +1,5 @@
 """Slots take leases as they come and are counted while they hold one."""
 
-import asyncio
 from typing import Any
 
 from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
@@ -26,7 +25,7 @@ def lease(number: int) -> Lease:
 
 async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> None:
     slots = WorkerSlots(2)
-    taking = [asyncio.create_task(slots.take()) for _ in range(2)]
+    taking = [slots.take() for _ in range(2)]
     assert await slots.wait_for_free() == 2
     slots.give([lease(1)])
     assert (slots.held, slots.free) == (1, 1)
@@ -40,7 +39,7 @@ async def test_a_given_lease_counts_as_held_before_its_slot_comes_round() -> Non
 
 async def test_what_no_slot_took_can_be_had_back() -> None:
     slots = WorkerSlots(1)
-    taking = asyncio.create_task(slots.take())
+    taking = slots.take()
     await slots.wait_for_free()
     slots.give([lease(1), lease(2)])
     assert [back.id for back in slots.take_back()] == [2]
