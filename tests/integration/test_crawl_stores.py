@@ -105,6 +105,28 @@ def test_a_fresh_crawl_replaces_its_rows_and_no_others(server: StoreServer, web:
     assert crawls == {"first": 5, "second": 5}
 
 
+@pytest.mark.parametrize("server", ["mysql"], indirect=True)
+def test_no_command_about_a_crawl_shows_the_password_of_its_store(
+    server: StoreServer, web: FakeWeb, tmp_path: Path
+) -> None:
+    address = server.address()
+    assert ":s3cret@" in address
+    done = gossamer("crawl", *flags(web, "10000/1"), "--max-pages", "2", "-o", address, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = address.replace("s3cret", "***")
+    for words in (
+        ["list"],
+        ["list", "--json"],
+        ["show", "stores"],
+        ["show", "stores", "--json"],
+        ["delete", "stores", "-y"],
+    ):
+        said = gossamer("crawls", *words, cwd=tmp_path)
+        assert said.returncode == 0, said.stderr
+        assert shown in said.stdout
+        assert "s3cret" not in said.stdout + said.stderr
+
+
 def test_no_driver_is_imported_unless_an_output_needs_it(tmp_path: Path) -> None:
     program = (
         "import sys; import gossamer.crawling.engine, gossamer.cli.commands.crawl;"

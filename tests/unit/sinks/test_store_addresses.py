@@ -3,6 +3,8 @@
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.model.record import Destination
+from gossamer.sinks.base import hide_password
 from gossamer.sinks.open import check_outputs, ending_of
 from gossamer.sinks.stores.address import StoreAddress, is_store
 from gossamer.sinks.tables import TableOptions
@@ -55,6 +57,27 @@ def test_an_address_is_shown_without_its_password(address: str) -> None:
         shown = str(error)
     assert "s3cret" not in shown
     assert ":***@h" in shown
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me@h/d?password=s3cret&table=a", "postgresql://me@h/d?password=***&table=a"),
+        ("mysql://h/d?user=me&passwd=s3cret", "mysql://h/d?user=me&passwd=***"),
+        ("pgsql://me:s3/cret@h/d", "pgsql://me:***@h/d"),
+        ("ftp://me:s3@cret@h/pages.jsonl", "ftp://me:***@h/pages.jsonl"),
+        ("s3://bucket/a:b@c.jsonl", "s3://bucket/a:b@c.jsonl"),
+        ("a:b@c.jsonl", "a:b@c.jsonl"),
+    ],
+)
+def test_an_output_is_shown_without_its_password_also_with_unencoded_characters_or_in_an_option(
+    address: str, shown: str
+) -> None:
+    assert hide_password(address) == shown
+    if "s3" in address and "bucket" not in address:
+        with pytest.raises(BadInput) as raised:
+            check_outputs([Destination(address.replace(".jsonl", ".unknown"))])
+        assert "cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from gossamer.errors import BadInput
+from gossamer.sinks.base import hide_password
 
 StoreKind = Literal["postgresql", "mysql", "opensearch", "redis"]
 
@@ -84,12 +85,12 @@ class StoreAddress(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the address without its password."""
-        return _without_password(self.text)
+        return hide_password(self.text)
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the address of a store. Raises BadInput, whose message does not contain the password."""
-        shown = _without_password(text)
+        shown = hide_password(text)
         try:
             split = urlsplit(text)
             port = split.port
@@ -165,26 +166,9 @@ def other_database(path: str) -> str:
     if path.partition("://")[0].lower() not in _OTHERS:
         return ""
     return (
-        f"the output {_without_password(path)} cannot be used: MongoDB is not supported. Addresses of the databases "
+        f"the output {hide_password(path)} cannot be used: MongoDB is not supported. Addresses of the databases "
         f"that are supported begin with {', '.join(SCHEMES)}"
     )
-
-
-def _without_password(text: str) -> str:
-    """Return the address with `***` for its password. The password ends at the last @ before the path, because people
-    forget to encode one in it."""
-    head, separator, rest = text.partition("://")
-    authority, slash, path = rest.partition("/") if "@" not in rest.partition("/")[2] else _split_at_last(rest)
-    credentials, at, host = authority.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    return f"{head}{separator}{user}{':***' if colon else ''}{at}{host}{slash}{path}"
-
-
-def _split_at_last(rest: str) -> tuple[str, str, str]:
-    """Return authority, slash and path of an address whose password has an unencoded slash."""
-    credentials, at, behind = rest.rpartition("@")
-    host, slash, path = behind.partition("/")
-    return credentials + at + host, slash, path
 
 
 def _example(text: str) -> str:
