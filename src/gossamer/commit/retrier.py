@@ -32,6 +32,9 @@ class Retrier:
         self._unreachable_shards: set[int | None] = set()
         """Shards (parts of the frontier) whose last call failed; None stands for calls that concern no single shard.
         The frontier's trouble ends when the set is empty."""
+        self._failing_writes: set[object] = set()
+        """Calls of `write_output` whose last attempt failed. The output's trouble ends with the last one: of several
+        stores, one may be away, and batches without records for it are written meanwhile."""
 
     @property
     def troubles(self) -> list[str]:
@@ -86,20 +89,26 @@ class Retrier:
     async def write_output(self, write: Callable[[], Awaitable[None]]) -> None:
         """Return when the output has accepted the records. Raises OutputClosed when it never will."""
         failures = 0
-        while True:
-            try:
-                await write()
-            except OutputClosed:  # a kind of SinkError, but no reader is left, and a repeat could write records twice
-                raise
-            except SinkFull as error:
-                self._troubles.begin(_OUTPUT, _join(error, "Waiting for room; nothing is lost."))
-            except SinkError as error:
-                self._troubles.begin(_OUTPUT, _join(error, "Waiting until it can be written; nothing is lost."))
-            else:
-                self._troubles.end(_OUTPUT, "The output can be written again; going on.")
-                return
-            failures += 1
-            await asyncio.sleep(outage_pause(failures, random=random.random()))
+        this_call = object()
+        try:
+            while True:
+                try:
+                    await write()
+                except OutputClosed:  # a kind of SinkError, but no reader is left: a repeat could write records twice
+                    raise
+                except SinkFull as error:
+                    self._troubles.begin(_OUTPUT, _join(error, "Waiting for room; nothing is lost."))
+                except SinkError as error:
+                    self._troubles.begin(_OUTPUT, _join(error, "Waiting until it can be written; nothing is lost."))
+                else:
+                    if self._failing_writes <= {this_call}:
+                        self._troubles.end(_OUTPUT, "The output can be written again; going on.")
+                    return
+                self._failing_writes.add(this_call)
+                failures += 1
+                await asyncio.sleep(outage_pause(failures, random=random.random()))
+        finally:
+            self._failing_writes.discard(this_call)
 
 
 def _join(error: GossamerError, sentence: str) -> str:

@@ -26,9 +26,7 @@ def test_an_application_has_its_pages_in_its_own_database_and_no_others(server: 
         flags = resolving(web.resolve_overrides())
         with up(tmp_path, *flags, environment={"GOSSAMER_WORKER__APP_OUTPUTS": outputs}):
             for appid in ("shop", "news", "other"):
-                request = {"appid": appid, "crawlid": "c", "url": web.seeds()[0], "maxdepth": 5}
-                fed = gossamer("feed", json.dumps(request), cwd=tmp_path)
-                assert fed.returncode == 0, fed.stderr
+                _feed(tmp_path, appid, web, depth=5)
             until(lambda: _finished(tmp_path) == 3, "the end of the crawls")
     for address, appid in ((shop, "shop"), (news, "news")):
         rows = server.rows(address, "pages")
@@ -40,6 +38,37 @@ def _finished(folder: Path) -> int:
     """Return how many crawls have finished."""
     said = [gossamer("info", appid, "c", cwd=folder).stdout for appid in ("shop", "news", "other")]
     return sum("finished" in one for one in said)
+
+
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_a_database_counts_as_away_until_its_own_rows_are_written(server: StoreServer, tmp_path: Path) -> None:
+    """The rows of another application, whose database is there, do not end the outage."""
+    shop = server.address()
+    with store_server("redis") as other, FakeWeb.start(WebSpec(hosts=1, pages=12)) as web:
+        news = other.address()
+        outputs = json.dumps({"shop": [shop], "news": [news]})
+        with up(
+            tmp_path, *resolving(web.resolve_overrides()), environment={"GOSSAMER_WORKER__APP_OUTPUTS": outputs}
+        ) as service:
+            other.kill()
+            _feed(tmp_path, "news", web, depth=0)
+            until(lambda: "could not be written" in service.said(), "the outage")
+            _feed(tmp_path, "shop", web, depth=5)
+            until(lambda: _finished(tmp_path) == 1, "the end of the other crawl")
+            assert len(server.rows(shop, "pages")) == 12
+            assert "can be written again" not in service.said()
+            other.start()
+            until(lambda: _finished(tmp_path) == 2, "the end of the crawls")
+            said = service.said()
+        assert len(other.rows(news, "pages")) == 1
+    assert said.count("trouble_began output") == said.count("The output can be written again") == 1
+    assert "s3cret" not in said
+
+
+def _feed(folder: Path, appid: str, web: FakeWeb, *, depth: int) -> None:
+    request = {"appid": appid, "crawlid": "c", "url": web.seeds()[0], "maxdepth": depth}
+    fed = gossamer("feed", json.dumps(request), cwd=folder)
+    assert fed.returncode == 0, fed.stderr
 
 
 @pytest.mark.parametrize(
