@@ -136,6 +136,16 @@ def test_a_row_without_a_field_gets_the_default_of_its_column(server: SqlServer,
     assert by_url(server, place, "title") == {"a": None, "b": None, "c": None, "d": None}
 
 
+def test_a_row_of_a_later_crawl_leaves_the_columns_of_a_person_and_empties_its_own(
+    server: SqlServer, place: str
+) -> None:
+    server.execute(place, "CREATE TABLE t (url VARCHAR(50) PRIMARY KEY, note VARCHAR(9))")
+    assert write(place, [{"url": "a", "price": 1, "tag": "x"}]) == []
+    server.execute(place, "UPDATE t SET note = 'mine'")
+    assert write(place, [{"url": "a", "price": 2}]) == []
+    assert server.rows(place, "t") == [{"url": "a", "note": "mine", "price": 2}]
+
+
 def test_a_generated_column_is_not_written_and_an_item_that_names_it_is_refused(server: SqlServer, place: str) -> None:
     server.execute(place, "CREATE TABLE t (url VARCHAR(50) PRIMARY KEY, n INTEGER, "
                           "twice INTEGER GENERATED ALWAYS AS (n * 2) STORED)")  # fmt: skip

@@ -128,6 +128,20 @@ def test_with_a_key_a_newer_row_replaces_the_older_one(server: StoreServer, plac
     assert len(told) == 1
 
 
+def test_a_row_of_a_later_crawl_keeps_no_field_of_the_row_that_it_replaces(
+    server: StoreServer, place: str, tmp_path: Path
+) -> None:
+    address = server.at(place, unique("offers"), key="url")
+    table = StoreAddress.parse(address).table
+    for fields in ({"price": 1, "discount": 5, "tags": ["new"]}, {"price": 2}):
+        output = sink(address, "items", tmp_path)  # like a process of its own: it has not written the other fields
+        output.add([item("r", {"url": "a"} | fields)])
+        output.disconnect()
+    [row] = server.rows(place, table)
+    assert row["price"] == 2
+    assert not {"discount", "tags"} & row.keys()
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), Decimal("NaN")])
 def test_a_key_that_is_no_finite_number_is_refused(server: StoreServer, place: str, value: Any, tmp_path: Path) -> None:
     table = unique("prices")

@@ -13,7 +13,7 @@ from pymysql.converters import escape_string
 
 from gossamer.sinks.jsonl import encode_value, to_json_types
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
-from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
+from gossamer.sinks.stores.sql import MADE_HERE, Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
 
 _TYPES: Final[dict[ColumnKind, str]] = {
     "key": "VARCHAR(700)",  # of at most 4 bytes: an index takes 3072 bytes
@@ -141,16 +141,18 @@ class MySqlStore(SqlStore):
         return any("VIEW" in kind for (kind,) in self._execute(connection, query, _place(table.name)))
 
     def read_columns(self, connection: Any, table: StoreTable) -> dict[str, TableColumn]:
-        query = """SELECT column_name, data_type, is_nullable, extra, column_default FROM information_schema.columns
-                   WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"""
+        query = """SELECT column_name, data_type, is_nullable, extra, column_default, column_comment
+                   FROM information_schema.columns WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"""
         found = self._execute(connection, query, _place(table.name))
         return {
-            str(name): TableColumn(str(kind).lower(), _filling(str(extra).upper(), default), nullable == "NO")
-            for name, kind, nullable, extra, default in found
+            str(name): TableColumn(
+                str(kind).lower(), _filling(str(extra).upper(), default), nullable == "NO", comment == MADE_HERE
+            )
+            for name, kind, nullable, extra, default, comment in found
         }
 
     def create(self, connection: Any, table: StoreTable) -> None:
-        columns = [f"{_quoted(name)} {_TYPES[kind]}" for name, kind in table.columns.items()]
+        columns = [_definition(name, kind) for name, kind in table.columns.items()]
         key = ", ".join(map(_quoted, table.key))
         known = {name for (name,) in self._execute(connection, _COLLATIONS)}
         collation = next((name for name in _EXACT_COLLATIONS if name in known), "utf8mb4_bin")
@@ -163,7 +165,7 @@ class MySqlStore(SqlStore):
     def add_columns(self, connection: Any, table: StoreTable, columns: dict[str, ColumnKind]) -> None:
         for name, kind in columns.items():  # one by one: another process may have added some of them
             try:
-                self._execute(connection, f"ALTER TABLE {_table(table.name)} ADD COLUMN {_quoted(name)} {_TYPES[kind]}")
+                self._execute(connection, f"ALTER TABLE {_table(table.name)} ADD COLUMN {_definition(name, kind)}")
             except pymysql.MySQLError as error:
                 if error.args[0] != _DUPLICATE_COLUMN:
                     raise
@@ -302,6 +304,11 @@ def _place(table: str) -> tuple[str | None, str]:
 
 def _table(name: str) -> str:
     return ".".join(map(_quoted, name.split(".")))
+
+
+def _definition(name: str, kind: ColumnKind) -> str:
+    """Return a new column as SQL has it."""
+    return f"{_quoted(name)} {_TYPES[kind]} COMMENT '{MADE_HERE}'"
 
 
 def _quoted(name: str) -> str:

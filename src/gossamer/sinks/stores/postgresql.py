@@ -5,7 +5,7 @@ this process much less than one for each value.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from psycopg import sql
 from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
-from gossamer.sinks.stores.sql import Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
+from gossamer.sinks.stores.sql import MADE_HERE, Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
 
 _CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -114,11 +114,14 @@ class PostgreSqlStore(SqlStore):
 
     def read_columns(self, connection: Any, table: StoreTable) -> dict[str, TableColumn]:
         query = """SELECT attname, format_type(atttypid, atttypmod), attnotnull, attidentity::text, attgenerated::text,
-                   pg_get_expr(adbin, adrelid)
+                   pg_get_expr(adbin, adrelid), col_description(attrelid, attnum)
                    FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
                    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
         found = connection.execute(query, [_quoted(table.name)]).fetchall()
-        return {name: TableColumn(kind, _filling(*made), required) for name, kind, required, *made in found}
+        return {
+            name: TableColumn(kind, _filling(*made), required, comment == MADE_HERE)
+            for name, kind, required, *made, comment in found
+        }
 
     def create(self, connection: Any, table: StoreTable) -> None:
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_TYPES[kind]))
@@ -127,20 +130,22 @@ class PostgreSqlStore(SqlStore):
         statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, UNIQUE ({}))").format(
             _identifier(table.name), sql.SQL(", ").join(columns), _names(table.key)
         )
-        self._change(connection, statement)
+        self._change(connection, table, statement, table.columns)
 
     def add_columns(self, connection: Any, table: StoreTable, columns: dict[str, ColumnKind]) -> None:
         added = [sql.SQL("ADD COLUMN IF NOT EXISTS {} {}").format(sql.Identifier(name), sql.SQL(_TYPES[kind]))
                  for name, kind in columns.items()]  # fmt: skip
-        self._change(
-            connection, sql.SQL("ALTER TABLE {} {}").format(_identifier(table.name), sql.SQL(", ").join(added))
-        )
+        statement = sql.SQL("ALTER TABLE {} {}").format(_identifier(table.name), sql.SQL(", ").join(added))
+        self._change(connection, table, statement, columns)
 
-    def _change(self, connection: Any, statement: sql.Composed) -> None:
-        """Change the schema, one process after the other: two that make one table at once would fail."""
+    def _change(self, connection: Any, table: StoreTable, statement: sql.Composed, columns: Iterable[str]) -> None:
+        """Change the schema, one process after the other: two that make one table at once would fail. `columns`: names
+        of the new ones."""
+        comment = sql.SQL("COMMENT ON COLUMN {}.{} IS {}")
+        made = [comment.format(_identifier(table.name), sql.Identifier(name), MADE_HERE) for name in columns]
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
-            connection.execute(statement)
+            connection.execute(sql.SQL("; ").join([statement, *made]))
 
     def read_unique(self, connection: Any, table: StoreTable) -> list[UniqueIndex]:
         # The columns behind INCLUDE, which rows may share, are no part of the key.

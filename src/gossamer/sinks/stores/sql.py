@@ -27,6 +27,11 @@ _REFUSALS: Final = 10
 """Columns of a table that the database may refuse before no more are tried. May be changed."""
 
 
+MADE_HERE: Final = "gossamer"
+"""Comment of the columns that a store has made. Fixed: existing tables have it. Rows of earlier crawls are emptied in
+these columns, and not in the columns that a person has made."""
+
+
 class Fault(Enum):
     """Meaning of a database's error for the batch."""
 
@@ -63,6 +68,8 @@ class TableColumn(NamedTuple):
     filling: Filling
     required: bool
     """True: it is NOT NULL."""
+    is_own: bool
+    """True: a store has made it (MADE_HERE)."""
 
 
 class UniqueIndex(NamedTuple):
@@ -94,8 +101,8 @@ class SqlStore(ABC):
         self._unique: dict[str, list[UniqueIndex]] = {}
         """By table: its unique indexes."""
         self._written: dict[str, dict[str, None]] = {}
-        """By table: the columns that this process has written, in their order. All are named in each batch, so that a
-        row that replaces another one also empties the fields that it lacks."""
+        """By table: the columns that this process has written, in their order. All are named in each batch, with those
+        that a store has made, so that a row that replaces another one also empties the fields that it lacks."""
 
     # --- what a database has of its own -------------------------------------------------------------------------------
 
@@ -289,6 +296,8 @@ class SqlStore(ABC):
             for row in fitting:
                 written |= dict.fromkeys(row)
         names = [name for name in written if name in columns and columns[name].filling is not Filling.COMPUTED]
+        names += [name for name, one in columns.items()
+                  if one.is_own and not one.required and one.filling is Filling.NULL and name not in written]  # fmt: skip
         groups = sorted({row[table.parent] for row in fitting if row.get(table.parent)}) if table.parent else []
         try:  # first without savepoints: nearly all batches fit, and a single statement needs no transaction
             with self.transaction(connection) if groups else nullcontext():
