@@ -142,7 +142,8 @@ class MySqlStore(SqlStore):
 
     def read_columns(self, connection: Any, table: StoreTable) -> dict[str, TableColumn]:
         query = """SELECT column_name, data_type, is_nullable, extra, column_default, column_comment
-                   FROM information_schema.columns WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s ORDER BY ordinal_position"""
+                   FROM information_schema.columns WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s
+                   ORDER BY ordinal_position"""
         found = self._execute(connection, query, _place(table.name))
         return {
             str(name): TableColumn(

@@ -295,9 +295,8 @@ class SqlStore(ABC):
         if not written.keys() >= set().union(*fitting):
             for row in fitting:
                 written |= dict.fromkeys(row)
-        names = [name for name in written if name in columns and columns[name].filling is not Filling.COMPUTED]
-        names += [name for name, one in columns.items()
-                  if one.is_own and not one.required and one.filling is Filling.NULL and name not in written]  # fmt: skip
+        own = [name for name, one in columns.items() if one.is_own and not one.required and name not in written]
+        names = [name for name in (*written, *own) if name in columns and columns[name].filling is not Filling.COMPUTED]
         groups = sorted({row[table.parent] for row in fitting if row.get(table.parent)}) if table.parent else []
         try:  # first without savepoints: nearly all batches fit, and a single statement needs no transaction
             with self.transaction(connection) if groups else nullcontext():
