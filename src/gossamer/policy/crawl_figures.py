@@ -21,6 +21,9 @@ _NEARLY_ALL = 0.9
 changed a little."""
 _LIVE_SECONDS = 60.0
 """Latest part of a crawl that still runs, of which the diagnosis is made. May be changed freely."""
+_STUCK_SECONDS = 10.0
+"""Time without a response or an item from which the pipelines are called stuck. May be changed: shorter ones call a
+slow pipeline stuck."""
 _EDGE = 0.1
 """Share of the measurements that is left out at the start and at the end of a crawl. May be changed a little."""
 _LATE_TIMES = 3.0
@@ -142,6 +145,21 @@ def steady_part(recording: Recording) -> Sequence[Measurement]:
     part = part[steady[0] : steady[-1] + 1]  # without the time in which the stages fill, and become empty
     edge = math.ceil(len(part) * _EDGE) if len(part) > 3 else 0
     return part[edge : len(part) - edge]
+
+
+def stuck_part(recording: Recording) -> Sequence[Measurement]:
+    """Return the latest measurements of a process that runs, if nothing moves in them while the pipelines hold
+    something. Empty: it moves, has ended, or works."""
+    if recording.ended is not None:
+        return ()
+    part: list[Measurement] = []
+    for each in reversed(recording.measurements):
+        if each.responses or each.items or each.lost_items or each.pipelines < 1:
+            break
+        part.append(each)
+    seconds = sum(each.seconds for each in part)
+    busy = sum(each.cpu + each.seconds * max(each.blocked, each.stopped / (each.seconds or 1.0)) for each in part)
+    return part[::-1] if seconds >= _STUCK_SECONDS and busy < BUSY * seconds else ()
 
 
 def _was_stopped(measurements: Sequence[Measurement], at: int) -> bool:

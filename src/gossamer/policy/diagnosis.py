@@ -18,7 +18,7 @@ from gossamer.model.performance import (
     StageFigures,
     rounded,
 )
-from gossamer.policy.crawl_figures import BUSY, MOST_GAIN, CrawlFigures, steady_part
+from gossamer.policy.crawl_figures import BUSY, MOST_GAIN, CrawlFigures, steady_part, stuck_part
 
 _MOSTLY = 0.7
 """Share of the time, or of a limit, that counts as most of it. May be changed a little."""
@@ -44,12 +44,15 @@ class _Case(NamedTuple):
 
 def diagnose(recording: Recording) -> Finding | None:
     """Return what limits the crawl. None: nothing left the downloader between start and end."""
-    part = steady_part(recording)
+    stuck = stuck_part(recording)
+    part = stuck or steady_part(recording)
     if not part:
         return None
     figures = CrawlFigures(recording, part)
     whole = figures.whole
-    if whole.page_responses:
+    if stuck:
+        case = _stuck(figures)
+    elif whole.page_responses:
         decide = (
             _failing, _cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses,
             _scheduler_empty,
@@ -139,6 +142,19 @@ def _no_pages(figures: CrawlFigures) -> _Case:
     shown = (f"{figures.attempts} requests left the downloader, none of them with a page",)
     text = "Look into the log: responses were retried, or went to pipelines and media only."
     return _Case("failing", "site", "no pages came", shown, Advice(text))
+
+
+def _stuck(figures: CrawlFigures) -> _Case:
+    """Return the case of a process that runs, and whose pipelines hold everything up."""
+    whole, thing = figures.whole, "items" if figures.has_scheduler else "pages"
+    shown = (
+        f"pipelines {whole.pipelines:.0f} {thing}: for {whole.seconds:.0f} s, none has left them, and no response came",
+    )
+    text = (
+        "Look into the log: a database or another output is away or full, or a look-up or a program does not answer. "
+        "The crawl goes on when it is back."
+    )
+    return _Case("pipelines_stuck", "pipelines", "nothing leaves the pipelines", shown, Advice(text))
 
 
 def _cpu(figures: CrawlFigures) -> _Case | None:

@@ -256,6 +256,20 @@ def test_a_crawl_that_waits_for_its_sites_is_told_so(kind: str) -> None:
     assert finding.summary == "the supply of URLs sets the pace"
 
 
+@pytest.mark.parametrize("kind", ["worker", "scrapy"])
+def test_a_process_whose_output_is_away_is_told_so_and_not_as_it_was_before(kind: str) -> None:
+    process = MeasuredProcess(name="crawl", kind=kind, limits=StageLimits(requests=64))
+    before = [Measurement(**HEALTHY)] * 9
+    held = [Measurement(pipelines=18.0, resting=1.0)] * 12
+    finding = found(Recording(process=process, measurements=[*before, *held]))
+    assert (finding.case, finding.bottleneck, finding.rate) == ("pipelines_stuck", "pipelines", 0)
+    assert "for 12 s, none has left them" in finding.figures[0]
+    for others in (held[:8], [Measurement(pipelines=18.0, blocked=0.95)] * 12, [Measurement()] * 12):
+        assert found(Recording(process=process, measurements=[*before, *others])).case != "pipelines_stuck"
+    assert found(Recording(process=process, measurements=[*before, *held], ended=150.0)).case != "pipelines_stuck"
+    assert found(Recording(process=process, measurements=[*before, *held, *before])).case != "pipelines_stuck"
+
+
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
