@@ -259,6 +259,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """Path of the file."""
 
+    @property
+    def page_responses(self) -> int:
+        """Page responses of all measurements."""
+        return sum(each.page_responses for each in self.measurements)
+
 
 # --- a diagnosis ------------------------------------------------------------------------------------------------------
 

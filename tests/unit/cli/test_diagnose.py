@@ -156,6 +156,16 @@ def test_processes_of_one_crawl_are_summed(tmp_path: Path, capsys: pytest.Captur
     assert "processes 1 -> 2: 100 items/s; this run: 94 (-6%)" in text
 
 
+def test_of_the_processes_of_a_crawl_one_with_pages_is_diagnosed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, "prices", started=2000, rate=48, pid=8, **FULL)
+    record(tmp_path, "prices", started=2001, rate=0, pid=9)  # it measured last
+    assert "process       8," in said(capsys, tmp_path, "prices")
+    with pytest.raises(BadInput, match="no response was measured"):
+        said(capsys, tmp_path, "9")
+
+
 def test_a_run_that_was_killed_may_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed = record(tmp_path, "prices", started=1000, rate=50, pid=2**22 + 1, host=os.uname().nodename, **FULL)
     killed.write_bytes(b"".join(killed.read_bytes().splitlines(keepends=True)[:-1]))

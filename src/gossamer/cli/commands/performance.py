@@ -254,7 +254,11 @@ def _chosen(folder: Path, which: str | None, interval: float) -> _Chosen:
     for file in recordings(folder):
         recording = read_recording(file)
         if recording is not None and _is_meant(recording, [which] if which else None):
-            return _with_others(folder, recording)
+            chosen = _with_others(folder, recording)
+            if which in (None, recording.process.name):  # and not one process: those with few pages come last
+                most = max(one.page_responses for one in chosen.run)
+                chosen = chosen._replace(run=tuple(sorted(chosen.run, key=lambda one: one.page_responses < most / 2)))
+            return chosen
     if path is not None and path.exists():
         raise BadInput(f"{which}: this is no file. --data-dir names a folder.")
     what = f"recording of {which}" if which else "recording"
