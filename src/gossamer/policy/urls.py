@@ -107,6 +107,11 @@ _HOST_AND_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
 # texts, but one too many would get a wrong canonical URL.
 _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _CLEAN = re.compile(rf"(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[A-Za-z0-9._~=&+:,;/-]*)?")
+# A whole URL that a parser does not change: no IP address, no label in Punycode, no default port.
+_LABEL = r"(?!xn--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_LAST_LABEL = r"(?!xn--)[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_PORT = r":(?!(?:80|443)/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4})"
+_CLEAN_URL = re.compile(rf"https?://(?:{_LABEL}\.)*{_LAST_LABEL}(?:{_PORT})?/{_CLEAN.pattern}")
 _CLEAN_LENGTH = MAX_URL_LENGTH // 4
 """Longest base URL, and longest href, for the shortcut. At most half of MAX_URL_LENGTH, which both together must not
 exceed."""
@@ -126,6 +131,8 @@ def canonical(url: str) -> str:
     that they do not get into records or queues; a crawl that needs them sends a header. Raises BadScheme for a scheme
     other than http and https, UrlTooLong above MAX_URL_LENGTH (or a host above MAX_HOST_LENGTH), else BadUrl.
     """
+    if len(url) <= _CLEAN_LENGTH and _CLEAN_URL.fullmatch(url) is not None:
+        return _accepted(url)
     if len(url) > _MAX_INPUT_LENGTH:
         raise UrlTooLong(_shown(url))
     try:

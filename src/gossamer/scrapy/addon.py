@@ -80,8 +80,12 @@ class KnownLinks:
                 yield one
 
     def page_filter(self) -> Callable[[Request], bool] | None:
-        """Return a function that returns whether a request of this page is dropped. None: none is."""
+        """Return a function that returns whether a request of this page is dropped. None: none is. It is valid until
+        the next await."""
         scheduler = self._scheduler()
+        make: Any = getattr(scheduler, "known_filter", None)
+        if make is not None:
+            return make()  # type: ignore[no-any-return]
         return None if scheduler is None else scheduler.drops_known
 
     def _scheduler(self) -> SharedScheduler | None:

@@ -22,7 +22,6 @@ from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pydispatch.dispatcher import getAllReceivers, liveReceivers  # type: ignore[import-untyped]
 from scrapy import Request, exceptions, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Headers, Response
@@ -49,6 +48,7 @@ from gossamer.fetch.proxies import Proxy
 from gossamer.fetch.request import Origin, RequestEncoder
 from gossamer.fetch.response import ResponseReader
 from gossamer.scrapy.proxies import CREDENTIALS, secure_proxy
+from gossamer.scrapy.shortcuts.notices import Signals
 
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
@@ -158,6 +158,7 @@ class DownloadHandler:
     def __init__(self, crawler: Crawler) -> None:
         settings = crawler.settings
         self._crawler = crawler
+        self._notices = Signals(crawler.signals.sender)
         self._max_size = settings.getint("DOWNLOAD_MAXSIZE")
         self._warn_size = settings.getint("DOWNLOAD_WARNSIZE")
         self._fails_on_data_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
@@ -228,15 +229,11 @@ class DownloadHandler:
         meta = request.meta
         if any(meta.get(key) for key in _LEFT_TO_SCRAPY if key != "proxy" or proxy is None):
             return True
-        crawler = self._crawler
-        # Attributes of Scrapy's past, which its handler still reads.
-        if hasattr(crawler.spider, "download_maxsize") or hasattr(crawler.spider, "download_warnsize"):
+        spider = self._crawler.spider  # its attributes are those of Scrapy's past, which Scrapy's handler still reads
+        if hasattr(spider, "download_maxsize") or hasattr(spider, "download_warnsize"):
             return True
-        sender = crawler.signals.sender
-        return any(
-            next(liveReceivers(getAllReceivers(sender, signal)), None) is not None
-            for signal in (signals.headers_received, signals.bytes_received)
-        )
+        find = self._notices.receivers
+        return bool(find(signals.headers_received) or find(signals.bytes_received))
 
     def _scrapys_handler(self, url: str) -> Any:
         if self._scrapys is None:
@@ -469,32 +466,33 @@ def _response(request: Request, reader: ResponseReader, connection: _Connection,
     headers, is_partial = _headers(reader, is_head=request.method == "HEAD")
     body = reader.body
     kind = responsetypes.from_args(headers=headers, url=url, body=body)
-    return kind(
+    response = kind(
         url=url,
         status=reader.status,
-        headers=headers,
         body=body,
         flags=["partial"] if is_partial and flags is None else flags,
         certificate=connection.certificate,
         ip_address=connection.ip_address,
         protocol=f"HTTP/{reader.http_version}",
     )
+    response.headers = headers  # as an argument, they would be normalized once more
+    return response
 
 
 def _headers(reader: ResponseReader, *, is_head: bool) -> tuple[Headers, bool]:
     """Return the headers as Scrapy shows them, and whether the end of the connection was the end of the body."""
-    pairs: list[tuple[bytes, bytes]] = []
+    found: dict[bytes, list[bytes]] = {}
     is_chunked = False
     for name, value in reader.headers:
         lower = name.lower()
         if lower in _CONNECTION_HEADERS and not (is_head and lower == "content-length"):
             is_chunked = is_chunked or lower == "transfer-encoding"
             continue
-        pairs.append((name.encode("latin-1"), value.encode("latin-1")))
+        found.setdefault(name.encode("latin-1").title(), []).append(value.encode("latin-1"))
     has_body = not is_head and reader.status not in (204, 304)
     length = (None if is_chunked else reader.content_length) if has_body else 0
     headers = Headers()
     if length is not None:
-        headers[b"Content-Length"] = str(length)
-    headers.update(pairs)
+        dict.__setitem__(headers, b"Content-Length", [b"%d" % length])
+    dict.update(headers, found)
     return headers, length is None and not is_chunked

@@ -129,8 +129,8 @@ class EntryEncoder:
         self._frontier = frontier
         self._fingerprinter = faster_fingerprinter(fingerprinter)
         self._has_default_fingerprints = type(self._fingerprinter) is RequestFingerprinter
-        self._keys: dict[str, RequestKey] = {}
-        """Keys of requests that are nothing but a URL. Most links of a site occur on many of its pages."""
+        self.url_keys: dict[str, RequestKey] = {}
+        """Keys of GET requests that are nothing but a URL, by URL. Most links of a site occur on many of its pages."""
 
     def key(self, request: Request) -> RequestKey:
         """Return the request's key, which costs much less than its entry.
@@ -140,11 +140,11 @@ class EntryEncoder:
         is_url = self._has_default_fingerprints and request.method == "GET" and not request.body
         if not is_url or (meta and (SPIDER_KEY in meta or "verbatim_url" in meta)):
             return self._compute_key(request)
-        key = self._keys.get(request.url)
+        key = self.url_keys.get(request.url)
         if key is None:
-            if len(self._keys) >= _MAX_KEYS:
-                self._keys.clear()
-            key = self._keys[request.url] = self._compute_key(request)
+            if len(self.url_keys) >= _MAX_KEYS:
+                self.url_keys.clear()
+            key = self.url_keys[request.url] = self._compute_key(request)
         return key
 
     def _compute_key(self, request: Request) -> RequestKey:

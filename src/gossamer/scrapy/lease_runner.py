@@ -389,6 +389,8 @@ class LeaseRunner:
         if batches:
             finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.data_epoch)
         await self._committer.put(finished)
+        if not self._active and not self._ready:
+            self._committer.flush()  # no other page will come to the batch
 
     async def _continue_with(
         self, successor: tuple[Request, FrontierEntry], active: ActiveLease, settlement: Settlement

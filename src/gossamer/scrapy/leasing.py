@@ -12,7 +12,7 @@ Safe to change: the numbers, within the limits that each one names. Fixed: the r
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +32,7 @@ from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.policy.timing import START_WITHIN_SECONDS
-from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, Unstorable, add_to_batch
+from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, RequestKey, Unstorable, add_to_batch
 from gossamer.worker.context import SeenCache
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,35 @@ class ActiveLease:
 
 CURRENT_LEASE: ContextVar[ActiveLease | None] = ContextVar("gossamer_lease", default=None)
 """The lease whose result the running code handles. Callbacks, pipelines and the tasks that they start inherit it."""
+
+
+def known_filter(
+    parent: ActiveLease,
+    seen: SeenCache,
+    url_keys: Mapping[str, RequestKey],
+    drops_known: Callable[[Request], bool],
+) -> Callable[[Request], bool]:
+    """Return a function that does what `drops_known` does for the links of a page, in a fraction of the time.
+
+    `url_keys`: keys of GET requests that are nothing but a URL. The function is valid until the next await.
+    """
+    young, old = seen.view(parent.run_key)
+
+    def drops(request: Request) -> bool:
+        if type(request) is not Request or request._meta or request.method != "GET" or request.body:
+            return drops_known(request)
+        if request.dont_filter:
+            return False
+        key = url_keys.get(request.url)
+        if key is None:
+            return drops_known(request)
+        if key.fingerprint in young or key.fingerprint in old:
+            parent.known_children += 1
+            parent.uncounted += 1
+            return True
+        return False
+
+    return drops
 
 
 _IDLE_POLL_SECONDS = 1.0

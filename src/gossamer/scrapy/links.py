@@ -14,7 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
 
 from lxml import etree
@@ -27,6 +27,7 @@ from scrapy.utils.misc import rel_has_nofollow
 from scrapy.utils.python import unique
 from scrapy.utils.response import get_base_url
 from scrapy.utils.url import url_is_from_any_domain
+from w3lib import html
 from w3lib.html import strip_html5_whitespace
 from w3lib.url import safe_url_string
 
@@ -69,17 +70,25 @@ def install(*, wanted: bool = True) -> None:
     `wanted` False: leave them to Scrapy again. May be repeated."""
     method = _extract_links if wanted else _scrapys_method
     LxmlLinkExtractor.extract_links = method  # type: ignore[method-assign]
-    vars(requests)["safe_url_string"] = _safe_url_string if wanted else safe_url_string
+    for module in (requests, html):
+        vars(module)["safe_url_string"] = _safe_url_string if wanted else safe_url_string
 
 
 _scrapys_method: Final = LxmlLinkExtractor.extract_links
 
 
-def _safe_url_string(url: str, encoding: str = "utf-8") -> str:
-    """Return the URL of a new request, as Scrapy writes it. Most URLs stay as they are."""
-    if type(url) is str and _CLEAN_URL.fullmatch(url) and url[0] == "h" and _is_ascii_compatible(encoding):
+_clean_links: set[str] = set()
+"""URLs of links that were joined from clean parts; a spider makes requests of them."""
+_MAX_CLEAN_LINKS: Final = 10_000
+"""Number of these URLs at which all are forgotten. Tuning only: each takes some 150 bytes."""
+
+
+def _safe_url_string(url: str, encoding: str = "utf-8", *rest: Any, **more: Any) -> str:
+    """Return a URL as Scrapy and w3lib write it. Most URLs stay as they are."""
+    is_clean = type(url) is str and (url in _clean_links or (_CLEAN_URL.fullmatch(url) and url[0] == "h"))
+    if is_clean and _is_ascii_compatible(encoding):
         return url
-    return safe_url_string(url, encoding)
+    return safe_url_string(url, encoding, *rest, **more)
 
 
 def _extract_links(self: LxmlLinkExtractor, response: TextResponse) -> list[Link]:
@@ -178,6 +187,7 @@ class _Page:
             self._whole = self._document + (query or "")  # without fragment
             self._directory = self._document[: self._document.rindex("/") + 1]
         self._is_filtered_by_domain = bool(extractor.allow_domains or extractor.deny_domains)
+        self._has_text_filter = bool(extractor.restrict_text)
         self._domains: dict[str, bool] = {}
         """Verdicts of the domain filters by site."""
 
@@ -201,8 +211,14 @@ class _Page:
                 continue
             text = source if isinstance(source, str) else _text(source)
             link = Link(url, text, nofollow=rel is not None and rel_has_nofollow(rel))
-            if self._is_text_allowed(text) if clean is not None else self._extractor._link_allowed(link):
+            if clean is None:
+                if self._extractor._link_allowed(link):
+                    found.append(link)
+            elif not self._has_text_filter or self._is_text_allowed(text):
                 found.append(link)
+                _clean_links.add(url)
+        if len(_clean_links) > _MAX_CLEAN_LINKS:
+            _clean_links.clear()
         return found
 
     def _join_clean(self, href: str) -> str | None:

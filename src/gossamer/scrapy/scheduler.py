@@ -3,7 +3,7 @@
 `LeaseRunner`, the base class, runs leased requests (each given to one process for a while) and settles them (reports
 their outcomes). This file opens and closes that machinery, and stores the requests that spiders make.
 
-Safe to change: the three times below, and the texts of log messages. Fixed: the names of Scrapy's interface (`df`,
+Safe to change: the two times below, and the texts of log messages. Fixed: the names of Scrapy's interface (`df`,
 `stats`, `enqueue_request`, ...), which extensions use; the finish reasons and the names of statistics, which users
 read; and the order of the steps in `_close`, which decides what a closing process still saves.
 """
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from scrapy import Request, Spider, signals
@@ -25,7 +25,7 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from gossamer.commit.committer import CommitLimits, Committer
+from gossamer.commit.committer import Committer
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Lane
@@ -36,7 +36,7 @@ from gossamer.scrapy.downloader import SharedThrottle
 from gossamer.scrapy.engine import EngineAdapter
 from gossamer.scrapy.entries import EntryEncoder, Unstorable, add_to_batch
 from gossamer.scrapy.lease_runner import LeaseRunner
-from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease, LeaseFetcher, RunKey, run_key
+from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease, LeaseFetcher, RunKey, known_filter, run_key
 from gossamer.scrapy.options import SchedulerOptions, abort, read_options, runs_alone
 from gossamer.scrapy.start import Inbox, StartClaims, join, on_crawl_end, wait_for_frontier
 from gossamer.sinks.base import Fanout, Sink
@@ -44,9 +44,6 @@ from gossamer.wiring.frontier import connect
 
 log = logging.getLogger(__name__)
 
-_COMMIT_LINGER_SECONDS = 0.002
-"""Seconds that an incomplete batch of finished requests waits for more. Tuning only: longer saves calls to the frontier
-and delays links."""
 _CLOSE_SECONDS = 30.0
 """Longest time that a closing process waits for the frontier. Tuning only: longer delays the end in an outage; with a
 shorter time, other processes fetch more pages again, because those are not settled by then."""
@@ -186,8 +183,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Create what `_open` starts as background tasks, and what the base class uses."""
         frontier, holder, retrier = self.frontier, self.holder, self._retrier
         self._claims = StartClaims(frontier, retrier, run, self._crawler)
-        limits = CommitLimits(linger_seconds=_COMMIT_LINGER_SECONDS)
-        self._committer = Committer(frontier, holder, sink, retrier, limits)
+        self._committer = Committer(frontier, holder, sink, retrier)
         self._committer.on_committed = self._on_committed
         self._inbox = Inbox(
             frontier,
@@ -371,6 +367,17 @@ class Scheduler(LeaseRunner, BaseScheduler):
         parent.known_children += 1
         parent.uncounted += 1
         return True
+
+    def known_filter(self) -> Callable[[Request], bool] | None:
+        """Return a function that does what `drops_known` does, in a fraction of the time. None: no link is dropped.
+
+        It is valid until the next await, and for the page that is being handled."""
+        if type(self).drops_known is not Scheduler.drops_known:
+            return self.drops_known
+        parent = CURRENT_LEASE.get()
+        if parent is None or parent.ended or self._task is None or not self.options.dedupe:
+            return None
+        return known_filter(parent, self._seen, self._encoder.url_keys, self.drops_known)
 
     def _is_known(self, request: Request) -> bool:
         """Return whether this process knows that the request's run has seen it."""

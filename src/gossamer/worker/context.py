@@ -69,6 +69,12 @@ class SeenCache:
         young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
         return [at for at, value in enumerate(fingerprints) if value not in young and value not in old]
 
+    def view(self, namespace: Hashable) -> tuple[Collection[int], Collection[int]]:
+        """Return two collections whose fingerprints are known to be in the seen-set. They are valid until the next
+        await: when the data epoch changes, they say too much."""
+        self._enter_data_epoch()
+        return self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
+
     def has_seen(self, namespace: Hashable, fingerprint: int) -> bool:
         """Return whether this fingerprint is known to be in the seen-set."""
         self._enter_data_epoch()

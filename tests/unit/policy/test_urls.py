@@ -249,3 +249,35 @@ def test_an_href_that_needs_a_parser_gets_one(href: str) -> None:
 )
 def test_a_query_is_sorted_by_its_parameters(url: str, wanted: str) -> None:
     assert with_sorted_query(url) == wanted
+
+
+_LABELS = st.sampled_from(
+    ["a", "xn--a", "xn--bcher-kva", "1", "0x1", "127", "a-", "-a", "a--b", "ab", "A", "a_b", "é", ""]
+)
+_PORTS = st.sampled_from(["", ":80", ":443", ":8080", ":65535", ":65536", ":080", ":0", ":99999", ":"])
+_PATHS = st.lists(st.sampled_from([*"ab.~-_/?&=+:;,%@!", "%41", "..", "/./", "/../", " ", "//"]), max_size=12).map(
+    "".join
+)
+
+
+@given(st.sampled_from(["http", "https", "HTTP"]), st.lists(_LABELS, min_size=1, max_size=4), _PORTS, _PATHS)
+@settings(max_examples=2000)
+def test_a_url_that_is_not_parsed_is_what_the_parser_returns(
+    scheme: str, labels: list[str], port: str, path: str
+) -> None:
+    url = f"{scheme}://{'.'.join(labels)}{port}/{path}"
+    try:
+        parsed = ada_url.normalize_url(url)
+    except ValueError:
+        with pytest.raises(BadUrl):
+            canonical(url)
+    else:
+        assert canonical(url) == parsed
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a.test/", "https://a.b-c.test:58080/a/b.html?x=1&y=a:b", "http://localhost:8080/"]
+)
+def test_a_plain_url_is_not_parsed(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.delattr(urls, "normalize_url")
+    assert canonical(url) == url

@@ -15,16 +15,20 @@ import scrapy
 from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import signals
 from scrapy.core.downloader import Downloader
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
+from scrapy.logformatter import LogFormatter
 from scrapy.signalmanager import SignalManager
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
+from scrapy.spidermiddlewares.referer import RefererMiddleware
 from scrapy.utils.log import LogCounterHandler
 from scrapy.utils.test import get_crawler
 from twisted.internet.defer import Deferred, succeed
 
-from gossamer.scrapy.shortcuts import middlewares, notices, parts
+from gossamer.scrapy.shortcuts import middlewares, notices, pages, parts
 
 # --- the versions -----------------------------------------------------------------------------------------------------
 
@@ -116,6 +120,15 @@ DIGESTS: dict[str, set[str]] = {
     "downloadermiddlewares/httpproxy.py:HttpProxyMiddleware._set_proxy_and_creds": {"9e5ce08e"},
     "downloadermiddlewares/stats.py:DownloaderStats.process_request": {"170291d7"},
     "downloadermiddlewares/stats.py:DownloaderStats.process_response": {"66a0eafc"},
+    "spidermiddlewares/referer.py:RefererMiddleware.get_processed_request": {"ce930df4"},
+    "spidermiddlewares/referer.py:RefererMiddleware.policy": {"e5f482b6", "a7b58639"},
+    "spidermiddlewares/referer.py:NoReferrerWhenDowngradePolicy.referrer": {"4efebf6a"},
+    "spidermiddlewares/referer.py:ReferrerPolicy.stripped_referrer": {"46d4d10d"},
+    "spidermiddlewares/referer.py:ReferrerPolicy.strip_url": {"84d24661"},
+    "spidermiddlewares/referer.py:ReferrerPolicy.tls_protected": {"d3214ec2"},
+    "downloadermiddlewares/offsite.py:OffsiteMiddleware.request_scheduled": {"4a8c1c9f"},
+    "statscollectors.py:StatsCollector.inc_value": {"30abc947"},
+    "statscollectors.py:StatsCollector.__getattribute__": {"9f1c2bba"},
     "downloadermiddlewares/stats.py:get_header_size": {"687d6e40"},
     "http/headers.py:Headers.setdefault": {"4b0c088b"},
 }
@@ -229,6 +242,54 @@ def test_bytes_are_counted_as_downloader_stats_counts_them(url: str, headers: di
         assert crawler.stats is not None
         counted.append(crawler.stats.get_stats())
     assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("domains", [None, [], ["site.test"], ["other.test", "site.test"], ["127.0.0.1"]])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://site.test/", "https://www.site.test:8080/a?b", "http://site.test.other/", "http://xsite.test/", "http://127.0.0.1/",
+        "http://site.test", "http://me@site.test/", "data:,x",
+    ],
+)  # fmt: skip
+def test_a_request_is_on_the_site_as_offsite_middleware_decides(domains: list[str] | None, url: str) -> None:
+    crawler = get_crawler()
+    crawler.spider = crawler._create_spider("a")
+    crawler.spider.allowed_domains = domains  # type: ignore[attr-defined]
+    middleware = OffsiteMiddleware.from_crawler(crawler)
+    middleware.spider_opened(crawler.spider)
+    step = middlewares._offsite(middleware)
+    try:
+        middleware.process_request(Request(url))
+    except IgnoreRequest:
+        assert not step(Request(url))
+    assert step(Request(url, dont_filter=True))
+    assert step(Request("http://site.test/")) is (domains is None or "127.0.0.1" not in domains)
+    crawler.spider.allowed_domains = ["changed.test"]  # type: ignore[attr-defined]
+    if "_allowed_domains" in vars(middleware):  # Scrapy 2.18 and later look at the attribute each time
+        assert not step(Request("http://site.test/"))
+
+
+@pytest.mark.parametrize("policy", ["", "no-referrer", "origin", "nonsense"])
+@pytest.mark.parametrize("of_request", ["", "origin"])
+@pytest.mark.parametrize("page", ["http://me:x@a.test:80/b?c#d", "https://a.test/", "file:///a", "data:,x"])
+@pytest.mark.parametrize("link", ["http://a.test/", "https://b.test/", "s3://b/c", "ftp://a.test/"])
+@pytest.mark.parametrize("setting", ["scrapy.spidermiddlewares.referer.DefaultReferrerPolicy", "same-origin"])
+@pytest.mark.filterwarnings("ignore:Could not load referrer policy")
+def test_requests_get_the_referer_that_scrapys_middleware_sets(
+    policy: str, of_request: str, page: str, link: str, setting: str
+) -> None:
+    middleware = RefererMiddleware.from_crawler(get_crawler(settings_dict={"REFERRER_POLICY": setting}))
+    step = pages._referer_step(middleware)
+    assert (step is None) is (setting == "same-origin")
+    response = Response(page, headers={"Referrer-Policy": policy} if policy else None)
+    found = []
+    for process in (step or middleware._get_processed, middleware._get_processed):
+        for headers in (None, {"Referer": "own"}):
+            request = Request(link, headers=headers, meta={"referrer_policy": of_request} if of_request else None)
+            assert process(request, response) is request
+            found.append(request.headers)
+    assert found[:2] == found[2:]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -359,43 +420,50 @@ def test_a_debug_line_is_hidden_if_no_handler_shows_it(
 ) -> None:
     logger = logging.Logger("a", logging.DEBUG)
     logger.handlers = handlers
-    assert notices.count_hidden(logger) is is_hidden
+    lines = notices.LogLines(
+        handlers[-1].crawler if handlers and hasattr(handlers[-1], "crawler") else get_crawler(), LogFormatter()
+    )
+    assert lines._hides(logger) is is_hidden
     for handler in handlers:
         if isinstance(handler, LogCounterHandler):
             assert handler.crawler.stats is not None
             assert handler.crawler.stats.get_value("log_count/DEBUG", 0) == count
 
 
+def hidden(logger: logging.Logger) -> bool:
+    return notices.hidden_counters(logger) is not None
+
+
 def test_a_line_that_a_filter_or_another_class_may_see_is_not_hidden() -> None:
     class OwnLogger(logging.Logger):
         pass
 
-    assert not notices.count_hidden(OwnLogger("a", logging.DEBUG))
+    assert not hidden(OwnLogger("a", logging.DEBUG))
     filtered = logging.Logger("a", logging.DEBUG)
     filtered.addFilter(lambda record: True)
-    assert not notices.count_hidden(filtered)
+    assert not hidden(filtered)
     counting = logging.Logger("a", logging.DEBUG)
     counting.handlers = [counter(logging.DEBUG)]
     counting.handlers[0].addFilter(lambda record: False)
-    assert not notices.count_hidden(counting)
+    assert not hidden(counting)
     above = logging.Logger("above", logging.DEBUG)
     above.handlers = [Shown(logging.DEBUG)]
     below = logging.Logger("above.below", logging.DEBUG)
     below.parent = above
-    assert not notices.count_hidden(below)
+    assert not hidden(below)
     below.propagate = False
-    assert notices.count_hidden(below)
-    assert notices.count_hidden(logging.Logger("b", logging.INFO))
+    assert hidden(below)
+    assert hidden(logging.Logger("b", logging.INFO))
 
 
 def test_a_formatter_of_the_project_is_called_for_hidden_lines_too() -> None:
     called = []
 
-    class OwnFormatter(scrapy.logformatter.LogFormatter):
+    class OwnFormatter(LogFormatter):
         def crawled(self, request: Any, response: Any, spider: Any) -> Any:
             called.append(request)
             return None
 
-    lines = notices.LogLines(OwnFormatter())
+    lines = notices.LogLines(get_crawler(), OwnFormatter())
     lines.crawled("a request", SimpleNamespace(flags=[], status=200), None)
     assert called == ["a request"]

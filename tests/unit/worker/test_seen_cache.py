@@ -50,3 +50,15 @@ def test_a_cache_without_room_still_works() -> None:
     cache = SeenCache(limit=0)
     cache.remember("part", [1, 2, 3])
     assert len(cache.unseen_positions("part", [1, 2, 3])) in (0, 3)
+
+
+@given(MARKS, MARKS, MARKS)
+def test_a_view_says_what_the_cache_says(old: list[int], young: list[int], asked: list[int]) -> None:
+    data_epoch = 1
+    cache = SeenCache(limit=60, data_epoch=lambda: data_epoch)
+    cache.remember("part", old)
+    cache.remember("part", young)
+    first, second = cache.view("part")
+    assert [mark in first or mark in second for mark in asked] == [cache.has_seen("part", mark) for mark in asked]
+    data_epoch = 2
+    assert cache.view("part") == (frozenset(), frozenset())

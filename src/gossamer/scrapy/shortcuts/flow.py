@@ -79,7 +79,7 @@ class Flow:
         self._crawler = engine.crawler
         self._wrapper = wrapper
         self._notices = Signals(engine.signals.sender)
-        self._lines = LogLines(engine.logformatter)
+        self._lines = LogLines(engine.crawler, engine.logformatter)
         self._middlewares = Middlewares(engine.downloader.middleware)
         self._pages = Pages(engine, self._notices, self._lines)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,9 +103,13 @@ class Flow:
     def _schedule_request(self, request: Request) -> None:
         """Do what `ExecutionEngine._schedule_request` does."""
         engine = self._engine
-        for _, result in self._notices.send(
-            signals.request_scheduled, dont_log=(IgnoreRequest,), request=request, spider=engine.spider
-        ):
+        if self._middlewares.lets_schedule(request, self._notices.receivers(signals.request_scheduled)):
+            results = []
+        else:
+            results = self._notices.send(
+                signals.request_scheduled, dont_log=(IgnoreRequest,), request=request, spider=engine.spider
+            )
+        for _, result in results:
             if isinstance(result, Failure) and isinstance(result.value, IgnoreRequest):
                 return
         if not engine._slot.scheduler.enqueue_request(request):

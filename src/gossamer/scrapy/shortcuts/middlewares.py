@@ -32,7 +32,7 @@ from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.python import global_object_name
 
 from gossamer.scrapy.downloader import SharedThrottle
-from gossamer.scrapy.shortcuts.parts import is_stock_method, owns_none_of, without_decorator
+from gossamer.scrapy.shortcuts.parts import counter_of, is_stock_method, owns_none_of, without_decorator
 
 RequestStep = Callable[[Request], bool]
 ResponseStep = Callable[[Request, Response], bool]
@@ -57,6 +57,8 @@ class Middlewares:
         self._seen_responses: deque[Any] = deque()
         self._requests: list[tuple[RequestStep | None, Any]] = []
         self._responses: list[tuple[ResponseStep | None, Any]] = []
+        self._scheduling: dict[Any, RequestStep] = {}
+        """Steps of OffsiteMiddleware's receiver of a signal."""
 
     async def download(self, request: Request, download: Download) -> Response | Request:
         """Do what `DownloaderMiddlewareManager.download_async` does."""
@@ -100,6 +102,23 @@ class Middlewares:
             response = result
         return response
 
+    def lets_schedule(self, request: Request, receivers: list[Any]) -> bool:
+        """Return whether the receivers of `request_scheduled` would do nothing: there is only OffsiteMiddleware, and
+        the request is on the site."""
+        if not receivers:
+            return True
+        if len(receivers) > 1:
+            return False
+        step = self._scheduling.get(receivers[0])
+        if step is None:
+            middleware = getattr(receivers[0], "__self__", None)
+            is_stock = is_stock_method(receivers[0], OffsiteMiddleware) and owns_none_of(
+                middleware, dir(OffsiteMiddleware)
+            )
+            step = _offsite(middleware) if is_stock and middleware is not None else lambda request: False
+            self._scheduling[receivers[0]] = step
+        return step(request)
+
     def _prepare(self) -> None:
         """Find the steps of all middlewares. They may change, because extensions may add some."""
         methods = self._manager.methods
@@ -141,10 +160,20 @@ async def process_pending_io() -> None:
 
 
 def _offsite(middleware: OffsiteMiddleware) -> RequestStep:
+    crawler = middleware.crawler
+
     def step(request: Request) -> bool:
-        # An empty expression allows all hosts.
-        has_domains = getattr(middleware.crawler.spider, "allowed_domains", None)
-        return request.dont_filter or (not has_domains and not middleware.host_regex.pattern)
+        if request.dont_filter:
+            return True
+        regex = middleware.host_regex
+        domains = getattr(crawler.spider, "allowed_domains", None)
+        if not domains:
+            return not regex.pattern  # an empty expression allows all hosts
+        known = vars(middleware).get("_allowed_domains", domains)  # those of the expression; Scrapy 2.18 and later
+        if known is not domains and known != list(domains):
+            return False
+        found = _PLAIN_URL.fullmatch(request.url)
+        return found is not None and regex.search(found[1]) is not None
 
     return step
 
@@ -216,11 +245,12 @@ def _http_proxy(middleware: HttpProxyMiddleware) -> RequestStep:
 
 
 def _request_stats(middleware: DownloaderStats) -> RequestStep:
+    inc_value = counter_of(middleware.stats)
+
     def step(request: Request) -> bool:
         found = _PLAIN_URL.fullmatch(request.url)
         if found is None:
             return False
-        inc_value = middleware.stats.inc_value
         method = request.method
         size = len(method) + len(" ") + len(found[2]) + len(" HTTP/1.1\r\nHost: ") + len(found[1]) + len("\r\n\r\n")
         if request.headers:
@@ -269,8 +299,9 @@ def _retry(middleware: RetryMiddleware) -> ResponseStep:
 
 
 def _response_stats(middleware: DownloaderStats) -> ResponseStep:
+    inc_value = counter_of(middleware.stats)
+
     def step(request: Request, response: Response) -> bool:
-        inc_value = middleware.stats.inc_value
         status, headers = response.status, response.headers
         inc_value("downloader/response_count")
         inc_value(f"downloader/response_status_count/{status}")

@@ -23,6 +23,8 @@ from scrapy.utils.python import global_object_name
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from gossamer.scrapy.shortcuts.parts import counter_of
+
 _log = logging.getLogger("scrapy.utils.signal")  # the name that users know from Scrapy's lines
 _ANY: Final = id(AnySender)
 _TAKES_ALL: Final = 8
@@ -128,7 +130,9 @@ def _accepted(code: CodeType, first: int) -> tuple[str, ...] | None:
 class LogLines:
     """Writes the log lines about pages and items."""
 
-    def __init__(self, formatter: LogFormatter) -> None:
+    def __init__(self, crawler: Any, formatter: LogFormatter) -> None:
+        self._crawler = crawler
+        self._inc_value = counter_of(crawler.stats)
         self._formatter = formatter
         kind = type(formatter)
         own = vars(formatter)
@@ -139,7 +143,7 @@ class LogLines:
 
     def crawled(self, request: Any, response: Any, spider: Any) -> None:
         """Log a response."""
-        if self._has_stock_crawled and count_hidden(self._engine):
+        if self._has_stock_crawled and self._hides(self._engine):
             return
         line = self._formatter.crawled(request, response, spider)
         if line is not None:
@@ -147,30 +151,47 @@ class LogLines:
 
     def scraped(self, item: Any, response: Any, spider: Any, extra: Callable[[Any], dict[str, Any]]) -> None:
         """Log an item that has passed the pipelines. `extra` returns further attributes of the line."""
-        if self._has_stock_scraped and count_hidden(self._scraper):
+        if self._has_stock_scraped and self._hides(self._scraper):
             return
         line = self._formatter.scraped(item, response, spider)
         if line is not None:
             self._scraper.log(*logformatter_adapter(line), extra=extra(item))
 
-
-def count_hidden(logger: logging.Logger) -> bool:
-    """Return whether nothing would show or see a debug line; if so, count it as Scrapy counts it."""
-    if not logger.isEnabledFor(logging.DEBUG):
+    def _hides(self, logger: logging.Logger) -> bool:
+        """Return whether nothing would show or see a debug line; if so, count it as Scrapy counts it."""
+        counters = hidden_counters(logger)
+        if counters is None:
+            return False
+        for counter in counters:
+            if counter.crawler is self._crawler:
+                self._inc_value(_DEBUG_STAT)
+            else:  # another crawl of this process
+                counter.crawler.stats.inc_value(_DEBUG_STAT)
         return True
-    if type(logger) is not logging.Logger or logger.filters or logging.getLogRecordFactory() is not logging.LogRecord:
-        return False
+
+
+_DEBUG_STAT: Final = "log_count/DEBUG"
+
+
+def hidden_counters(logger: logging.Logger) -> list[LogCounterHandler] | None:
+    """Return what would count a debug line that nothing else would show or see. None: it would be shown, or seen."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return []
+    if type(logger) is not logging.Logger or logger.filters or _makes_own_records():
+        return None
     counters: list[LogCounterHandler] = []
     for handler in _handlers(logger):
         kind = type(handler)
         if kind is logging.NullHandler or handler.level > logging.DEBUG:
             continue
         if kind is not LogCounterHandler or handler.filters:
-            return False
+            return None
         counters.append(handler)  # type: ignore[arg-type]
-    for counter in counters:
-        counter.crawler.stats.inc_value(f"log_count/{logging.getLevelName(logging.DEBUG)}")
-    return True
+    return counters
+
+
+def _makes_own_records() -> bool:
+    return logging.getLogRecordFactory() is not logging.LogRecord or logging.getLevelName(logging.DEBUG) != "DEBUG"
 
 
 def _handlers(logger: logging.Logger) -> Iterable[logging.Handler]:

@@ -14,6 +14,7 @@ import logging
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import lru_cache
 from types import GeneratorType
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from scrapy.pipelines import ItemPipelineManager
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
+from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy, RefererMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
@@ -55,6 +57,7 @@ _MANAGER = (
     "_process_spider_exception", "scrape_response_async",
 )  # fmt: skip
 """Methods of Scrapy that this module does the work of."""
+_POLICY = ("referrer", "stripped_referrer", "strip_url", "tls_protected")
 
 Step = Callable[[Any, Response], Any]
 """Returns what a spider middleware makes of an object. None: the object is dropped."""
@@ -184,7 +187,7 @@ class Pages:
             elif isinstance(middleware, BaseSpiderMiddleware) and _has_stock_output(middleware, method):
                 if isinstance(middleware, DepthMiddleware):
                     self._beginnings.append(middleware._init_depth)
-                steps.append((level, middleware._get_processed))
+                steps.append((level, _referer_step(middleware) or middleware._get_processed))
             else:
                 return
         self._steps = steps
@@ -233,6 +236,8 @@ class Pages:
                 level = 0
                 if one is not None:
                     yield one
+                    if self._known is not None:
+                        known = self._known.page_filter()
         except Exception as error:
             raise _LayerError(error, level) from None
 
@@ -301,6 +306,43 @@ def _has_stock_output(middleware: BaseSpiderMiddleware, method: Any) -> bool:
         and all(is_scrapys(vars(owner)[name]) for name in names)
         and is_scrapys(BaseSpiderMiddleware._get_processed)
     )
+
+
+def _referer_step(middleware: BaseSpiderMiddleware) -> Step | None:
+    """Return a step that does what RefererMiddleware does, if this is that middleware with Scrapy's default policy."""
+    names = ("policy", "get_processed_request", "get_processed_item", "_get_processed")
+    if (
+        not isinstance(middleware, RefererMiddleware)
+        or not is_stock(middleware, RefererMiddleware, names)
+        or middleware.default_policy is not DefaultReferrerPolicy
+        or not all(is_scrapys(inspect.getattr_static(DefaultReferrerPolicy, name)) for name in _POLICY)
+    ):
+        return None
+    process = middleware._get_processed
+
+    def step(one: Any, response: Response) -> Any:
+        if not isinstance(one, Request):
+            return one
+        if (
+            (one._meta and "referrer_policy" in one._meta)
+            or dict.__contains__(response.headers, b"Referrer-Policy")
+            or one.headers.encoding != "utf-8"
+            or not one.url.startswith(("https:", "http:"))
+        ):
+            return process(one, response)
+        referrer = _default_referrer(response.url, one.url.startswith("https:"))
+        if referrer is not None and not dict.__contains__(one.headers, b"Referer"):
+            dict.__setitem__(one.headers, b"Referer", [referrer])
+        return one
+
+    return step
+
+
+@lru_cache(maxsize=64)  # one for each page that is being handled; may be changed freely
+def _default_referrer(url: str, is_secure: bool) -> bytes | None:
+    """Return the header that requests of a page get by Scrapy's default policy, which looks at their scheme only."""
+    referrer = DefaultReferrerPolicy().referrer(url, "https://a.test/" if is_secure else "http://a.test/")
+    return None if referrer is None else referrer.encode()
 
 
 def _failure() -> Failure:

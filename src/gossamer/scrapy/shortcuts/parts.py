@@ -5,7 +5,7 @@ shorter way here). Fixed: a part that may be the project's counts as the project
 """
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import scrapy
 import twisted
+from scrapy.statscollectors import MemoryStatsCollector
 
 OLDEST: Final = (2, 16)
 NEWEST: Final = (2, 19)
@@ -63,6 +64,19 @@ def is_scrapys(function: Any) -> bool:
         if inner is None:
             return function.__code__.co_filename.startswith(_LIBRARIES[0])
         function = inner
+
+
+def counter_of(stats: Any) -> Callable[..., None]:
+    """Return a function that does what `stats.inc_value(key, count)` does."""
+    if not is_stock(stats, MemoryStatsCollector, ("inc_value", "__getattribute__")):
+        return stats.inc_value  # type: ignore[no-any-return]
+    read = object.__getattribute__  # Scrapy's looks for a wrapper of each attribute
+
+    def inc_value(key: str, count: int = 1) -> None:
+        values = read(stats, "_stats")
+        values[key] = values.get(key, 0) + count
+
+    return inc_value
 
 
 def without_decorator(method: MethodType) -> Any:
