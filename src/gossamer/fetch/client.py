@@ -73,11 +73,15 @@ class TimeoutWatch:
         self.busy: set[HttpConnection] = set()
         """Connections with a request in progress."""
 
-    def add(self, connection: HttpConnection) -> None:
-        """Watch a connection whose request begins now. The caller removes it from `busy` when the request has ended."""
+    def send(
+        self, connection: HttpConnection, wire: bytes, reader: ResponseReader, deadline: float
+    ) -> asyncio.Future[ResponseReader]:
+        """Send a request (see `HttpConnection.send`), and watch its connection. The caller removes the connection from
+        `busy` when the request has ended."""
         self.busy.add(connection)
         if self._timer is None:
             self._start()
+        return connection.send(wire, reader, deadline=deadline)
 
     def _start(self) -> None:
         self._timer = self._loop.call_later(self._tick_seconds, self._tick)
@@ -221,11 +225,11 @@ class HttpClient:
         connection = self._take_idle(plan)
         if connection is None:
             connection = await self._check_out(plan, deadline, timings, fresh=self._loses(plan))
-        if request.send_by is not None:
-            self._check_in_time(request.send_by, connection, timings)
+        if request.send_by is not None and time.monotonic() > request.send_by:
+            raise self._not_sent_in_time(request.send_by, connection, timings)
         try:
             try:
-                await self._send(connection, wire, reader, deadline)
+                await self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
             except BaseException as error:
                 self._end_request(plan, connection, failed=True)
                 # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
@@ -244,7 +248,7 @@ class HttpClient:
             reused = connection.served > 1
             if through_proxy and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
-            if wait_for_room and self._budget.is_full:
+            if wait_for_room and self._budget.retained_bytes and self._budget.is_full:
                 await self._budget.wait_for_room()
             response = _response(request, plan, connection.key.ip, reader, head, reused, timings)
             timings.total = time.monotonic() - started
@@ -287,18 +291,16 @@ class HttpClient:
             limits = msgspec.structs.replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
         return ResponseReader(limits, head_only=request.method == "HEAD")
 
-    def _check_in_time(self, send_by: float, connection: HttpConnection, timings: Timings) -> None:
-        """Raise NotSentInTime if the monotonic time `send_by` has passed. The connection is kept for another
+    def _not_sent_in_time(self, send_by: float, connection: HttpConnection, timings: Timings) -> NotSentInTime:
+        """Return the error of a request whose monotonic time `send_by` has passed. The connection is kept for another
         request."""
         late_seconds = time.monotonic() - send_by
-        if late_seconds <= 0:
-            return
         self._pool.release(connection)
         error = NotSentInTime()
         error.connect_seconds = timings.connect + timings.tls
         # True if the request would have been in time without opening the connection.
         error.connecting = late_seconds <= error.connect_seconds
-        raise error
+        return error
 
     def _record_loss(
         self, request: FetchRequest, plan: ConnectionPlan, connection: HttpConnection, reader: ResponseReader
@@ -309,13 +311,6 @@ class HttpClient:
             return False
         self._losses.record(plan.losses_key)
         return request.method in _IDEMPOTENT
-
-    def _send(
-        self, connection: HttpConnection, wire: bytes, reader: ResponseReader, deadline: float
-    ) -> asyncio.Future[ResponseReader]:
-        """Send the request; the future is done when `reader` is complete. `_end_request` must follow in any case."""
-        self._watch.add(connection)
-        return connection.send(wire, reader, deadline=deadline)
 
     def _end_request(self, plan: ConnectionPlan, connection: HttpConnection, *, failed: bool) -> None:
         """Return a connection to the pool, closed if its request has failed, or if kept connections to its origin are
@@ -333,7 +328,7 @@ class HttpClient:
         connection = await self._check_out(plan, deadline, timings, fresh=True)
         failed = True
         try:
-            await self._send(connection, wire, reader, deadline)
+            await self._watch.send(connection, wire, reader, deadline)
             failed = False
         finally:
             self._end_request(plan, connection, failed=failed)

@@ -179,15 +179,20 @@ class Settlement(msgspec.Struct):
     """For `failed` and `dropped`. True: nothing was sent, so the request's hit is free again."""
 
 
-def request_id(run: Run, identity: bytes) -> str:
+def request_id_prefix(run: Run) -> bytes:
+    """Return what the ids of all requests of a run are computed from, besides the identity of each."""
+    return f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode()
+
+
+def request_id(prefix: bytes, identity: bytes) -> str:
     """Return the id of a request: 32 hex digits, the same on every attempt.
 
-    `identity`: bytes that identify the request within its run: those of `Lease.identity`, or spider and URL where it is
-    empty. The id is computed from what the entry holds, so the frontier does not store it. The computation must not
-    change: a consumer recognises a repeated record by this id, also after an upgrade.
+    `prefix`: `request_id_prefix` of its run. `identity`: bytes that identify the request within its run: those of
+    `Lease.identity`, or spider and URL where it is empty. The id is computed from what the entry holds, so the frontier
+    does not store it. The computation must not change: a consumer recognises a repeated record by this id, also after
+    an upgrade.
     """
-    name = f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode() + identity
-    return hashlib.blake2b(name, digest_size=16).hexdigest()
+    return hashlib.blake2b(prefix + identity, digest_size=16).hexdigest()
 
 
 MAX_PAYLOAD_BYTES = 1 << 20

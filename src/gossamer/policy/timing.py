@@ -75,6 +75,10 @@ def round_trip_estimate(before: float, took: float) -> float:
     return min(took, before * _RISE_FACTOR + _RISE_SECONDS)
 
 
+SHORTEST_START_DELAY = min(_EVENT_LOOP_SECONDS, START_WITHIN_SECONDS)
+"""The least that `max_start_delay` returns: a request that begins within this time of its start is never late."""
+
+
 def max_start_delay(spacing: float) -> float:
     """Return how late a request may begin where hits are `spacing` seconds apart (0: they may come together)."""
     if spacing < _EVENT_LOOP_SECONDS:
@@ -127,7 +131,7 @@ class Pacing:
         last_start, last_at = self._last.get(domain, (start, at))
         if start > last_start:
             at = max(at, last_at + _KEPT_SHARE * (start - last_start))
-        if is_late(start, spacing, now=at):
+        if at - start > SHORTEST_START_DELAY and is_late(start, spacing, now=at):
             return None
         if spacing and start >= last_start:
             if len(self._last) >= _MAX_PACED_DOMAINS:

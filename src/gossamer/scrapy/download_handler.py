@@ -312,9 +312,8 @@ class DownloadHandler:
         assert self._pool is not None
         assert isinstance(connection, _Connection)
         exchange.connection = connection
-        self._watch.add(connection)
         try:
-            await connection.send(exchange.wire, exchange.reader, deadline=exchange.deadline)
+            await self._watch.send(connection, exchange.wire, exchange.reader, exchange.deadline)
         except BaseException:
             connection.abort()
             raise

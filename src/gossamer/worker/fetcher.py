@@ -128,9 +128,9 @@ class Fetcher:
             attempt = Attempt(lease, self._context(lease))
         except Exception as error:
             return self._fail_unstarted(lease, error)
-        if attempt.context.terms.content is not None and attempt.payload.asset is None and _is_fetchable(lease):
-            return self._fetch_for_content(attempt)
-        return self._fetch(attempt)
+        if attempt.context.terms.content is None or attempt.payload.asset is not None:
+            return self._fetch(attempt)
+        return self._fetch_for_content(attempt)
 
     def _context(self, lease: Lease) -> Context:
         """Return the context of a lease, which is mostly that of the lease before."""
@@ -148,7 +148,8 @@ class Fetcher:
         """Fetch a page whose main content is wanted. If too many of them are in progress, postpone it for a moment, so
         that other crawls have slots."""
         contents = self._reader.contents
-        if delay_seconds := contents.delay_seconds:
+        delay_seconds = contents.delay_seconds
+        if delay_seconds and attempt.lease.deaths < MAX_DEATHS and not attempt.lease.blacklisted:
             return self._requeue(attempt, Outcome.POSTPONED, delay_seconds)
         with contents.place():
             return await self._fetch(attempt)
@@ -158,7 +159,7 @@ class Fetcher:
         but `_send`: what may have to wait has a check before it that does not."""
         lease = attempt.lease
         try:
-            if not _is_fetchable(lease):
+            if lease.deaths >= MAX_DEATHS or lease.blacklisted:
                 return self._refuse(attempt)
             while True:
                 try:
@@ -334,7 +335,7 @@ class Fetcher:
     # --- other ends ---------------------------------------------------------------------------------------------------
 
     def _refuse(self, attempt: Attempt) -> FinishedLease:
-        """Return the result of a request that must not be sent by this worker's own knowledge; see `_is_fetchable`."""
+        """Return the result of a request that killed too many workers, or whose domain is blacklisted."""
         deaths = attempt.lease.deaths
         if deaths >= MAX_DEATHS:
             return self._fail(attempt, "worker_died", f"{deaths} workers died with it")
@@ -485,11 +486,6 @@ class Fetcher:
         output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail), asset=asset)
         settlement = Settlement(lease, Outcome.FAILED, reason, unanswered=True)
         return FinishedLease(settlement, [output], size=PAGE_OVERHEAD_BYTES)
-
-
-def _is_fetchable(lease: Lease) -> bool:
-    """Return whether a request may be fetched: too many workers have died with it, or its domain is blacklisted."""
-    return lease.deaths < MAX_DEATHS and not lease.blacklisted
 
 
 def _is_unanswered(outcome: Outcome, reason: str, fetched: FetchResponse | None) -> bool:

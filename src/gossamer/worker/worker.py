@@ -24,7 +24,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.performance import Counts, Occupancy, Waiting
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
-from gossamer.policy.timing import is_late
+from gossamer.policy.timing import SHORTEST_START_DELAY, is_late
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.worker.fetcher import Fetcher
@@ -379,7 +379,8 @@ class Worker:
             lease = await slots.take()
             try:
                 if self._holder.holds(lease):
-                    if is_late(lease.start, lease.spacing_seconds, now=time.monotonic()):
+                    start, now = lease.start, time.monotonic()
+                    if now - start > SHORTEST_START_DELAY and is_late(start, lease.spacing_seconds, now=now):
                         finished = _returned(lease)
                     else:
                         self._working[number] = lease

@@ -19,7 +19,7 @@ ROW = [b"1", CRAWL.id.token.encode(), b"1", b"link", b"a.test", b"0"]
 
 
 def _lease(entry: bytes) -> Any:
-    return codec.decode_lease(0, [*ROW, entry, 0, 0], Run(CRAWL, 1, 1), Terms(), worker="w-1", charged=0.0)
+    return codec.decode_lease(0, [*ROW, entry, 0, 0], Run(CRAWL, 1, 1), b"", Terms(), "w-1", 0.0, "")
 
 
 def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from gossamer.errors import BadInput, FrontierIncompatible
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
-from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id
+from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id, request_id_prefix
 from gossamer.policy.cache import BoundedCache
 
 # Parts of an entry; entries.lua has the same. An entry is a header, then either the URL, or (if it is extended) a tail
@@ -317,13 +317,13 @@ LEASE_ROW = 9
 
 
 def decode_lease(
-    shard: int, row: Sequence[Any], run: Run, terms: Terms, *, worker: str, charged: float, egress: str = ""
+    shard: int, row: Sequence[Any], run: Run, id_prefix: bytes, terms: Terms, worker: str, charged: float, egress: str
 ) -> Lease:
     """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, then in microseconds the
     time from the call to the request's start, and the even gap (negative: its domain is blacklisted).
 
-    `worker`: name of the session that leased it. `charged`: when its hit was charged, on the process's monotonic clock.
-    `egress`: for which egress.
+    `id_prefix`: `request_id_prefix` of the run. `worker`: name of the session that leased it. `charged`: when its hit
+    was charged, on the process's monotonic clock. `egress`: for which egress.
     """
     try:  # not `decoding`: this runs for every request
         id_, _, _, spider_name, domain, priority, entry, ahead_us, spacing_us = row
@@ -331,27 +331,27 @@ def decode_lease(
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
     spider = spider_name.decode()
-    return Lease(
-        id=int(id_),
-        shard=shard,
-        worker=worker,
-        run=run,
-        spider=spider,
-        domain=domain.decode(),
-        priority=int(priority),
-        depth=depth,
-        attempt=attempt,
-        deaths=deaths,
-        url=url,
-        payload=payload,
-        terms=terms,
-        request_id=request_id(run, identity or f"{spider}\0{url}".encode()),
-        identity=identity,
-        charged=charged,
-        ahead_seconds=ahead_us / 1_000_000,
-        spacing_seconds=spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
-        egress=egress,
-        blacklisted=spacing_us < 0,
+    return Lease(  # by position, because names cost time for every request
+        int(id_),
+        shard,
+        worker,
+        run,
+        spider,
+        domain.decode(),
+        int(priority),
+        depth,
+        attempt,
+        deaths,
+        url,
+        payload,
+        terms,
+        request_id(id_prefix, identity or f"{spider}\0{url}".encode()),
+        identity,
+        charged,
+        ahead_us / 1_000_000,
+        spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
+        egress,
+        spacing_us < 0,
     )
 
 
@@ -394,22 +394,17 @@ class LeaseDecoder:
         for i in range(0, len(terms), 3):
             terms_by_number[terms[i], int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
         leases = []
+        known: tuple[bytes, bytes] | None = None  # token and number of the run of the row before
         for i in range(0, len(rows), LEASE_ROW):
             row = rows[i : i + LEASE_ROW]
             _, token, number, _, _, _, entry, _, _ = row
+            if known != (token, number):
+                known = token, number
+                run = self._decode_run(token, number, *generations_and_crawls[token])
+                id_prefix = request_id_prefix(run)
             terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]  # as in _HEADER
-            run = self._decode_run(token, number, *generations_and_crawls[token])
-            leases.append(
-                decode_lease(
-                    shard,
-                    row,
-                    run,
-                    terms_by_number[token, terms_number],
-                    worker=worker,
-                    charged=charged,
-                    egress=egress,
-                )
-            )
+            its_terms = terms_by_number[token, terms_number]
+            leases.append(decode_lease(shard, row, run, id_prefix, its_terms, worker, charged, egress))
         return leases
 
     def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:

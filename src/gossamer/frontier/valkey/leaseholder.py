@@ -33,8 +33,7 @@ from gossamer.model.request import MAX_DEATHS, Lease, Settlement, SettleResult
 from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
 
 _NO_EGRESS = "default"
-"""Name of an egress (the public address that requests leave from) that has no name. It is in keys of running
-frontiers, so it must not change."""
+"""Name of an egress (public address of requests) without a name. It is in keys of running frontiers: fixed."""
 _SHARDS_AT_ONCE = 8
 """Shards that are asked concurrently. May be changed: more find requests sooner where there are many shards, at more
 calls."""
@@ -193,8 +192,7 @@ class ValkeyLeaseholder:
         count = len(self._sessions)
         ordered = [self._sessions[(self._next_shard + i) % count] for i in range(count)]
         if count > _SHARDS_AT_ONCE:
-            now = self._time()
-            ordered = [session for session in ordered if session.due <= now]
+            ordered = [session for session in ordered if session.due <= self._time()]
         some_answer = any(session.responsive for session in self._sessions)
         now = time.monotonic()
         return [
@@ -210,6 +208,8 @@ class ValkeyLeaseholder:
         the first reply, then _GATHER_SECONDS for the others. An unresponsive shard is asked as well, but waited for
         only where all are.
         """
+        if len(self._sessions) == 1:
+            return [await self._lease_from(group[0], share)]
         tasks = [asyncio.create_task(self._lease_from(session, share)) for session in group]
         for session, task in zip(group, tasks, strict=True):
             session.lease_task = task
@@ -246,8 +246,7 @@ class ValkeyLeaseholder:
         leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged, egress=egress)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
-        count = len(rows) // codec.LEASE_ROW
-        more_may_be_due = count >= limit or session.announcements != announcements
+        more_may_be_due = len(leases) >= limit or session.announcements != announcements
         session.set_due(egress, 0.0 if more_may_be_due else self._time_to_ask(session, due_ms))
         if len(self._sessions) > 1:
             for token in starved:
@@ -256,7 +255,7 @@ class ValkeyLeaseholder:
             await self._try_finish(token.decode())
         if enroll:
             await self._enroll_egress(session, egress)
-        return count
+        return len(leases)
 
     def _time_to_ask(self, session: ShardSession, due_ms: bytes) -> float:
         """Return when to ask a shard again whose next request is due in so many ms (empty: it has none). That is
@@ -325,7 +324,8 @@ class ValkeyLeaseholder:
                 for index, answer in zip(some, settled, strict=True):
                     answers[index] = answer
 
-        await asyncio.gather(*(settle_group(*key, indexes) for key, indexes in groups.items()))
+        calls = [settle_group(*key, indexes) for key, indexes in groups.items()]
+        await (calls[0] if len(calls) == 1 else asyncio.gather(*calls))
         return answers
 
     async def _settle_some(
@@ -339,7 +339,7 @@ class ValkeyLeaseholder:
             delay_ms = settlement.delay_seconds * 1000
             if settlement.unused or settlement.unanswered:  # of requests that have ended: flags instead of a delay
                 delay_ms = (-2 if settlement.unanswered else -1) if settlement.unused else 1
-            rows += (lease.id, settlement.outcome.value, settlement.reason, delay_ms, tail, len(drops))
+            rows += (lease.id, settlement.outcome, settlement.reason, delay_ms, tail, len(drops))
             for reason, count in drops.items():
                 rows += (reason, count)
         codes = await self._settle_rows(shard, name, [one.lease.id for one in settlements], rows, data_epoch=data_epoch)
