@@ -113,12 +113,15 @@ def ending_of(path: str) -> str:
     for ending in ENDINGS:
         if lower.endswith(ending):
             return ending
-    stores = f"; databases begin with {', '.join(SCHEMES)}" if is_url(path) else ""
-    raise BadInput(
-        other_database(path)
-        or f"the output {hide_password(path)} has an unknown ending; known are {' '.join(ENDINGS)}, and - for standard "
-        f"output{stores}"
-    )
+    if refused := other_database(path):
+        raise BadInput(refused)
+    shown, endings = hide_password(path), f"known are {' '.join(ENDINGS)}, and - for standard output"
+    if is_url(path):
+        raise BadInput(
+            f"the output {shown} is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as "
+            f"a file it has an unknown ending; {endings}"
+        )
+    raise BadInput(f"the output {shown} has an unknown ending; {endings}")
 
 
 def format_of(path: str) -> FileFormat | None:

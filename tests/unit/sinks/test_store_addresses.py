@@ -110,7 +110,9 @@ def test_a_wrong_address_is_refused_in_one_line(address: str, words: str) -> Non
 
 
 def test_an_unknown_scheme_names_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="databases begin with postgresql, postgres, mysql") as raised:
+    with pytest.raises(
+        BadInput, match="is no database that is supported, whose addresses begin with postgresql, postgres, mysql"
+    ) as raised:
         check_outputs(["cassandra://me:s3cret@h/d"])
     assert "s3cret" not in str(raised.value)
 
