@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a proxy's scheme": (["crawl", SEED, "--proxy", "ftp://x"], "--proxy: cannot use ftp://x. Write http://"),
     "a proxy without a host": (
         ["crawl", SEED, "--proxy", "http://"],
-        "--proxy: cannot use http://. Write http://, socks5:// or socks5h:// with host and port",
+        "--proxy: cannot use http://. Write http://, https://, socks5:// or socks5h:// with host and port",
     ),
     "authorities that are not there": (
         ["crawl", SEED, "--ca-file", "/nope.pem"],
