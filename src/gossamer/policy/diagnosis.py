@@ -287,12 +287,21 @@ def _items_too_many(figures: CrawlFigures) -> _Case | None:
     if not limit or not _is_overloaded(figures) or not _piles_up(figures):
         return None
     enough = max(1, math.ceil(figures.items * whole.fastest_item))
-    after = max(1, math.ceil(limit * enough / max(whole.pipelines, 1.0)))
-    if after >= limit:
+    at_once = min(limit, max(1, round(figures.items_per_page)))  # the limit holds for the items of one page
+    after = max(1, math.ceil(at_once * enough / max(whole.pipelines, 1.0)))
+    if after >= at_once > 1:
         return None
-    shown = (
+    pile = (
         f"pipelines {whole.pipelines:.0f} items; an item takes {figures.in_pipelines:.3f} s, the fastest took "
-        f"{whole.fastest_item:.3f} s",
+        f"{whole.fastest_item:.3f} s"
+    )
+    if at_once == 1:
+        return _Case(
+            "items_too_many", "pipelines", "items pile up in the pipelines", (pile, _ONE_ITEM_A_PAGE),
+            Advice(_SLOW_PIPELINES),
+        )  # fmt: skip
+    shown = (
+        pile,
         f"the store behind the pipelines finishes {figures.items:.1f} items/s, for which {enough} at once would do",
     )
     text = (
@@ -303,6 +312,13 @@ def _items_too_many(figures: CrawlFigures) -> _Case | None:
         "items_too_many", "pipelines", "a pipeline's store is overloaded with items",
         shown, Advice(text, "CONCURRENT_ITEMS", limit, after, 1.0),
     )  # fmt: skip
+
+
+_ONE_ITEM_A_PAGE = "pages have one item at most, so CONCURRENT_ITEMS, which holds for each page, changes nothing"
+_SLOW_PIPELINES = (
+    "Find what the items wait for: a store, a service with a rate, or a program. Make it faster, ask it less often (a "
+    "cache), or write in batches. A lower SCRAPER_SLOT_MAX_ACTIVE_SIZE keeps fewer items waiting."
+)
 
 
 def _large_responses(figures: CrawlFigures) -> _Case | None:

@@ -105,6 +105,19 @@ def test_each_case_is_named_with_what_to_change_and_what_that_gives(spider: Spid
     assert finding.predicted == pytest.approx(finding.rate * finding.advice.factor)
 
 
+def test_a_limit_of_items_for_each_page_is_not_advised_where_pages_have_one_item() -> None:
+    figures = {"downloader": 10.0, "pages": 10.0, "scraper": 170.0, "pipelines": 160.0, "responses": 96,
+               "page_responses": 96, "requested": 96, "items": 100, "response_seconds": 0.5,
+               "fastest_item": 0.031}  # fmt: skip
+    finding = found(recording(figures))
+    assert finding.case == "items_too_many"
+    assert not finding.advice.setting
+    assert "Lower CONCURRENT_ITEMS" not in finding.advice.text
+    assert "pages have one item at most" in finding.figures[1]
+    with_many = found(recording({**figures, "responses": 2, "page_responses": 2, "requested": 2}))
+    assert with_many.advice.setting == "CONCURRENT_ITEMS"
+
+
 def test_a_thread_that_waits_for_other_processes_is_not_said_to_use_more_than_it_does() -> None:
     figures = found(recording({"loop_cpu": 0.3, "cpu": 0.3, "starved": 0.68, "idle_cpus": 0.0})).figures
     assert "waiting for a CPU 68% of the time" in figures[0]
