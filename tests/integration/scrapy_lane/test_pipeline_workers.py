@@ -126,3 +126,19 @@ async def test_a_line_without_utf8_is_asked_too() -> None:
     async with one_program(["cat"]) as (pool, events):
         assert await pool.ask("10 \ud800") == "10 ?"
     assert events == []
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence"),
+    [
+        ("raise SystemExit(3)", "it has ended with exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it was killed by signal 9"),
+        ("import os; os.close(1); input(); input()", "it has closed its output"),
+    ],
+)
+async def test_the_log_says_how_a_program_has_ended(
+    caplog: pytest.LogCaptureFixture, program: str, sentence: str
+) -> None:
+    async with one_program([sys.executable, "-c", program]) as (pool, _):
+        assert await pool.ask("10") is None
+    assert f"{sys.executable} -c: {sentence}; the program is replaced" in caplog.messages

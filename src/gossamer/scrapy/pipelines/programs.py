@@ -41,6 +41,8 @@ PROGRAM_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 
 _LINE_BYTES: Final = 1 << 20
 """Longest answer. A program that sends a longer line is replaced. May be changed."""
+_ENDING_SECONDS: Final = 1.0
+"""Time for a program whose output has ended to end itself; only the log depends on it. May be changed."""
 _RESTART_SECONDS: Final = 0.1
 """Pause before a program is started again that has ended without an answer; doubles up to _RESTART_LONGEST. May be
 changed."""
@@ -81,11 +83,14 @@ class _Program:
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
+        unasked: bytes | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0):  # only what has arrived already
-                if await stdout.read(1):  # it would be taken for the answer to this line
-                    raise ProgramFailed("it has written a line without being asked")
-                raise ProgramFailed("it has ended", was_asked=False)
+                unasked = await stdout.read(1)
+        if unasked:  # it would be taken for the answer to this line
+            raise ProgramFailed("it has written a line without being asked")
+        if unasked is not None:
+            raise ProgramFailed(await self._ending(), was_asked=False)
         try:
             async with asyncio.timeout(timeout_seconds):
                 stdin.write(line + b"\n")
@@ -96,9 +101,18 @@ class _Program:
         except (OSError, ValueError) as error:  # ValueError: the answer is too long
             raise ProgramFailed(str(error)) from None
         if not answer.endswith(b"\n"):
-            raise ProgramFailed("it has ended")
+            raise ProgramFailed(await self._ending())
         self.has_answered = True
         return answer.rstrip(b"\r\n")
+
+    async def _ending(self) -> str:
+        """Return how the program, whose output has ended, has ended itself."""
+        assert self.process is not None
+        try:
+            code = await asyncio.wait_for(self.process.wait(), _ENDING_SECONDS)
+        except TimeoutError:
+            return "it has closed its output"
+        return f"it was killed by signal {-code}" if code < 0 else f"it has ended with exit code {code}"
 
     async def kill(self) -> None:
         """End the program and what it has started. May be repeated."""
@@ -161,7 +175,7 @@ class ProgramPool:
                 # One that has ended between two lines costs no try: many may, and their replacements answer.
                 tries += error.was_asked or not program.has_answered
                 self._count("replaced")
-                log.warning("%s: %s; the program is replaced", self._command[0], error)
+                log.warning("%s: %s; the program is replaced", " ".join(self._command[:2]), error)
                 self._failures = 0 if program.has_answered else self._failures + 1
                 self._replace(program)
             except BaseException:  # cancelled: its answer would be taken for that of the next line
