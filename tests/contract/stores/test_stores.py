@@ -426,6 +426,16 @@ def test_an_alias_needs_a_write_index(server: StoreServer, place: str, tmp_path:
     assert [row["n"] for row in server.rows(place, f"{alias}-2")] == [1]
 
 
+@pytest.mark.parametrize("server", ["opensearch"], indirect=True)
+def test_a_search_after_the_end_of_a_sink_finds_all_documents(server: StoreServer, place: str, tmp_path: Path) -> None:
+    index, call = unique("unseen"), server.server.call  # type: ignore[attr-defined]
+    call("PUT", index, {"settings": {"index.refresh_interval": "-1"}})  # by itself it shows no document to a search
+    output = sink(server.at(place, index), "items", tmp_path)
+    output.add([item("r1", {"n": 1}), item("r2", {"n": 2})])
+    output.disconnect()
+    assert call("GET", f"{index}/_search")["hits"]["total"]["value"] == 2
+
+
 @pytest.mark.parametrize("server", ["redis"], indirect=True)
 def test_a_hash_of_redis_expires_after_its_last_write(server: StoreServer, place: str, tmp_path: Path) -> None:
     kept, expiring = unique("kept"), unique("expiring")

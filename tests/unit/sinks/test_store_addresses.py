@@ -91,7 +91,7 @@ def test_an_output_is_shown_without_its_password_also_with_unencoded_characters_
         ("mysql://me:s3cret@h..example/d", "cannot read the address"),
         (f"redis://:s3cret@{'h' * 64}/0?table=a", "cannot read the address"),
         ("opensearch://me:s3cret@h/Shop", "cannot be the name of an index"),
-        ("opensearch://h/a?table=b", "an index is not an option"),
+        ("opensearch://h/a?table=b", "the index is the path, and not the option table"),
         ("redis://:s3cret@h/0", "names no hash. Write redis://HOST:6379/0?table=NAME."),
         ("redis://:s3cret@h/shop?table=a", "a database of Redis is a number, not 'shop'"),
         ("redis://:s3cret@h/0?table=a%20b", "cannot be the name of a hash"),

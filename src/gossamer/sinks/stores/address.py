@@ -114,7 +114,7 @@ class StoreAddress(msgspec.Struct, frozen=True):
         table = options.get("table", "")
         if kind == "opensearch":
             if "table" in options:
-                raise BadInput(f"{shown}: an index is not an option. {_example(text)}")
+                raise BadInput(f"{shown}: the index is the path, and not the option table. {_example(text)}")
             table, path = path, ""
         if kind == "redis":
             path = path or "0"

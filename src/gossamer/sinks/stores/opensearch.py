@@ -4,6 +4,7 @@ The id of a document is made from the row's key, so that writing a row again rep
 refuses for a moment (it is busy) is sent again alone, document by document.
 """
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -55,6 +56,10 @@ _STALE_AT_ONCE: Final = 1000
 """Documents of earlier attempts that are deleted at once. May be changed, up to the server's 10,000."""
 
 
+_REFRESH_SECONDS = 5
+"""Longest wait at the end of the work until the documents can be found. May be changed."""
+
+
 class OpenSearchStore:
     """Store in an OpenSearch or Elasticsearch cluster; a table is an index. Implements Store (stores/rows.py)."""
 
@@ -72,6 +77,8 @@ class OpenSearchStore:
             max_retries=0,
         )
         self._prepared: set[str] = set()
+        self._written: set[str] = set()
+        """Indexes that have new documents since the connection was opened."""
 
     def prepare(self, table: StoreTable) -> None:
         try:
@@ -128,7 +135,9 @@ class OpenSearchStore:
                     group, size = [], 0
                 group.append((row, lines))
                 size += len(lines)
-            return refused + self._bulk(table, group)
+            refused += self._bulk(table, group)
+            self._written.add(table.name)
+            return refused
         except OpenSearchException as error:
             self._prepared.discard(table.name)
             raise self._sink_error(error) from error
@@ -142,6 +151,11 @@ class OpenSearchStore:
             raise self._sink_error(error) from error
 
     def close(self) -> None:
+        for name in self._written & self._prepared:  # a failed write takes its index out of the latter
+            # So that a search after the crawl finds all documents, and not only those up to a second before.
+            with contextlib.suppress(OpenSearchException):
+                self._client.indices.refresh(index=name, request_timeout=_REFRESH_SECONDS)
+        self._written.clear()
         self._prepared.clear()
         self._client.close()
 
