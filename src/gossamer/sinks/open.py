@@ -113,15 +113,13 @@ def ending_of(path: str) -> str:
     for ending in ENDINGS:
         if lower.endswith(ending):
             return ending
-    if refused := other_database(path):
-        raise BadInput(refused)
-    shown, endings = hide_password(path), f"known are {' '.join(ENDINGS)}, and - for standard output"
-    if is_url(path):
-        raise BadInput(
-            f"the output {shown} is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as "
-            f"a file it has an unknown ending; {endings}"
-        )
-    raise BadInput(f"the output {shown} has an unknown ending; {endings}")
+    schemes = ", ".join(SCHEMES)
+    no_store = f"is no database that is supported, whose addresses begin with {schemes}; as a file it " * is_url(path)
+    raise BadInput(
+        other_database(path)
+        or f"the output {hide_password(path)} {no_store}has an unknown ending; known are {' '.join(ENDINGS)}, and - "
+        "for standard output"
+    )
 
 
 def format_of(path: str) -> FileFormat | None:
