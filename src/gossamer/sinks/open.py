@@ -113,12 +113,11 @@ def ending_of(path: str) -> str:
     for ending in ENDINGS:
         if lower.endswith(ending):
             return ending
-    schemes = ", ".join(SCHEMES)
-    no_store = f"is no database that is supported, whose addresses begin with {schemes}; as a file it " * is_url(path)
+    no_store = f"is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as a file it "
     raise BadInput(
         other_database(path)
-        or f"the output {hide_password(path)} {no_store}has an unknown ending; known are {' '.join(ENDINGS)}, and - "
-        "for standard output"
+        or f"the output {hide_password(path)} {no_store * is_url(path)}has an unknown ending; known are "
+        f"{' '.join(ENDINGS)}, and - for standard output"
     )
 
 
