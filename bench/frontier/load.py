@@ -1,6 +1,7 @@
 """Invented requests, as a worker would send them."""
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
@@ -23,15 +24,46 @@ def url_of(domain: int, number: int) -> str:
     return f"https://www.{domain_name(domain)}/articles/{number:010}/".ljust(URL_BYTES, "x")
 
 
+_SYLLABLES = (
+    "ba",
+    "cor",
+    "del",
+    "fen",
+    "gra",
+    "hil",
+    "jun",
+    "kel",
+    "lom",
+    "mar",
+    "nov",
+    "pri",
+    "ros",
+    "sta",
+    "tur",
+    "ven",
+)
+_SECTIONS = ("news", "sport", "culture", "science", "travel", "business", "opinion", "local")
+
+
+def article_url(domain: int, number: int) -> str:
+    """A URL like those of a newspaper, 81 bytes long on average: its words are as hard to compress as real ones."""
+    chance = random.Random(number * 1_000_003 + domain)
+    section, year, month = chance.choice(_SECTIONS), chance.randrange(2005, 2027), chance.randrange(1, 13)
+    words = ["".join(chance.choices(_SYLLABLES, k=chance.randrange(1, 4))) for _ in range(5)]
+    return f"https://{domain_name(domain)}/{section}/{year}/{month:02}/{'-'.join(words)}-{number}"
+
+
 class Load:
     """Makes batches under one frontier's secret."""
 
-    def __init__(self, secret: int) -> None:
+    def __init__(self, secret: int, url: Callable[[int, int], str] = url_of) -> None:
+        """`url` makes the URL of a domain's number and a number."""
         self._seed = spider_seed(secret, SPIDER)
+        self._url = url
 
     def batch(self, domain: int, numbers: Iterable[int], *, priority: int = 0) -> Batch:
         """One domain's URLs of these numbers."""
-        urls = [url_of(domain, number) for number in numbers]
+        urls = [self._url(domain, number) for number in numbers]
         marks = [fingerprint(url, seed=self._seed) for url in urls]
         return Batch(SPIDER, domain_name(domain), priority, 1, urls, marks)
 

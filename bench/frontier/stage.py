@@ -8,6 +8,7 @@ from bench import measure
 from bench.errors import BenchFailed
 from bench.store import disk_folder, embedded
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 
 _FREEING_SECONDS = 60.0
@@ -39,6 +40,11 @@ class Stage:
                 return
             await asyncio.sleep(0.1)
 
+    async def rewrite(self) -> None:
+        """Rewrite the server's file, so that it has only what is there now, and wait for the end."""
+        await self._shards.command("{0}", "BGREWRITEAOF")
+        await self.at_rest()
+
     async def memory_bytes(self) -> int:
         """What the server holds, once it has freed what it frees in the background."""
         last = asyncio.get_running_loop().time() + _FREEING_SECONDS
@@ -65,11 +71,19 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     """Start it all, and stop it however the block ends. `clock`: epoch seconds, instead of the server's own time."""
     with disk_folder() as folder:
-        async with embedded(folder, durable=True) as server:
-            shards = await Shards.connect(server.address)
-            frontier = await ValkeyFrontier.connect(server.address, retention_seconds=retention_seconds, clock=clock)
-            try:
-                yield Stage(server.address, server.pid, frontier, shards)
-            finally:
-                await frontier.close()
-                await shards.close()
+        async with embedded(folder, durable=True) as server, staged(server, retention_seconds, clock) as it:
+            yield it
+
+
+@asynccontextmanager
+async def staged(
+    server: EmbeddedValkey, retention_seconds: float = 86400.0, clock: Callable[[], float] | None = None
+) -> AsyncIterator[Stage]:
+    """Connect to a server that is started, and disconnect however the block ends."""
+    shards = await Shards.connect(server.address)
+    frontier = await ValkeyFrontier.connect(server.address, retention_seconds=retention_seconds, clock=clock)
+    try:
+        yield Stage(server.address, server.pid, frontier, shards)
+    finally:
+        await frontier.close()
+        await shards.close()
