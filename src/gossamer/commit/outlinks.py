@@ -110,6 +110,9 @@ class Outlinks:
 
     def _form_groups(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
         """Form one group for each shard that these pages link to."""
+        if self._frontier.shard_count == 1:
+            self._form_group(run, terms, pages)
+            return
         shard_of = self._frontier.shard_of
         batches: dict[int, list[Batch]] = {}
         for batch in _merge_batches(pages):
@@ -122,6 +125,18 @@ class Outlinks:
                     groups[shard] = _LinkGroup(run, terms, shard, batches[shard], page)
                 groups_of_page.append(groups[shard])
         self._groups += groups.values()
+
+    def _form_group(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
+        """Form the only group of these pages, where all domains live on one shard."""
+        group: _LinkGroup | None = None
+        for page in pages:
+            if page.batches:
+                if group is None:
+                    group = _LinkGroup(run, terms, 0, [], page)
+                    self._groups.append(group)
+                self._groups_of_page[id(page)] = [group]
+        if group is not None:
+            group.batches = _merge_batches(pages)
 
     def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start one task for each group of links. It ends when the group's shard has answered."""
@@ -141,7 +156,8 @@ class Outlinks:
         for page in pages:
             groups = self._groups_of_page.get(id(page), ())
             for group in groups:
-                await self._add(group)
+                if group.data_epoch != self._frontier.data_epoch:
+                    await self._add(group)
             on_links_added, page.on_links_added = page.on_links_added, None
             if on_links_added:
                 if len(groups) == 1:

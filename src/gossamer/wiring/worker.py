@@ -13,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gossamer.commit.committer import CommitLimits, Committer
@@ -232,7 +233,8 @@ class _WorkerParts:
             on_sitemaps=self._counts.name_sitemaps,
         )
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
-        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=lambda: frontier.data_epoch))
+        data_epoch = partial(getattr, frontier, "data_epoch")
+        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=data_epoch))
         self._contents = PageContents(
             lambda: _content_pool(settings),
             self.tally,

@@ -78,8 +78,9 @@ class WorkerSlots:
             future.set_result(self._given.popleft())
             return future
         self._waiting.append(future)
-        self._freed.set()
-        if len(self._waiting) >= self._batch_slots:
+        if len(self._waiting) == 1:
+            self._freed.set()
+        if len(self._waiting) == self._batch_slots:
             self._freed_enough.set()
         return future
 
@@ -372,8 +373,7 @@ class Worker:
     # --- working ------------------------------------------------------------------------------------------------------
 
     async def _slot(self, number: int) -> None:
-        """Work on one lease after the other, until cancelled. Hand over each result, unless another worker has the
-        lease by now."""
+        """Work on leases that this worker still holds, one after the other, until cancelled."""
         slots, committer = self._slots, self._committer
         while True:
             lease = await slots.take()
