@@ -11,8 +11,8 @@ from gossamer.fakeweb.answer import redirect
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.record import PageRecord
-from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.worker import open_worker
 from tests.servers import crawls

@@ -9,8 +9,8 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
-from gossamer.valkey.client import Script
 from gossamer.valkey.embedded import EmbeddedValkey
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import Topology
 from gossamer.wiring.worker import open_worker

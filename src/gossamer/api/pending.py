@@ -28,8 +28,8 @@ from gossamer.errors import BusError, FrontierError, FrontierUnavailable, Reques
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
-from gossamer.valkey.client import Scripts
 from gossamer.valkey.connection import retrying
+from gossamer.valkey.scripts import Scripts
 
 log = logging.getLogger("gossamer.api")
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gossamer.bus.base import Message
 from gossamer.errors import BusError, BusFull, BusUnavailable, FrontierError, FrontierFull, FrontierUnavailable
-from gossamer.valkey.client import Scripts
+from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
 from gossamer.telemetry.tally import Tally
-from gossamer.valkey.client import Scripts
+from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))

@@ -1,21 +1,17 @@
-"""Client of one Valkey or Redis server, and the loading of Lua scripts.
+"""Client of one Valkey or Redis server.
 
 Connections are made when they are first needed, and again after they broke.
 
 Safe to change: the time limits below, each as described, and the texts of errors. Fixed: calls that end with WAIT have
 a connection of their own; a connection that replaces another is reported before any call is sent on it, because what
-was learned before may be lost; nothing here repeats a call. How scripts are assembled may be changed, too: that changes
-their digests, but every process loads the scripts of its own release.
+was learned before may be lost; nothing here repeats a call.
 """
 
 import asyncio
-import hashlib
-import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -331,100 +327,3 @@ class _SharedConnection:
         async with self._lock:
             if self.connection is not None:
                 await self.connection.close()
-
-
-# How the files of a folder of scripts are found and joined. May be changed together with all those files: their lines
-# `-- include`, and their names.
-_INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*(?:--.*)?\n", re.MULTILINE)
-"""Empty lines, and comments on lines of their own, which are left out. Must not match a first line `#!lua`: the server
-needs it."""
-_SUFFIX = ".lua"
-_INCLUDES_FOLDER = "include"
-
-
-class Script(msgspec.Struct, frozen=True):
-    """A Lua script and the digest under which the server caches it."""
-
-    name: str
-    source: str
-    """A first line `#!lua flags=allow-oom` lets the script run when the server's memory is full (Redis 7.0 and later,
-    EVAL flags)."""
-    undeclared_keys: bool = False
-    """The script touches keys of its slot that no call declares. While a slot's keys are being moved between two
-    nodes, such a script can run on neither: the caller raises FrontierUnavailable, and may call again later."""
-    sha: bytes = b""
-    """40 lower-case hexadecimal digits, as SCRIPT LOAD returns them."""
-
-    def __post_init__(self) -> None:
-        digest = hashlib.sha1(self.source.encode(), usedforsecurity=False)
-        msgspec.structs.force_setattr(self, "sha", digest.hexdigest().encode())
-
-
-class Scripts(dict[str, Script]):
-    """Scripts of a package's folder by name, each read on its first use, so that a command starts quickly.
-
-    Each `.lua` file of the folder is a command. A line `-- include name` is replaced by `include/name.lua`, once per
-    command, at its first mention. Comments and empty lines are left out of the assembled source. Getting a script
-    raises KeyError for one that does not exist, and ValueError for an include that does not exist and for files that
-    include each other.
-    """
-
-    def __init__(self, folder: Path, *, undeclared_keys: bool = False) -> None:
-        """`undeclared_keys` applies to all scripts."""
-        super().__init__()
-        self._folder = folder
-        self._undeclared_keys = undeclared_keys
-        self._includes: dict[str, list[str] | None] = {}
-        """Parts of the included files that were read, as `_parts` returns them. None: there is no such file."""
-
-    def __missing__(self, name: str) -> Script:
-        parts = _parts(self._folder, name)
-        if parts is None:
-            raise KeyError(name)
-        script = Script(name, self._assemble(name, parts, set(), (name,)), self._undeclared_keys)
-        self[name] = script
-        return script
-
-    def names(self) -> list[str]:
-        """Return the names of all scripts, sorted."""
-        files = (entry.name for entry in self._folder.iterdir())
-        return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
-
-    def _include(self, name: str) -> list[str] | None:
-        """Return the parts of an included file; None: there is none."""
-        if name not in self._includes:
-            self._includes[name] = _parts(self._folder / _INCLUDES_FOLDER, name)
-        return self._includes[name]
-
-    def _assemble(self, name: str, parts: list[str], done: set[str], above: tuple[str, ...]) -> str:
-        """Return the source with its includes. `done`: names that the command has already, grows here. `above`: the
-        files through which this one was reached."""
-        texts = []
-        for at, part in enumerate(parts):
-            if at % 2 == 0:
-                texts.append(part)
-                continue
-            if part in above:
-                raise ValueError(f"scripts include each other: {' -> '.join((*above, part))}")
-            included = self._include(part)
-            if included is None:
-                raise ValueError(f"script {name} includes {part}, which does not exist")
-            if part not in done:
-                done.add(part)
-                texts.append(self._assemble(part, included, done, (*above, part)))
-        return "".join(texts)
-
-
-def _parts(folder: Path, name: str) -> list[str] | None:
-    """Return the source of a file without comments and empty lines, split at its includes: text, name of an include,
-    text, and so on. None: there is no such file.
-
-    Each file is split once, and not with each command that includes it: that takes a third of the time."""
-    try:
-        with open(f"{folder}/{name}{_SUFFIX}", encoding="utf-8") as file:
-            parts = _INCLUDE.split(file.read())
-    except OSError:  # there is no such file or folder
-        return None
-    parts[::2] = [_COMMENT.sub("", text) for text in parts[::2]]
-    return parts

@@ -23,7 +23,7 @@ from hiredis import ReplyError
 from gossamer.errors import FrontierError, FrontierForgot, FrontierFull, FrontierUnavailable
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import CALL_SECONDS, CONNECT_SECONDS, ClientOptions, Script, ValkeyClient
+from gossamer.valkey.client import CALL_SECONDS, CONNECT_SECONDS, ClientOptions, ValkeyClient
 from gossamer.valkey.connection import (
     Argument,
     Reply,
@@ -33,6 +33,7 @@ from gossamer.valkey.connection import (
     pack,
     translate_error,
 )
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.topology import Topology, check_server, read_redirect
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import gossamer
-from gossamer.valkey.client import Script
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
 from .lifecycle import RequestEvent, RequestStatus

@@ -5,7 +5,7 @@ from typing import Any
 
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.valkey.client import Script
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Cluster, Server
 

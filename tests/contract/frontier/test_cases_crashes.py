@@ -10,7 +10,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
-from gossamer.valkey.client import Script
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
 from .asking import a_batch, a_crawl

@@ -10,7 +10,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import Outcome, Settlement
-from gossamer.valkey.client import Script
+from gossamer.valkey.scripts import Script
 
 from .asking import a_batch, a_crawl
 from .pair import Clock

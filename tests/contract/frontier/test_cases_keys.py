@@ -152,3 +152,30 @@ async def test_a_hit_is_remembered_as_long_as_the_longer_window_that_comes(
     assert life > 55_000
     await seat.close()
     await stage.leave()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+async def test_records_of_hits_expire_also_where_one_command_cannot_set_many(
+    stage_of: Callable[[int], Stage], known: bool
+) -> None:
+    """Servers before Valkey 9.1 and Redis 8.4 do not know MSETEX."""
+    stage = stage_of(1)
+    frontier = await stage.frontier()
+    connection = stage.connections[0]
+    await connection.everywhere("ACL", "SETUSER", "default", "+msetex" if known else "-msetex")
+    try:
+        run = await frontier.open_crawl(a_crawl("one", rate=Rate(1, 60.0)))
+        domains = [f"d{number}.test" for number in range(150)]  # more than are written together
+        await frontier.add(run, PLAIN, [a_batch(domain, range(2)) for domain in domains])
+        seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+        leases = await seat.lease(limit=200)
+        held = {key: ttl for key, ttl in (await stage.keys()).items() if "}:w:" in key}
+        assert (len(leases), set(held.values())) == (150, {-1}), "a record with a request in flight must not expire"
+        await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+        left = {key: ttl for key, ttl in (await stage.keys()).items() if "}:w:" in key}
+        assert left.keys() == held.keys()
+        assert all(60_000 < ttl <= 2 * 62_000 for ttl in left.values()), left
+        await seat.close()
+    finally:
+        await connection.everywhere("ACL", "SETUSER", "default", "+msetex")
+    await stage.leave()

@@ -11,7 +11,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.request import Outcome, Settlement, SettleResult
-from gossamer.valkey.client import Script
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
 from .asking import a_batch, a_crawl, declare_dead

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import FrontierForgot, FrontierUnavailable, ServerUnsuitable
-from gossamer.valkey.client import Script
 from gossamer.valkey.connection import retrying
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import slot_of
 from tests.servers import cluster_faults

@@ -6,8 +6,8 @@ import pytest
 import uvloop
 
 from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
-from gossamer.valkey.client import Script
 from gossamer.valkey.connection import retrying
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server, standalone, wait_until
 

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from gossamer.errors import FrontierUnavailable
-from gossamer.valkey.client import Script
 from gossamer.valkey.connection import ValkeyConnection, pack, retrying
+from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 from tests.chaos.tcp_proxy import Link, Network
 from tests.servers.valkey import cluster, standalone

@@ -15,11 +15,18 @@ from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, DomainPolicy, Orde
 CRAWL = Crawl(
     id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4, keep_failed=True
 )
-ROW = [b"1", CRAWL.id.token.encode(), b"1", b"link", b"a.test", b"0"]
+CALL = codec.LeaseCall(shard=0, worker="w-1", egress="", charged=0.0, called_ms=1000.0, first_id=1 << 20)
+
+
+def _stored(entry: bytes) -> bytes:
+    """A lease as lease.lua stores it: values without the header of an array, strings with that of text."""
+    packed = b"".join(map(msgspec.msgpack.encode, (1, CRAWL.id.token, 0, "link", "a.test", "a.test")))
+    header = b"\xda" + len(entry).to_bytes(2, "big")
+    return packed + header + entry + b"".join(map(msgspec.msgpack.encode, ("", 0, 1005.5, 1000)))
 
 
 def _lease(entry: bytes) -> Any:
-    return codec.decode_lease(0, [*ROW, entry, 0, 0], Run(CRAWL, 1, 1), b"", Terms(), "w-1", 0.0, "")
+    return codec.decode_lease(CALL, 3, *codec.unpack_lease(_stored(entry)), Run(CRAWL, 1, 1), b"", Terms())
 
 
 def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:
@@ -28,12 +35,21 @@ def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:
     assert codec.unpack_policy(codec.pack_policy(policy)) == policy
 
 
-@pytest.mark.parametrize("read", [codec.unpack_terms, codec.unpack_crawl, codec.unpack_policy, _lease])
+@pytest.mark.parametrize(
+    "read", [codec.unpack_terms, codec.unpack_crawl, codec.unpack_policy, codec.unpack_lease, _lease]
+)
 @pytest.mark.parametrize("raw", [b"", b"\xc1", b"\x01", b"\x93\x01\x02\x03", b"\x81\x01\x02", b"\x92\xa1a"])
 def test_what_another_version_wrote_is_said_to_be_so(read: Callable[[bytes], object], raw: bytes) -> None:
     """No error of whatever reads it."""
     with pytest.raises(FrontierIncompatible, match="version"):
         read(raw)
+
+
+def test_a_lease_is_read_from_what_the_shard_stores() -> None:
+    lease = _lease(struct.pack(">BBHBH", 4, 2, 5, 0, 1) + "http://a.test/ä".encode())
+    assert (lease.id, lease.spider, lease.domain, lease.url) == ((1 << 20) + 3, "link", "a.test", "http://a.test/ä")
+    assert (lease.deaths, lease.attempt, lease.depth) == (2, 2, 5)
+    assert (lease.ahead_seconds, lease.spacing_seconds, lease.blacklisted) == (0.0055, 1.0, False)
 
 
 def test_a_domains_record_of_another_version_is_said_to_be_so() -> None:
@@ -65,12 +81,12 @@ def test_parts_are_read_whatever_their_bytes() -> None:
 def test_leases_of_one_run_share_it_until_its_crawl_is_changed() -> None:
     token = CRAWL.id.token.encode()
     entry = struct.pack(">BBHBH", 0, 0, 0, 0, 1) + b"http://a.test/"
-    rows: list[Any] = [*ROW, entry, 0, 0]
+    rows: list[Any] = [0, _stored(entry)]
     terms = [token, b"1", msgspec.msgpack.encode(Terms())]
     decoder = codec.LeaseDecoder()
 
     def run_of(crawl: Crawl) -> Run:
-        [lease] = decoder.decode(0, rows, [token, b"7", codec.pack_crawl(crawl)], terms, worker="w-1", charged=0.0)
+        [lease] = decoder.decode(CALL, rows, [token, b"7", codec.pack_crawl(crawl)], terms)
         return lease.run
 
     first = run_of(CRAWL)

@@ -21,13 +21,13 @@ LINES_AT_MOST = 600
 ATOMIC_STEPS = {
     "add": 1320,
     "add_many": 1325,
-    "request_redirect": 830,
-    "lease": 1400,
-    "page_budget": 860,
-    "purge": 850,
-    "reclaim": 1150,
-    "retry_failed": 1375,
-    "settle": 1250,
+    "request_redirect": 795,
+    "lease": 1380,
+    "page_budget": 720,
+    "purge": 755,
+    "reclaim": 1095,
+    "retry_failed": 925,
+    "settle": 1235,
 }
 """Commands that may be longer. Each moves requests between queues, windows, budgets and counters in one atomic step, so
 it needs the code of all of them (docs/adr/0011-long-scripts.md). The numbers here may only fall."""

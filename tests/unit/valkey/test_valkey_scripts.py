@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gossamer
-from gossamer.valkey.client import Script, Scripts
+from gossamer.valkey.scripts import Script, Scripts
 from tests.unit.valkey.lua_names import undeclared
 
 
@@ -49,6 +49,84 @@ def test_a_circle_is_refused(tmp_path: Path) -> None:
         Scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))["a"]
 
 
+def test_functions_and_tables_that_nothing_uses_are_left_out(tmp_path: Path) -> None:
+    """Neither is what only they use."""
+    shared = (
+        "local function low()\n  return alone\nend\nlocal kept, gone = {}, nil\nlocal alone = {}\n"
+        "local function high()\n  return low() + alone\nend\nlocal function used()\n  return kept\nend\n"
+    )
+    scripts = Scripts(write(tmp_path, "-- include b\nreturn used()\n", b=shared))
+    used = "local function used()\n  return kept\nend\n"
+    assert scripts["a"].source == f"local kept, gone = {{}}, nil\nreturn (function()\n{used}return used()\nend)()\n"
+
+
+def test_what_a_script_needs_first_stays_first(tmp_path: Path) -> None:
+    first = "local BASE = KEYS[1]\nif not BASE then\n  return 0\nend\n"
+    scripts = Scripts(
+        write(tmp_path, "#!lua\n-- include b\n-- include c\nreturn f()\n", b=first,
+              c="local function f()\n  return BASE\nend\nlocal x = {} -- why\nx[1] = f\n")
+    )  # fmt: skip
+    assert scripts["a"].source == (
+        f"#!lua\n{first}local x = {{}} -- why\nreturn (function()\n"
+        "local function f()\n  return BASE\nend\nx[1] = f\nreturn f()\nend)()\n"
+    )
+
+
+def test_constants_are_replaced_by_their_values(tmp_path: Path) -> None:
+    """But not in longer names, and not values that are computed."""
+    constants = (
+        'local FIRST, SECOND = 1, -2 -- places\nlocal BIG = 2 ^ 36\nlocal NAME = "a.b"\nlocal SUM = FIRST + BIG\n'
+    )
+    command = "-- include b\nreturn { FIRST, SECOND, BIG, NAME, SUM, x.FIRST_OF, FIRST }\n"
+    scripts = Scripts(write(tmp_path, command, b=constants))
+    assert scripts["a"].source == (
+        'local SUM = 1 + (2 ^ 36)\nreturn { 1, (-2), (2 ^ 36), "a.b", SUM, x.FIRST_OF, 1 }\n'
+    )
+
+
+SELDOM = (
+    "local function part()\n  return 1\nend\nlocal function both()\n  return 2\nend\n"
+    "local function rare()\n  return part() + both()\nend\nlocal function often()\n  return both()\nend\n"
+)
+
+
+def test_functions_that_are_seldom_needed_are_defined_by_the_first_call_of_one(tmp_path: Path) -> None:
+    """With what only they use."""
+    command = "-- include b\n-- seldom: rare\nif KEYS[1] then\n  return rare()\nend\nreturn often()\n"
+    both, often = "local function both()\n  return 2\nend\n", "local function often()\n  return both()\nend\n"
+    assert Scripts(write(tmp_path, command, b=SELDOM))["a"].source == (
+        "local define_seldom, seldom_rare\nreturn (function()\n"
+        "local function rare(...) if not seldom_rare then define_seldom() end return seldom_rare(...) end\n"
+        f"{both}define_seldom = function()\nlocal function part()\n  return 1\nend\n"
+        f"local function rare()\n  return part() + both()\nend\nseldom_rare = rare\nend\n{often}"
+        "if KEYS[1] then\n  return rare()\nend\nreturn often()\nend)()\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("-- include b\n-- seldom: rare, none\nreturn rare()\n", "not a function that is used: none"),
+        (
+            "-- include b\n-- seldom: rare, late\nrare()\nlocal function late()\n  return 1\nend\nreturn late()\n",
+            "a seldom function is called before late is defined",
+        ),
+    ],
+)
+def test_seldom_functions_that_could_not_be_called_are_refused(tmp_path: Path, command: str, message: str) -> None:
+    scripts = Scripts(write(tmp_path, command, b=SELDOM))
+    with pytest.raises(ValueError, match=message):
+        scripts["a"]
+
+
+@pytest.mark.parametrize("line", ["local SIZE = 1\n", "local rows = {}\n"])
+def test_two_files_may_not_declare_the_same(tmp_path: Path, line: str) -> None:
+    function = "local function f()\n  return rows\nend\n"
+    scripts = Scripts(write(tmp_path, "-- include b\n-- include c\nreturn f(rows)\n", b=function + line, c=line))
+    with pytest.raises(ValueError, match=r"two constants that are called SIZE|declared twice: rows"):
+        scripts["a"]
+
+
 PACKAGE = Path(gossamer.__file__).parent
 FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.lua") if path.parent.name != "include"})
 SCRIPTS = [scripts[name] for scripts in map(Scripts, FOLDERS) for name in scripts.names()]
@@ -61,6 +139,24 @@ def test_all_folders_with_scripts_are_found() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_a_script_declares_the_names_that_it_uses(script: Script) -> None:
     assert undeclared(script.source) == set()
+
+
+def test_no_text_of_a_script_has_the_name_of_a_constant() -> None:
+    """It would be replaced there, too."""
+    for folder in FOLDERS:
+        sources = {path: path.read_text() for path in folder.rglob("*.lua")}
+        declared = re.findall(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ", "".join(sources.values()), re.MULTILINE)
+        names = {name for line in declared for name in line.split(", ")}
+        for path, source in sources.items():
+            texts = " ".join(re.findall(r'"[^"\n]*"', re.sub(r"^ *--.*", "", source, flags=re.MULTILINE)))
+            assert names.isdisjoint(re.findall(r"[A-Z_]+", texts)), path
+
+
+def test_no_function_is_written_in_one_line() -> None:
+    """The end of a function is recognised by its own line."""
+    for folder in FOLDERS:
+        for path in folder.rglob("*.lua"):
+            assert not re.search(r"^local function .*\bend *(?:--.*)?$", path.read_text(), re.MULTILINE), path
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)

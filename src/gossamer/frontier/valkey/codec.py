@@ -14,7 +14,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -312,33 +312,62 @@ def _unwrapped(part: bytes) -> bytes:
     return part[_STRING_HEADER_BYTES.get(part[0], 0) :]
 
 
-LEASE_ROW = 9
-"""Number of fields of a lease in a reply of `lease.lua`, in the order that `decode_lease` describes."""
+LEASE_ROW = 2
+"""Number of fields of a lease in a reply of `lease.lua`: its place among the leases of its call, and the lease as it is
+stored."""
+
+StoredLease = tuple[int, str, int, str, str, msgspec.Raw, msgspec.Raw, msgspec.Raw, int, float, float]
+"""Number of the run, token, priority, spider, domain, scope, entry, fingerprint of the last hop, answer to that, start
+(ms), even gap (ms; negative: its domain is blacklisted). Fixed, because lease.lua stores it. Raw: text that is not
+needed, or that is binary."""
+_decode_stored_lease = msgspec.msgpack.Decoder(StoredLease).decode
+_STORED_LEASE_HEADER = b"\x9b"
+"""Header of an array of 11 values, which is missing in a stored lease."""
+
+
+def unpack_lease(packed: bytes) -> tuple[StoredLease, bytes]:
+    """Return a lease as it is stored, and its entry. Raises FrontierIncompatible."""
+    try:  # not `decoding`: this runs for every request
+        stored = _decode_stored_lease(_STORED_LEASE_HEADER + packed)
+    except msgspec.MsgspecError as exc:
+        raise FrontierIncompatible(f"a lease in it cannot be read ({exc}); use the version that wrote it") from exc
+    entry = bytes(stored[6])
+    return stored, entry[_STRING_HEADER_BYTES.get(entry[0], 0) :]
+
+
+class LeaseCall(NamedTuple):
+    """A call of lease.lua: what is the same for all leases that it got."""
+
+    shard: int
+    worker: str
+    """Name of the session that leased."""
+    egress: str
+    charged: float
+    """When the hits were charged, on the process's monotonic clock."""
+    called_ms: float
+    """Time of the call on the clock of the shard."""
+    first_id: int
+    """Id of the first lease; those of the others follow."""
 
 
 def decode_lease(
-    shard: int, row: Sequence[Any], run: Run, id_prefix: bytes, terms: Terms, worker: str, charged: float, egress: str
+    call: LeaseCall, index: int, stored: StoredLease, entry: bytes, run: Run, id_prefix: bytes, terms: Terms
 ) -> Lease:
-    """Return a lease from its row of a reply: id, token, run, spider, domain, priority, entry, then in microseconds the
-    time from the call to the request's start, and the even gap (negative: its domain is blacklisted).
-
-    `id_prefix`: `request_id_prefix` of the run. `worker`: name of the session that leased it. `charged`: when its hit
-    was charged, on the process's monotonic clock. `egress`: for which egress.
-    """
-    try:  # not `decoding`: this runs for every request
-        id_, _, _, spider_name, domain, priority, entry, ahead_us, spacing_us = row
+    """Return a lease from what `unpack_lease` returned. `index`: its place among the leases of the call. `id_prefix`:
+    `request_id_prefix` of the run."""
+    _, _, priority, spider, domain, _, _, _, _, start_ms, spacing_ms = stored
+    try:
         deaths, attempt, depth, _, url, payload, identity = decode_entry(entry)
     except (struct.error, UnicodeDecodeError) as exc:
         raise FrontierIncompatible(f"a request in it cannot be read ({exc}); use the version that wrote it") from exc
-    spider = spider_name.decode()
     return Lease(  # by position, because names cost time for every request
-        int(id_),
-        shard,
-        worker,
+        call.first_id + index,
+        call.shard,
+        call.worker,
         run,
         spider,
-        domain.decode(),
-        int(priority),
+        domain,
+        priority,
         depth,
         attempt,
         deaths,
@@ -347,11 +376,11 @@ def decode_lease(
         terms,
         request_id(id_prefix, identity or f"{spider}\0{url}".encode()),
         identity,
-        charged,
-        ahead_us / 1_000_000,
-        spacing_us / 1_000_000 if spacing_us > 0 else 0.0,
-        egress,
-        spacing_us < 0,
+        call.charged,
+        (start_ms - call.called_ms) / 1000 if start_ms > call.called_ms else 0.0,
+        spacing_ms / 1000 if spacing_ms > 0 else 0.0,
+        call.egress,
+        spacing_ms < 0,
     )
 
 
@@ -366,48 +395,40 @@ class LeaseDecoder:
     submission the same Terms object: the committer groups links by these."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[tuple[bytes, bytes], tuple[bytes, bytes, Run]] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, int], tuple[bytes, bytes, Run]] = OrderedDict()
         """By token and number: generation, packed crawl (its rate may be changed), and the run."""
         self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_TERMS_BYTES)
         """By token and packed terms."""
 
     def decode(
-        self,
-        shard: int,
-        rows: Sequence[bytes],
-        crawls: Sequence[bytes],
-        terms: Sequence[bytes],
-        *,
-        worker: str,
-        charged: float,
-        egress: str = "",
+        self, call: LeaseCall, rows: Sequence[Any], crawls: Sequence[bytes], terms: Sequence[bytes]
     ) -> list[Lease]:
         """Return the leases of a reply, which has each crawl and each submission's terms once.
 
         `rows`: LEASE_ROW fields for each lease. `crawls`: token, generation and crawl of each. `terms`: token, number
         and terms of each.
         """
-        generations_and_crawls: dict[bytes, tuple[bytes, bytes]] = {
-            crawls[i]: (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
+        generations_and_crawls: dict[str, tuple[bytes, bytes]] = {
+            crawls[i].decode(): (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
         }
-        terms_by_number: dict[tuple[bytes, int], Terms] = {}
+        terms_by_number: dict[tuple[str, int], Terms] = {}
         for i in range(0, len(terms), 3):
-            terms_by_number[terms[i], int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
+            terms_by_number[terms[i].decode(), int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
         leases = []
-        known: tuple[bytes, bytes] | None = None  # token and number of the run of the row before
-        for i in range(0, len(rows), LEASE_ROW):
-            row = rows[i : i + LEASE_ROW]
-            _, token, number, _, _, _, entry, _, _ = row
+        known: tuple[str, int] | None = None  # token and number of the run of the row before
+        for index, packed in zip(rows[::LEASE_ROW], rows[1::LEASE_ROW], strict=True):
+            stored, entry = unpack_lease(packed)
+            number, token = stored[0], stored[1]
             if known != (token, number):
                 known = token, number
                 run = self._decode_run(token, number, *generations_and_crawls[token])
                 id_prefix = request_id_prefix(run)
             terms_number = entry[4] << 16 | entry[5] << 8 | entry[6]  # as in _HEADER
             its_terms = terms_by_number[token, terms_number]
-            leases.append(decode_lease(shard, row, run, id_prefix, its_terms, worker, charged, egress))
+            leases.append(decode_lease(call, index, stored, entry, run, id_prefix, its_terms))
         return leases
 
-    def _decode_run(self, token: bytes, number: bytes, generation: bytes, blob: bytes) -> Run:
+    def _decode_run(self, token: str, number: int, generation: bytes, blob: bytes) -> Run:
         """Return the run of a crawl; the same object as for earlier leases unless its crawl has changed since."""
         key = (token, number)
         known = self._runs.get(key)
@@ -415,7 +436,7 @@ class LeaseDecoder:
             known_generation, known_blob, run = known
             if known_generation == generation and known_blob == blob:
                 return run
-        run = Run(unpack_crawl(blob), int(number), int(generation))
+        run = Run(unpack_crawl(blob), number, int(generation))
         self._runs[key] = generation, blob, run
         if len(self._runs) > _CACHED_RUNS:
             self._runs.popitem(last=False)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from gossamer.frontier.valkey.keys import ShardKeys
 from gossamer.policy.timing import ServerClock
 from gossamer.telemetry import logs
-from gossamer.valkey.client import Scripts
+from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 SCRIPTS = Scripts(Path(__file__).with_name("scripts"), undeclared_keys=True)

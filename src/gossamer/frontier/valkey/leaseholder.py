@@ -242,8 +242,8 @@ class ValkeyLeaseholder:
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
-        (_, due_ms, rows, crawls, terms, starved, idle, enroll), name, charged, egress = answer  # see lease.lua
-        leases = self._decoder.decode(session.shard, rows, crawls, terms, worker=name, charged=charged, egress=egress)
+        (_, due_ms, rows, crawls, terms, starved, idle, enroll, _), call = answer  # see the head of lease.lua
+        leases, egress = self._decoder.decode(call, rows, crawls, terms), call.egress
         session.held.update([lease.id for lease in leases])
         self._leased += leases
         more_may_be_due = len(leases) >= limit or session.announcements != announcements
@@ -336,7 +336,7 @@ class ValkeyLeaseholder:
         for settlement in settlements:
             lease, payload, drops = settlement.lease, settlement.payload, settlement.drops or {}
             tail = b"" if payload is None else codec.pack_tail(lease.url, payload, lease.identity)
-            delay_ms = settlement.delay_seconds * 1000
+            delay_ms: float = settlement.delay_seconds * 1000 or 0  # not 0.0: settle.lua is quickest with "0"
             if settlement.unused or settlement.unanswered:  # of requests that have ended: flags instead of a delay
                 delay_ms = (-2 if settlement.unanswered else -1) if settlement.unused else 1
             rows += (lease.id, settlement.outcome, settlement.reason, delay_ms, tail, len(drops))

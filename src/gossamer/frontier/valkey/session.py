@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any
 
 from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
+from gossamer.frontier.valkey.codec import LeaseCall
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome
@@ -168,9 +169,9 @@ class ShardSession:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def lease(self, limit: int, pool: str, retention_ms: int) -> tuple[Any, str, float, str] | None:
-        """Lease requests; returns the reply of lease.lua, the name that holds the leases, when their hits were charged,
-        and for which egress. None: the name was declared dead, ask again.
+    async def lease(self, limit: int, pool: str, retention_ms: int) -> tuple[Any, LeaseCall] | None:
+        """Lease requests; returns the reply of lease.lua, and what the leases have in common. None: the name was
+        declared dead, ask again.
 
         A call after a failed one is its repetition: the shard returns the same leases, however long ago it was.
         """
@@ -191,7 +192,8 @@ class ShardSession:
         self._unanswered_since = None
         self.has_later_work = reply[1] != b""
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
-        return reply, name, charged, egress
+        first_id = self._call_number * _IDS_A_CALL
+        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1]), first_id)
 
     async def settle(
         self,

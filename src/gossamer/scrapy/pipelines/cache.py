@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
 from gossamer.model.crawl import Rate
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import ClientOptions, Scripts
+from gossamer.valkey.client import ClientOptions
+from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import Topology
 

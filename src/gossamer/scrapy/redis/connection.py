@@ -19,7 +19,7 @@ from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadSetting
 from gossamer.valkey.address import Address
-from gossamer.valkey.client import Scripts
+from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 log = logging.getLogger(__name__)

@@ -33,6 +33,8 @@
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
+-- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, note_rejected, set_only_fingerprint,
+--         split_bucket
 local addition = {
   token = ARGV[3], run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],
   digest = ARGV[8], packed_terms = ARGV[9], confirmed = tonumber(ARGV[10]), call = ARGV[11], number = ARGV[12],

@@ -5,8 +5,8 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua
 -- Returns { "<pool>|<spider>", requests, domains, ... }
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
---         per-egress:{pool}|{spider}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
+-- Touches (see keys.py) backlog, clock, off:{pool}|{spider}, per-egress:{pool}|{spider}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include places

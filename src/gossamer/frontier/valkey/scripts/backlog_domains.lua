@@ -6,9 +6,8 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 spider  4 cursor, "" to begin  5 domains to return (approximate)
 -- Returns { next cursor, "" at the end, { domain, requests, ... } }
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, groups, off:{pool}|{spider},
---         per-egress:{pool}|{spider}, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, backlog, clock, off:{pool}|{spider}, per-egress:{pool}|{spider},
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include places

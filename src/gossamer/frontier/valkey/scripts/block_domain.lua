@@ -18,29 +18,23 @@
 local DAY = 86400000
 local domain = ARGV[3]
 local blocked_until, delay = unpack(block_of(domain))
-local has_changed = false
+local has_changed
 if ARGV[4] ~= "" and now + tonumber(ARGV[4]) > blocked_until then
-  blocked_until = now + tonumber(ARGV[4])
-  has_changed = true
+  blocked_until, has_changed = now + tonumber(ARGV[4]), true
 end
 if ARGV[5] ~= "" and tonumber(ARGV[5]) ~= delay then
-  delay = tonumber(ARGV[5])
-  has_changed = true
+  delay, has_changed = tonumber(ARGV[5]), true
 end
-local block = { blocked_until, delay }
-blocks[domain] = block
+blocks[domain] = { blocked_until, delay }
 local key = BASE .. "x:" .. domain
 local life = math.max(math.ceil(blocked_until - now), delay > 0 and tonumber(ARGV[6]) or 0)
 if life > 0 then
   -- The key lives a day longer: a server whose clock is set forward would forget it too early.
-  redis.call("SET", key, cmsgpack.pack(block), "PX", life + DAY)
+  redis.call("SET", key, cmsgpack.pack(blocks[domain]), "PX", life + DAY)
 else
   redis.call("DEL", key)
 end
--- A hit from before the delay was known counts for it, too.
-if delay > 0 then
-  keep_hits(domain, delay)
-end
+keep_hits(domain, delay) -- a hit from before the delay was known counts for it, too
 if has_changed then
   for _, group in ipairs(list_groups()) do
     update_domain(group, domain)

@@ -5,16 +5,14 @@
 -- ARGV  1, 2 see include/shard.lua  3 pool  4 spider  5 domain
 -- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first),
 --         ms by which the server's clock is ahead of the shard's time }, the first two by the server's clock
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, egresses, groups, n, off:{pool}|{spider},
---         per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress}, w:{scope},
---         wait:{pool}, x:{domain}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, c:{token}, clock, n, policy, w:{scope}, wait:{pool}, x:{domain}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include ready
 local group, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
-local token = head_of(group, domain)
+local head = head_of(group, domain)
 local blocked = block_of(domain)[BLOCK_ENDS]
-local due = token and due_of(group, ARGV[4], domain, "", token) or INF
+local due = head and due_of(group, ARGV[4], domain, "", head) or INF
 local ahead = wall - now
 return { blocked > now and string.format("%.3f", blocked + ahead) or "",
   due < INF and string.format("%.3f", due + ahead) or "", string.format("%.3f", ahead) }

@@ -14,7 +14,6 @@ local worker = ARGV[3]
 if not is_registered(worker) then
   return { -1, 0 }
 end
-redis.call("ZADD", BASE .. "workers", now, worker)
 local key = BASE .. "l:" .. worker
 local held = redis.call("HLEN", key) - redis.call("HEXISTS", key, "last")
 if redis.call("EXISTS", BASE .. "dead") == 1 then

@@ -27,9 +27,8 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
 --         { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens },
---         { idle tokens }, 1 when this egress is new here and has to be enrolled }
---   leases: id, token, run, spider, domain, priority, entry, us from this call to its start,
---   even gap in us (negative: its domain is blacklisted, and the worker is to drop it), ...
+--         { idle tokens }, 1 when this egress is new here and has to be enrolled, time of the call that got the leases }
+--   leases: place of the lease in that call, lease as it is stored, ...
 --   crawls: token, generation, crawl, ...
 --   terms: token, number, blob, ...
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
@@ -54,6 +53,8 @@
 -- include discarding
 -- include resting
 -- include check_finished
+-- seldom: check_finished, count_later, crawls_with_other_rates, discard_queue, end_rests, enqueue, entry_for_worker, park,
+--         release, remove_from_ready
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
@@ -64,36 +65,36 @@ if not is_registered(worker)
   and (ARGV[10] ~= "1" or redis.call("ZSCORE", BASE .. "dead", worker)) then
   return { "stale" }
 end
-redis.call("ZADD", BASE .. "workers", now, worker)
+if ARGV[10] == "1" then
+  redis.call("ZADD", BASE .. "workers", now, worker)
+end
 
 -- Tokens of crawls: a set of those without a page left, and a list of those that may be finished.
 local starved, idle = {}, {}
 
 -- Ids must come from the number of the worker's call, not from a counter of this shard: after a failover that lost some
 -- of its last steps, a counter would give an id again that the worker holds for another request. A worker's calls are
--- numbered through all its names: it may settle what it held under an earlier name under its new one.
-local function lease_id(first, index)
-  return string.format("%.0f", first + index)
-end
+-- numbered through all its names: it may settle what it held under an earlier name under its new one. An id is the
+-- number of the call times CALL, plus the place of the lease in it.
+local first_id, called = tonumber(number) * CALL, string.format("%.3f", now)
 
 -- A repeated call, whose reply was lost, must get the same answer, or its leases would be held by a worker that does
 -- not know them. It gets it from the leases themselves. An earlier call than the last one was delayed on its way, and
 -- its answer came long since: its ids have been used.
 local last_call = redis.call("HGET", leases_key, "last")
 if last_call then
-  local done, first, count, called = string.match(last_call, "^(%d+) (%d+) (%d+) (%S+)$")
+  local done, _, count, called_then = string.match(last_call, "^(%d+) (%d+) (%d+) (%S+)$")
   if done == number then
+    called = called_then
     for index = 0, tonumber(count) - 1 do
-      local id = lease_id(tonumber(first), index)
-      local packed = redis.call("HGET", leases_key, id)
+      local packed = redis.call("HGET", leases_key, first_id + index)
       if packed then
-        local lease = { cmsgpack.unpack(packed) }
-        local run, token, _, _, domain, scope = unpack(lease)
+        local run, token, _, _, domain, scope, entry = cmsgpack.unpack(packed)
         local crawl = crawl_of(token)
         if crawl and crawl.run == run then
-          show_lease(tonumber(called), id, lease)
+          show_lease(index, packed, crawl, entry, terms_number_of(entry))
         else -- its run was given up; a fresh one may have forgotten its terms
-          redis.call("HDEL", leases_key, id)
+          redis.call("HDEL", leases_key, first_id + index)
           release(scope, domain)
         end
       end
@@ -101,7 +102,7 @@ if last_call then
   end
   if tonumber(number) <= tonumber(done) then
     write_all()
-    return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0 } -- the next call finds what is due by now
+    return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0, called } -- the next call finds what is due by now
   end
 end
 
@@ -119,10 +120,11 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
 end
 
 local dropped = 0
--- Each lease: { run, token, priority, spider, domain, scope, entry, fingerprint of its last hop, answer to that, start,
--- even gap }. Stored in this order: a change needs another FORMAT in identity.py. A hop is a redirect for which the
+-- The number of leases so far, and their ids with what is stored: run, token, priority, spider, domain, scope, entry,
+-- fingerprint of the last hop, answer to that, start, even gap (ms; negative: its domain is blacklisted, and the worker is
+-- to drop the request). A change of these fields needs another FORMAT in identity.py. A hop is a redirect for which the
 -- worker asked for a hit (`request_redirect`).
-local taken = {}
+local taken, lease_rows = 0, {}
 
 -- Sets a domain's queues of this crawl aside until a page of its budget comes back.
 local function starve(crawl, group, domain, priority)
@@ -148,8 +150,10 @@ end
 local function take_entries(crawl, spider, domain, priority, scope, hits, entries)
   local token, count, gone = crawl.token, 0, 0
   local share = share_of(token, domain)
-  for index, entry in ipairs(entries) do
-    local limits = terms_of(token, terms_number_of(entry))
+  for index = 1, #entries do
+    local entry = entries[index]
+    local terms_number = terms_number_of(entry)
+    local limits = terms_of(token, terms_number)
     local most_pages = spider ~= ASSETS and limits.domain_max_pages
     if limits.expires > 0 and wall >= limits.expires then
       count_done(crawl, "D:" .. spider .. ":expired", 1)
@@ -171,8 +175,11 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
         share.dirty = true
       end
       count = count + 1
-      taken[#taken + 1] = { crawl.run, token, priority, spider, domain, scope, entry, "", 0, hits.starts[count],
-        hits.spacing }
+      local packed = cmsgpack.pack(crawl.run, token, priority, spider, domain, scope, entry, "", 0, hits.starts[count],
+        hits.spacing)
+      lease_rows[2 * taken + 1], lease_rows[2 * taken + 2] = first_id + taken, packed
+      show_lease(taken, packed, crawl, entry, terms_number)
+      taken = taken + 1
     end
   end
   return count, gone, false
@@ -181,22 +188,22 @@ end
 -- Notes that entries have left a queue: in its crawl's counts, and in the agenda. `takes_turns`: it goes behind the
 -- other queues of its priority.
 local function leave_queue(crawl, group, spider, domain, priority, left, takes_turns)
-  local share, member = share_of(crawl.token, domain), crawl.token .. "|" .. priority
-  change_share(share, spider, priority, -left)
+  local count = change_share(share_of(crawl.token, domain), spider, priority, -left)
   count_queued(crawl.token, spider, priority, -left)
-  if share_count(share, spider, priority) == 0 then
-    change_agenda("ZREM", group, domain, member)
+  if count == 0 then
+    change_agenda("ZREM", group, domain, crawl.token .. "|" .. priority)
   elseif takes_turns then
     local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
-    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), member)
+    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), crawl.token .. "|" .. priority)
   end
 end
 
--- Leases what is free at the head of one queue. Returns true where the domain may have more. `second`: the queue behind
--- it. In this order: a queue whose crawl or part has ended is discarded; a blocked domain gets nothing; without a free
+-- Leases what is free at the head of one queue. Returns true where the domain may have more. `head`: see head_of. In this
+-- order: a queue whose crawl or part has ended is discarded; a blocked domain gets nothing; without a free
 -- hit, the queue may give way; without a page left in the crawl's budget, it is set aside; else entries are taken.
 -- Must leave share, counters, agenda and record of hits up to date: the next queue of the domain is judged by them.
-local function take(group, spider, domain, lease_egress, policy, token, priority, second)
+local function take(group, spider, domain, lease_egress, policy, head)
+  local token, priority, second = head.token, head.priority, head.second
   local crawl = crawl_of(token)
   if not crawl or end_reason(crawl, spider) then
     discard_queue(token, group, spider, domain, priority)
@@ -208,9 +215,10 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
   local scope = scope_of(policy, spider, domain, lease_egress)
   local record = record_of(scope)
   local budgets = budgets_of(policy, crawl, domain)
-  local most = math.min(limit - #taken, concurrency_of(policy, crawl, budgets) - record[IN_FLIGHT])
+  local most = concurrency_of(policy, crawl, budgets) - record[IN_FLIGHT]
+  most = most < limit - taken and most or limit - taken
   local hits = free_hits(record, policy, budgets, most)
-  hits.spacing = policy.drops and -1 or hits.spacing -- negative: the worker is to drop the request
+  hits.spacing = policy.drops and -1 or hits.spacing
   local allowed, free = #hits.starts, #hits.starts
   if free == 0 then
     return give_way(group, domain, priority, scope, crawl, policy, budgets)
@@ -225,9 +233,9 @@ local function take(group, spider, domain, lease_egress, policy, token, priority
   end
   local takes_turns = second and select(2, read_member(second)) == priority -- the next queue has the same priority
   free = takes_turns and 1 or free
-  local command = crawl.lifo and "RPOP" or "LPOP"
-  local entries = redis.call(command, queue_key(token, spider, domain, priority), math.min(free, 1000)) or {}
-  local count, gone, is_starved = take_entries(crawl, spider, domain, priority, scope, hits, entries)
+  local command, key = crawl.lifo and "RPOP" or "LPOP", queue_key(token, spider, domain, priority)
+  local entries = free == 1 and { redis.call(command, key) or nil } or redis.call(command, key, math.min(free, 1000))
+  local count, gone, is_starved = take_entries(crawl, spider, domain, priority, scope, hits, entries or {})
   if gone > 0 and check_finished(token, retention, false) then
     idle[#idle + 1] = token
   end
@@ -256,24 +264,18 @@ end
 -- Reads with few commands what leasing from these domains needs.
 local function load_domains(group, domains, spider, lease_egress)
   load_policies(domains)
-  local keys, scopes = {}, {}
-  for index, domain in ipairs(domains) do
-    keys[index] = BASE .. "x:" .. domain
+  local scopes, domains_by_crawl = {}, {}
+  for index = 1, #domains do
+    local domain = domains[index]
     scopes[index] = scope_of(policies[domain], spider, domain, lease_egress)
-  end
-  for index, packed in ipairs(redis.call("MGET", unpack(keys))) do
-    blocks[domains[index]] = packed and cmsgpack.unpack(packed) or NO_BLOCK
-  end
-  load_records(scopes)
-  local domains_by_crawl = {}
-  for _, domain in ipairs(domains) do
-    local token = head_of(group, domain)
-    if token then
-      local mine = domains_by_crawl[token] or {}
-      domains_by_crawl[token] = mine
+    local head = head_of(group, domain)
+    if head then
+      local mine = domains_by_crawl[head.token] or {}
+      domains_by_crawl[head.token] = mine
       mine[#mine + 1] = domain
     end
   end
+  load_records(domains, scopes)
   for token, mine in pairs(domains_by_crawl) do
     load_shares(token, mine)
   end
@@ -283,29 +285,32 @@ local next_due, inspected = INF, 0
 
 -- Leases from the queues of one domain that stand in this band.
 local function lease_from_domain(group, spider, band, domain, lease_egress)
-  end_rests(group, domain)
+  if has_requested_rates() then
+    end_rests(group, domain)
+  end
   local more, policy = true, policy_of(domain)
-  while more and #taken < limit and dropped < MOST_DROPPED do
-    local token, priority, resting, second = head_of(group, domain)
-    if not token or resting or band_of(priority) ~= band then
+  while more and taken < limit and dropped < MOST_DROPPED do
+    local head = head_of(group, domain)
+    if not head or head.resting or band_of(head.priority) ~= band then
       break
     end
-    more = take(group, spider, domain, lease_egress, policy, token, priority, second)
+    more = take(group, spider, domain, lease_egress, policy, head)
   end
 end
 
 -- Leases from the domains of one band, either those of this egress or (nil) those without one.
 local function lease_from_band(group, spider, band, lease_egress)
   local key = ready_key(group, band, lease_egress)
-  while #taken < limit and inspected < MOST_DOMAINS and dropped < MOST_DROPPED do
+  while taken < limit and inspected < MOST_DOMAINS and dropped < MOST_DROPPED do
     write_ready()
-    local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - #taken))
+    local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - taken))
     if #domains == 0 then
       break
     end
     load_domains(group, domains, spider, lease_egress or "")
-    for _, domain in ipairs(domains) do
-      if #taken >= limit then
+    for i = 1, #domains do
+      local domain = domains[i]
+      if taken >= limit then
         break
       end
       inspected = inspected + 1
@@ -318,7 +323,7 @@ local function lease_from_band(group, spider, band, lease_egress)
       place_domain(group, domain, band)
     end
   end
-  if #taken < limit then
+  if taken < limit then
     write_ready()
     local first = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
     if first[2] and first[2] ~= "inf" then
@@ -339,32 +344,38 @@ for i = #ARGV, 11, -1 do
     table.remove(ARGV, i)
   end
 end
+-- Mostly all domains stand in the last band, and none has a budget for each egress. The other ready sets are looked at
+-- only where any of them exists.
+local has_urgent, has_per_egress = {}, {} -- by group
+for i = 11, #ARGV do
+  local group, keys = pool .. "|" .. ARGV[i], {}
+  for band = 1, BANDS - 1 do
+    keys[band] = ready_key(group, band)
+  end
+  has_urgent[group] = redis.call("EXISTS", unpack(keys)) > 0
+  has_per_egress[group] = redis.call("EXISTS", place_key(group, PER_EGRESS)) > 0
+end
 -- All spiders of a band come before the next band: priority counts for more than the order of the spiders.
 for band = 1, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
-    lease_from_band(group, ARGV[i], band, nil)
-    lease_from_band(group, ARGV[i], band, egress)
+    if has_urgent[group] or band == BANDS then
+      lease_from_band(group, ARGV[i], band, nil)
+    end
+    if has_per_egress[group] then
+      lease_from_band(group, ARGV[i], band, egress)
+    end
   end
 end
 
 -- --- the end of the call -------------------------------------------------------------------------------------------
 
-local first = tonumber(number) * CALL
-if #taken > 0 then
-  local rows = {}
-  for index, lease in ipairs(taken) do
-    local id = lease_id(first, index - 1)
-    rows[2 * index - 1] = id
-    rows[2 * index] = cmsgpack.pack(unpack(lease))
-    show_lease(now, id, lease)
-  end
-  call_on_key("HSET", leases_key, rows)
-end
-redis.call("HSET", leases_key, "last", string.format("%s %s %d %.3f", number, lease_id(first, 0), #taken, now))
+lease_rows[2 * taken + 1] = "last"
+lease_rows[2 * taken + 2] = string.format("%s %.0f %d %s", number, first_id, taken, called)
+call_on_key("HSET", leases_key, lease_rows)
 
 local wait_ms, starved_tokens = "", {}
-if #taken < limit then
+if taken < limit then
   if inspected >= MOST_DOMAINS or dropped >= MOST_DROPPED then
     next_due = now
   end
@@ -384,4 +395,4 @@ if #taken < limit then
 end
 for token in pairs(starved) do starved_tokens[#starved_tokens + 1] = token end
 write_all()
-return { "ok", wait_ms, leases, crawl_rows, terms_rows, starved_tokens, idle, enrolled <= 0 and 1 or 0 }
+return { "ok", wait_ms, leases, crawl_rows, terms_rows, starved_tokens, idle, enrolled <= 0 and 1 or 0, called }

@@ -17,10 +17,9 @@
 --                        -> the new quota of the first, or -1
 --   take   (that shard)  7 quota -> 1
 -- The next list is for a test, which compares it with the code; most of its keys are touched by the included files.
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         clock, d:{token}, egresses, groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
---         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         w:{scope}, wait:{pool}, x:{domain}, z:{token}
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, d:{token}, egresses,
+--         groups, h:{token}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}, z:{token}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include starving

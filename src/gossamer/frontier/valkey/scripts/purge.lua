@@ -9,9 +9,9 @@
 -- ARGV  1, 2 see include/shard.lua  3 most domains a call (approximate)
 -- Returns 1 when there is more to do, else 0
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         clock, d:{token}, egresses, groups, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
---         purging, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}, w:{scope}, wait:{pool}, x:{domain}
+--         clock, d:{token}, egresses, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge, purging,
+--         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         w:{scope}, wait:{pool}, x:{domain}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include discarding
@@ -36,10 +36,10 @@ for i = 1, #shares_found, 2 do
     local spider, priority = row[k], row[k + 1]
     if end_reason(crawl, spider) then
       local group = crawl.pool .. "|" .. spider
-      local _, head = head_of(group, domain)
+      local head = head_of(group, domain)
       discard_queue(token, group, spider, domain, priority)
       if head then
-        place_domain(group, domain, band_of(head))
+        place_domain(group, domain, band_of(head.priority))
       end
     end
   end

@@ -9,7 +9,7 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 lease id  5 fingerprint of the target  6 new tail of the entry
 -- Returns -1 unknown worker or lease, 0 another request has seen the target, 1 granted (a hit is charged), 2 wait
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses, groups,
+-- Touches (see keys.py) a:{pool}|{spider}|{domain}, app:{appid}, backlog, c:{token}, clock, deaths, egresses,
 --         l:{worker}, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, r:{pool}|{spider}|{band},
 --         r:{pool}|{spider}|{band}|{egress}, s:{token}:{generation}:{bucket}, w:{scope}, wait:{pool}, workers,
 --         x:{domain}
@@ -28,7 +28,6 @@ local packed = is_registered(worker) and redis.call("HGET", leases_key, id)
 if not packed then
   return STALE
 end
-redis.call("ZADD", BASE .. "workers", now, worker)
 local run, token, priority, spider, domain, scope, entry, hopped, answer, start, spacing = cmsgpack.unpack(packed)
 if hopped == fingerprint then
   return answer -- the same call again

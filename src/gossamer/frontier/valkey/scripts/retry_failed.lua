@@ -16,11 +16,9 @@
 --         { "purging" } when the queues of an earlier run have to be purged first, or
 --         { "ok", requests queued again, requests left in the list, those that were kept and moved to its end }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
---         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},
---         idle, idle-until, n, off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, policy, purge,
---         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
---         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, t:{token}, w:{scope},
---         wait:{pool}, x:{domain}, z:{token}
+--         clock, d:{token}, egresses, ending, failed:{token}, groups, n, off:{pool}|{spider}, old, opened,
+--         per-egress:{pool}|{spider}, policy, purge, q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band},
+--         r:{pool}|{spider}|{band}|{egress}, t:{token}, w:{scope}, wait:{pool}, x:{domain}, z:{token}
 -- transition: failed -> queued on revive
 -- transition: dropped -> queued on revive
 -- transition: queued -> dropped on stop

@@ -18,11 +18,9 @@
 -- include keep_hits
 local domain, packed_policy, expected = ARGV[3], ARGV[4], ARGV[5]
 local key, field = BASE .. "policy", domain == "" and "*" or "d:" .. domain
-if expected then
-  local current = redis.call("HGET", key, field) or ""
-  if current ~= expected and current ~= packed_policy then
-    return 0
-  end
+local current = redis.call("HGET", key, field) or ""
+if expected and current ~= expected and current ~= packed_policy then
+  return 0
 end
 if packed_policy == "" then
   redis.call("HDEL", key, field)

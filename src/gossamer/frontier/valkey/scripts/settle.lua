@@ -42,6 +42,8 @@
 -- include drop_waiting
 -- include check_finished
 -- include failures
+-- seldom: budgets_of, drop_waiting, end_run, end_starving, enqueue, keep_failed, policy_of, queue_later, refund,
+--         return_page, spiders_of, stays_idle, update_domain, with_attempt, with_tail
 local RETRY_PENALTY = 10 -- a retry has so much less priority
 -- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
 -- those of resting queues (RESTING in agendas.lua).
@@ -51,7 +53,6 @@ local leases_key = BASE .. "l:" .. worker
 if not is_registered(worker) then
   return { "stale" }
 end
-redis.call("ZADD", BASE .. "workers", now, worker)
 
 -- Gives a hit back that was to start at `start` and never did. A hit that does not matter any more is left alone: the
 -- hits that came after it belong to other requests. The record of a scope lists its hits, and its debt: by how many ms
@@ -99,15 +100,20 @@ end
 
 local settled_crawls = {}
 
--- Settles one lease, whose arguments begin at ARGV[at]. The cases, in this order:
+-- Returns the number in an argument. Most are "0", which is quicker to compare than to convert.
+local function number_of(argument)
+  return argument == "0" and 0 or tonumber(argument)
+end
+
+-- Settles one lease, whose arguments begin at ARGV[at]. `limits`: of its terms. The cases, in this order:
 --   its crawl has another run by now, or is gone: only the hit counts
 --   fetched, failed or dropped: done
 --   its crawl or its spider's part has ended meanwhile: done, as dropped
 --   retry, postponed: queued again after the delay
 --   returned, forwarded: back in front of its queue
 -- A page of the budget that was not fetched is free again.
-local function settle(lease, at)
-  local outcome, reason, delay, tail = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
+local function settle(lease, at, limits)
+  local outcome, reason, delay, tail = ARGV[at + 1], ARGV[at + 2], number_of(ARGV[at + 3]), ARGV[at + 4]
   local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
   release(scope, domain)
   local crawl = crawl_of(token)
@@ -123,10 +129,9 @@ local function settle(lease, at)
   settled_crawls[token] = true
   count_crawl(token, "h:" .. spider, -1)
   local drops = at + 6
-  for k = 0, tonumber(ARGV[at + 5]) - 1 do
+  for k = 0, number_of(ARGV[at + 5]) - 1 do
     count_crawl(token, "L:" .. spider .. ":" .. ARGV[drops + 2 * k], tonumber(ARGV[drops + 2 * k + 1]))
   end
-  local limits = terms_of(token, terms_number_of(entry))
   local ended = end_reason(crawl, spider)
   if tail ~= "" then
     entry = with_tail(entry, tail)
@@ -167,30 +172,33 @@ local i = 5
 while i <= #ARGV do
   ids[#ids + 1] = ARGV[i]
   places[#places + 1] = i
-  i = i + 6 + 2 * tonumber(ARGV[i + 5])
+  i = i + 6 + 2 * number_of(ARGV[i + 5])
 end
 local found = redis.call("HMGET", leases_key, unpack(ids))
 redis.call("HDEL", leases_key, unpack(ids))
-local answers, leases, scopes, domains_by_crawl, seen_ids = {}, {}, {}, {}, {}
-for k, packed in ipairs(found) do
+local answers, leases, limits, scopes, domains_by_crawl, seen_ids = {}, {}, {}, {}, {}, {}
+for k = 1, #ids do
   answers[k] = 0
-  if packed and not seen_ids[ids[k]] then
+  if found[k] and not seen_ids[ids[k]] then
     seen_ids[ids[k]] = true
-    local lease = { cmsgpack.unpack(packed) }
-    local _, token, _, _, domain, scope = unpack(lease)
+    local lease = { cmsgpack.unpack(found[k]) }
+    local token, domain, entry = lease[2], lease[5], lease[7]
     leases[k], answers[k] = lease, 1
-    scopes[#scopes + 1] = scope
-    domains_by_crawl[token] = domains_by_crawl[token] or {}
-    table.insert(domains_by_crawl[token], domain)
+    limits[k] = terms_of(token, terms_number_of(entry))
+    scopes[#scopes + 1] = lease[6]
+    if limits[k].domain_max_pages or ARGV[places[k] + 1] ~= "fetched" then -- what changes the share on its domain
+      domains_by_crawl[token] = domains_by_crawl[token] or {}
+      table.insert(domains_by_crawl[token], domain)
+    end
   end
 end
-load_records(scopes)
+load_records({}, scopes)
 for token, domains in pairs(domains_by_crawl) do
   load_shares(token, domains)
 end
 for k = 1, #ids do
   if leases[k] then
-    settle(leases[k], places[k])
+    settle(leases[k], places[k], limits[k])
   end
 end
 

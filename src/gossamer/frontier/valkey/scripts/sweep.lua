@@ -9,11 +9,11 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
--- Touches (see keys.py) a:{pool}|{spider}|{domain}, apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses,
---         ending, event, events, expiries, failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later,
---         off:{pool}|{spider}, old, opened, per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band},
---         r:{pool}|{spider}|{band}|{egress}, running:{spider}|{appid}, running:|{appid},
---         s:{token}:{generation}:{bucket}, starving, stop-markers, stopping, t:{token}, z:{token}
+-- Touches (see keys.py) apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event, events, expiries,
+--         failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
+--         per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
+--         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
+--         stopping, t:{token}, z:{token}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include end_reasons

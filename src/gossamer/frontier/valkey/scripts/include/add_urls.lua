@@ -15,6 +15,7 @@
 -- include end_reasons
 -- include begin_run
 -- include known_terms
+-- include load_records
 
 -- Bytes. A hash with a longer value is stored in another form, which takes several times the memory
 -- (hash-max-listpack-value). Tuning only: smaller puts more terms into a key of their own.
@@ -24,13 +25,9 @@ local CALL_LIFE = 3600000 -- ms that the answer of a named call is kept
 
 -- Returns the answer that this call got before; nil where it did not, or where it has no name.
 local function earlier_answer(addition)
-  if addition.call ~= "" then
-    local packed = redis.call("GET", BASE .. "call:" .. addition.call)
-    local number, answer = unpack(packed and cmsgpack.unpack(packed) or {})
-    if number == addition.number then
-      return answer
-    end
-  end
+  local packed = addition.call ~= "" and redis.call("GET", BASE .. "call:" .. addition.call)
+  local number, answer = unpack(packed and cmsgpack.unpack(packed) or {})
+  return number == addition.number and answer or nil
 end
 
 -- Returns the crawl in the run that is added to; or nil and the answer of the call. The cases:
@@ -119,7 +116,7 @@ end
 
 -- Adds one batch, whose arguments begin at ARGV[at]: spider, domain, priority, depth, unfiltered, extended, number of
 -- URLs, then the fingerprint and the tail of each (see add.lua). `first_position`: the place of its first URL among
--- all of the call. Returns where the next batch begins.
+-- all of the call. Returns where the next batch begins, and what is to be queued, for queue_batches.
 local function add_batch(crawl, addition, answer, at, first_position)
   local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
@@ -132,19 +129,20 @@ local function add_batch(crawl, addition, answer, at, first_position)
     return urls + 2 * count
   end
   local header -- with the number of the terms, which are kept only once something is queued under them
-  local room = limits.domain_max_pending and limits.domain_max_pending - queued_in(share_of(crawl.token, domain)) or INF
+  local share = limits.domain_max_pending and share_of(crawl.token, domain)
+  local room = share and limits.domain_max_pending - queued_in(share) - (addition.pending[domain] or 0) or INF
   -- The limit of assets counts those that were added before, and those of this call. An asset that was redirected to
   -- another domain is added there in a batch with a name of its own (call number 0): it was counted before, and its
   -- first request ends as moved.
   if spider == ASSETS and limits.max_assets and addition.number ~= "0" then
     local before = redis.call("HMGET", crawl.key, "a:" .. ASSETS, "D:" .. ASSETS .. ":moved")
-    local in_call = (crawl_changes[crawl.token] or {})["a:" .. ASSETS] or 0 -- added by this call so far
+    local in_call = (hash_changes[crawl.key] or {})["a:" .. ASSETS] or 0 -- added by this call so far
     room = math.min(room, limits.max_assets - (before[1] or 0) + (before[2] or 0) - in_call)
   end
-  local entries = {}
+  local entries, found = {}, 0
   for k = 0, count - 1 do
     local fingerprint = ARGV[urls + 2 * k]
-    if #entries >= room then
+    if found >= room then
       if not unfiltered and is_seen(crawl, fingerprint) then
         note_duplicate(answer, addition, first_position + k)
       else
@@ -155,18 +153,51 @@ local function add_batch(crawl, addition, answer, at, first_position)
         addition.terms_number = addition.terms_number or keep_terms(crawl, addition)
         header = entry_header(extended, depth, addition.terms_number)
       end
-      entries[#entries + 1] = header .. ARGV[urls + 2 * k + 1]
+      found = found + 1
+      entries[found] = header .. ARGV[urls + 2 * k + 1]
     else
       note_duplicate(answer, addition, first_position + k)
     end
   end
-  if #entries > 0 then
-    answer.added = answer.added + #entries
-    crawl.added = crawl.added + #entries
-    count_crawl(crawl.token, "a:" .. spider, #entries)
-    enqueue(crawl, spider, domain, priority, entries, false)
+  if found > 0 then
+    answer.added = answer.added + found
+    crawl.added = crawl.added + found
+    count_crawl(crawl.token, "a:" .. spider, found)
+    addition.pending[domain] = (addition.pending[domain] or 0) + found
+    return urls + 2 * count, { spider = spider, domain = domain, priority = priority, entries = entries }
   end
   return urls + 2 * count
+end
+
+-- Reads with few commands what decides when these domains are due. `spider`: of most of the requests.
+local function load_domains(domains, spider)
+  local scopes = {}
+  load_policies(domains)
+  for i = 1, #domains do
+    scopes[i] = scope_of(policies[domains[i]], spider, domains[i], "")
+  end
+  load_records(domains, scopes)
+end
+
+-- Queues what the batches of a call have brought: { spider, domain, priority, entries } each, `domains`: their domains.
+-- The shares, and of domains that had no request of the crawl what decides when they are due, are read together.
+local function queue_batches(crawl, batches, domains)
+  local new_domains = {}
+  if not crawl.new then
+    load_shares(crawl.token, domains)
+  end
+  for i = 1, #batches do
+    if #share_of(crawl.token, domains[i]).row < FIRST_QUEUE then
+      new_domains[#new_domains + 1] = domains[i]
+    end
+  end
+  if #new_domains > 1 then
+    load_domains(new_domains, batches[1].spider)
+  end
+  for i = 1, #batches do
+    local batch = batches[i]
+    enqueue(crawl, batch.spider, batch.domain, batch.priority, batch.entries, false)
+  end
 end
 
 -- A run that begins with nothing but duplicates is finished at once. If the client dies before it says that nothing
@@ -193,19 +224,21 @@ local function add_batches(addition, first, final)
   if not crawl then
     return refusal
   end
-  addition.limits = unpack_terms(addition.packed_terms)
+  addition.limits, addition.pending = unpack_terms(addition.packed_terms), {} -- what is to be queued, by domain
   local other_terms -- whether what was seen here was seen under other terms
   if addition.seeds and not crawl.new then
     addition.terms_number = known_terms(crawl, addition.digest, addition.packed_terms)
     other_terms = not addition.terms_number
   end
   local result = { added = 0, duplicates = 0, known = {}, rejected = {} }
-  local at, position = first, 0
+  local at, position, batches, domains, batch = first, 0, {}, {}, nil
   while at <= final do
     local count = tonumber(ARGV[at + 6])
-    at = add_batch(crawl, addition, result, at, position)
+    at, batch = add_batch(crawl, addition, result, at, position)
+    batches[#batches + 1], domains[#domains + 1] = batch, batch and batch.domain
     position = position + count
   end
+  queue_batches(crawl, batches, domains)
   grow_seen(crawl)
   local idle = result.added == 0 and check_nothing_added(crawl, addition) or 0
   local answer = { "ok", result.added, result.duplicates, idle, result.known, result.rejected,

@@ -13,53 +13,56 @@ local RESTING = 5e15
 
 local groups = {}
 
--- Returns a group's pool and spider, and the heads of its domains' agendas as far as they were read.
+-- Returns a group's pool and spider.
 local function group_parts(group)
   local parts = groups[group]
   if not parts then
     local pool, spider = string.match(group, "^(.-)|(.*)$")
-    parts = { pool = pool, spider = spider, heads = {} }
+    parts = { pool = pool, spider = spider }
     groups[group] = parts
   end
   return parts
 end
 
+local parts_by_member = {}
+local heads = {} -- of the domains' agendas, as far as they were read: by group, then domain
+
 -- Returns the token and the priority in a member of an agenda.
 local function read_member(member)
-  return string.sub(member, 1, 16), tonumber(string.sub(member, 18)) -- a token has 16 characters
+  local parts = parts_by_member[member]
+  if not parts then
+    parts = { string.sub(member, 1, 16), tonumber(string.sub(member, 18)) } -- a token has 16 characters
+    parts_by_member[member] = parts
+  end
+  return parts[1], parts[2]
 end
 
--- Returns the next queue of a domain: its crawl, its priority and, where even this one rests, until when; then the
--- member behind it.
+-- Returns the next queue of a domain, or false: { token and priority, `resting`: until when even this one rests (nil:
+-- it does not), `second`: the member behind it (nil: there is none) }. Cached, so callers must not change it.
 local function head_of(group, domain)
-  local heads = group_parts(group).heads
-  local head = heads[domain]
+  local mine = heads[group]
+  if not mine then
+    mine = {}
+    heads[group] = mine
+  end
+  local head = mine[domain]
   if head == nil then
-    head = redis.call("ZRANGE", agenda_key(group, domain), 0, 1, "WITHSCORES")
-    -- { member, score, second member, its score } becomes { token, priority, second member, until when it rests }.
-    if head[1] then
-      local score = tonumber(head[2])
-      head[1], head[2] = read_member(head[1])
-      head[4] = score >= RESTING and score - RESTING or nil
-    else
-      head = false
+    local row = redis.call("ZRANGE", agenda_key(group, domain), "0", "1", "WITHSCORES")
+    head = false
+    if row[1] then
+      local score = row[2] + 0
+      head = { resting = score >= RESTING and score - RESTING or nil, second = row[3] }
+      head.token, head.priority = read_member(row[1])
     end
-    heads[domain] = head
+    mine[domain] = head
   end
-  if head then
-    return head[1], head[2], head[4], head[3]
-  end
-end
-
--- Whether the domain has more than one queue in this group.
-local function is_shared(group, domain)
-  local _, _, _, second = head_of(group, domain)
-  return second ~= nil
+  return head
 end
 
 -- Changes an agenda. Every change must go through here, or `heads` would be out of date.
 local function change_agenda(command, group, domain, ...)
-  group_parts(group).heads[domain] = nil
+  heads[group] = heads[group] or {}
+  heads[group][domain] = nil
   return redis.call(command, agenda_key(group, domain), ...)
 end
 
@@ -80,10 +83,10 @@ local function rate_name(crawl)
 end
 
 -- Returns the crawls among the domain's next queues that have another requested rate than this one. Looks at few
--- queues, and at none where no crawl ever asked for a rate.
+-- queues, and at none where no crawl ever asked for a rate. The domain has a queue.
 local function crawls_with_other_rates(group, domain, crawl)
   local others = {}
-  if is_shared(group, domain) and has_requested_rates() then
+  if head_of(group, domain).second and has_requested_rates() then
     local row = redis.call("ZRANGE", agenda_key(group, domain), 1, 20, "WITHSCORES")
     for i = 1, #row, 2 do
       local other = tonumber(row[i + 1]) < RESTING and crawl_of((read_member(row[i])))

@@ -74,7 +74,7 @@ local function begin_run(run, stopped)
   for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
     redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   end
-  crawl_changes[token] = nil
+  hash_changes[key] = nil
   crawls[token] = nil
   local crawl = crawl_of(token)
   crawl.new = not before and {} -- fields that are written with its first counters

@@ -1,13 +1,14 @@
 -- Budgets: how many hits (fetches) a domain allows in a rolling window, and how many requests in flight. Times in
 -- milliseconds. Several budgets may hold at once; a hit must fit into each. A policy (policies.lua) is `explicit` where
 -- the operator set its hits or window, and `drops` where all requests are dropped at once, without a hit of the site.
--- May be changed: the concurrency that a rate implies (last lines). Fixed: a stored block is { blocked until, delay }.
+-- May be changed: the concurrency that a rate implies (with_spacing). Fixed: a stored block is { blocked until, delay }.
 -- A budget must never come out larger than what the operator or robots.txt asks for.
 -- BASE and INF are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include policies
 
 local blocks = {}
-local BLOCK_ENDS, CRAWL_DELAY, NO_BLOCK = 1, 2, { 0, 0 } -- the fields of a block; a domain that has none
+local BLOCK_ENDS, CRAWL_DELAY = 1, 2 -- the fields of a block
+local NO_BLOCK = { 0, 0 } -- of a domain that has none
 
 -- Returns a domain's block: the end of the pause that a Retry-After asked for, and the delay of robots.txt; 0 where
 -- there is none. Cached, so callers must not change it.
@@ -33,14 +34,20 @@ local function scaled_budget(hits, window, scale, moderated)
   return { hits = hits, window = window, spacing = moderated and window / hits or 0 }
 end
 
--- Adds the even gap between two hits (0: hits may start together), and the window of the budget that asks for it.
+-- Adds the even gap between two hits (0: hits may start together), the window of the budget that asks for it, the longest
+-- window, and how many requests may be in flight unless that is set: twice the hits of a second, from 1 to 16, so that
+-- slow answers do not hold up a fast domain. (That is tuning only.)
 local function with_spacing(budgets)
-  budgets.spacing, budgets.window = 0, budgets[1].window
+  local rate = INF
+  budgets.spacing, budgets.window, budgets.longest = 0, budgets[1].window, 0
   for _, budget in ipairs(budgets) do
     if budget.spacing > budgets.spacing then
       budgets.spacing, budgets.window = budget.spacing, budget.window
     end
+    budgets.longest = math.max(budgets.longest, budget.window)
+    rate = math.min(rate, budget.hits * 1000 / budget.window)
   end
+  budgets.concurrency = rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
   return budgets
 end
 
@@ -81,13 +88,5 @@ local function concurrency_of(policy, crawl, budgets)
   if policy.concurrency then
     return requested and math.min(requested, policy.concurrency) or policy.concurrency
   end
-  if requested then
-    return requested
-  end
-  -- Twice the hits of a second, from 1 to 16, so that slow answers do not hold up a fast domain. Tuning only.
-  local rate = INF
-  for _, budget in ipairs(budgets) do
-    rate = math.min(rate, budget.hits * 1000 / budget.window)
-  end
-  return rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
+  return requested or budgets.concurrency
 end

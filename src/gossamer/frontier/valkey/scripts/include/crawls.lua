@@ -21,10 +21,10 @@ local function crawl_of(token)
   -- The crawl as codec.py packs it; the rate is { hits, seconds, moderated }.
   local app, _, pool, lifo, max_pages, rate, concurrency, idle_ms, keeps_failed = unpack(
     cmsgpack.unpack(packed), 1, 9)
-  -- `state`: "r" running, "f" finished, or a letter of an early end (see end_reasons.lua). A crawl whose `added` equals
-  -- `done` has nothing left to do here.
+  -- `packed`: the crawl as the client packed it. `state`: "r" running, "f" finished, or a letter of an early end (see
+  -- end_reasons.lua). A crawl whose `added` equals `done` has nothing left to do here.
   crawl = {
-    token = token, key = key, run = tonumber(run), generation = gen, state = state,
+    token = token, key = key, run = tonumber(run), generation = gen, state = state, packed = packed,
     app = app, pool = pool, lifo = lifo, max_pages = max_pages, concurrency = concurrency, idle_ms = idle_ms or 0,
     keeps_failed = keeps_failed, -- requests that fail without an answer are kept, to be retried
     requested_rate = rate and { hits = rate[1], window = rate[2] * 1000, moderated = rate[3] }, -- window in ms
@@ -37,7 +37,7 @@ local function crawl_of(token)
     -- The fingerprint of a seen-set that has one; the terms of the first submission, where they are short.
     only_fingerprint = only, first_terms = terms,
   }
-  crawl.added_before, crawl.done_before = crawl.added, crawl.done
+  crawl.before = { added = crawl.added, done = crawl.done, seen = crawl.seen }
   crawls[token] = crawl
   return crawl
 end

@@ -19,8 +19,7 @@ local function keep_failed(crawl, counter, request)
   end
   local row = cmsgpack.pack(counter, unpack(request))
   local key = BASE .. "failed:" .. crawl.token
-  local pending = crawl_changes[crawl.token]
-  local kept = tonumber(redis.call("HGET", crawl.key, "K") or 0) + (pending and pending.K or 0)
+  local kept = (redis.call("HGET", crawl.key, "K") or 0) + ((hash_changes[crawl.key] or {}).K or 0)
   if kept + #row > MOST_BYTES then
     count_crawl(crawl.token, "v", 1)
     return

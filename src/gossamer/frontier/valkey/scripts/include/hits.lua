@@ -9,10 +9,12 @@ local AHEAD = 20
 -- Returns the hits that may be handed out at this moment, at most `most`: { starts, debts after each, spacing }.
 local function free_hits(record, policy, budgets, most)
   local at, free, debt, spacing = next_hit(record, policy, budgets)
-  local starts, debts, gap = {}, {}, 0
+  local starts, debts, count, gap = {}, {}, 0, 0
   if at <= now + EARLY then
-    while #starts < most and #starts < free and at <= now + AHEAD do
-      starts[#starts + 1], debts[#debts + 1] = at, debt
+    most = free < most and free or most
+    while count < most and at <= now + AHEAD do
+      count = count + 1
+      starts[count], debts[count] = at, debt
       gap, debt = next_gap(spacing, debt)
       at = at + gap
     end
@@ -40,8 +42,8 @@ local function charge(scope, budgets, hits, count)
   local record = record_of(scope)
   changed[scope] = true
   record[DEBT], record[IDLE] = hits.debts[count], 0
-  for _, budget in ipairs(budgets) do
-    record[KEEP] = math.max(record[KEEP], budget.window)
+  if budgets.longest > record[KEEP] then
+    record[KEEP] = budgets.longest
   end
   local size, slot = forget_hits(record), record[KEEP] / SLOTS
   -- The record has pairs of start time and count. A hit that starts with the last one is counted in its pair; once

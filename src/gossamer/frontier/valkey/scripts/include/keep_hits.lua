@@ -23,7 +23,7 @@ local function keep_hits(domain, window)
       scopes[#scopes + 1] = scope_of(policy, spider, domain, address)
     end
   end
-  load_records(scopes)
+  load_records({}, scopes)
   for _, scope in ipairs(scopes) do
     local record = record_of(scope)
     if #record >= HITS and record[KEEP] < window then

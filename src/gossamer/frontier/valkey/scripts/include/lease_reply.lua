@@ -7,30 +7,27 @@
 -- include terms
 
 local leases, crawl_rows, terms_rows, shown = {}, {}, {}, {} -- shown: the crawls and terms in the reply, by name
-local last_token, last_run, last_terms -- of the last lease, which most often has the next one's crawl and terms
+local last_crawl, last_terms -- of the last lease, which most often has the next one's crawl and terms
+local ENTRY = 7 -- place of the entry among the fields of a lease (see lease.lua)
 
 -- Returns an entry (a packed request, see entries.lua) as a worker gets it: with the number of workers that died while
 -- they held it, in flags 2 and 4, and without their names. Seven bytes are its header.
 local function entry_for_worker(entry)
-  local flags = string.byte(entry, 1)
-  if flags < SUSPECT then
-    return entry
-  end
   local _, rest = names_in(entry)
-  return string.char(flags % 2 + 2 * deaths_of(entry)) .. string.sub(entry, 2, 7) .. string.sub(entry, rest)
+  return string.char(string.byte(entry, 1) % 2 + 2 * deaths_of(entry)) .. string.sub(entry, 2, 7)
+    .. string.sub(entry, rest)
 end
 
--- Adds to the reply what the worker has to know of a crawl's run and of terms, unless it is there.
-local function show_crawl(token, run, terms_number)
-  local name = token .. run
-  if not shown[name] then
-    shown[name] = true
-    local generation, crawl = unpack(redis.call("HMGET", BASE .. "c:" .. token, "gen", "crawl"))
+-- Adds to the reply what the worker has to know of a crawl and of terms, unless it is there.
+local function show_crawl(crawl, terms_number)
+  local token = crawl.token
+  if not shown[token] then
+    shown[token] = true
     crawl_rows[#crawl_rows + 1] = token
-    crawl_rows[#crawl_rows + 1] = generation or "0"
-    crawl_rows[#crawl_rows + 1] = crawl or ""
+    crawl_rows[#crawl_rows + 1] = crawl.generation
+    crawl_rows[#crawl_rows + 1] = crawl.packed
   end
-  name = token .. "/" .. terms_number
+  local name = token .. "/" .. terms_number
   if not shown[name] then
     shown[name] = true
     terms_rows[#terms_rows + 1] = token
@@ -39,16 +36,18 @@ local function show_crawl(token, run, terms_number)
   end
 end
 
--- Adds a lease (its fields: see `taken` in lease.lua) to the reply. `called`: the time of the call that got it.
-local function show_lease(called, id, lease)
-  local run, token, priority, spider, domain, _, entry, _, _, start, spacing = unpack(lease)
+-- Adds a lease to the reply. `index`: its place among the leases of its call. `packed`: the lease as it is stored; only
+-- an entry with names of workers is shown in another form. `terms_number`: of its entry.
+local function show_lease(index, packed, crawl, entry, terms_number)
+  if string.byte(entry, 1) >= SUSPECT then
+    local lease = { cmsgpack.unpack(packed) }
+    lease[ENTRY] = entry_for_worker(entry)
+    packed = cmsgpack.pack(unpack(lease))
+  end
   local n = #leases
-  leases[n + 1], leases[n + 2], leases[n + 3], leases[n + 4] = id, token, run, spider
-  leases[n + 5], leases[n + 6], leases[n + 7] = domain, priority, entry_for_worker(entry)
-  leases[n + 8], leases[n + 9] = math.max(0, start - called) * 1000, spacing * 1000 -- us, whole as a reply needs
-  local terms_number = terms_number_of(entry)
-  if token ~= last_token or run ~= last_run or terms_number ~= last_terms then
-    last_token, last_run, last_terms = token, run, terms_number
-    show_crawl(token, run, terms_number)
+  leases[n + 1], leases[n + 2] = index, packed
+  if crawl ~= last_crawl or terms_number ~= last_terms then
+    last_crawl, last_terms = crawl, terms_number
+    show_crawl(crawl, terms_number)
   end
 end

@@ -38,12 +38,10 @@ local function mark_seen(crawl, fingerprint)
   elseif crawl.seen == 0 then
     set_only_fingerprint(crawl, fingerprint)
     crawl.seen = 1
-    count_crawl(crawl.token, "n", 1)
     return true
   end
   if redis.call("SADD", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint) == 1 then
     crawl.seen = crawl.seen + 1
-    count_crawl(crawl.token, "n", 1)
     return true
   end
   return false
@@ -59,7 +57,8 @@ local function split_bucket(crawl)
   for _, fingerprint in ipairs(redis.call("SMEMBERS", bucket_key(crawl, from))) do
     -- The same formula as in bucket_of (4096 drops the low bits that a double does not keep): the bucket of the
     -- fingerprint once the new bucket is there.
-    if math.floor(tonumber(fingerprint) / 4096) % (level * 2) == index then
+    local hash = fingerprint / 4096
+    if (hash - hash % 1) % (level * 2) == index then
       move[#move + 1] = fingerprint
     else
       stay[#stay + 1] = fingerprint
@@ -73,9 +72,11 @@ local function split_bucket(crawl)
   crawl.buckets = index + 1
 end
 
--- Splits buckets until their mean is right again. To be called after additions.
+-- Counts what was added, and splits buckets until their mean is right again. To be called after additions.
 local function grow_seen(crawl)
   local before = crawl.buckets
+  count_crawl(crawl.token, "n", crawl.seen - crawl.before.seen)
+  crawl.before.seen = crawl.seen
   while crawl.seen > crawl.buckets * MEAN_BUCKET do
     split_bucket(crawl)
   end

@@ -36,10 +36,11 @@ local all_plain -- whether no domain has one
 -- Reads the policies of many domains with one command.
 local function load_policies(domains)
   if not default_policy then
-    local packed_default, version = unpack(redis.call("HMGET", BASE .. "policy", "*", "version"))
-    default_policy = packed_default and cmsgpack.unpack(packed_default) or {}
+    local length = redis.call("HLEN", BASE .. "policy")
+    local found = length > 0 and redis.call("HMGET", BASE .. "policy", "*", "version") or {}
+    default_policy = found[1] and cmsgpack.unpack(found[1]) or {}
     plain_policy = policy_from({})
-    all_plain = redis.call("HLEN", BASE .. "policy") == (packed_default and 1 or 0) + (version and 1 or 0)
+    all_plain = length == (found[1] and 1 or 0) + (found[2] and 1 or 0)
   end
   if all_plain then
     for _, domain in ipairs(domains) do

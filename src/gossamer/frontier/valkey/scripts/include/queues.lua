@@ -16,6 +16,7 @@ end
 -- RESTING.
 local TURNS = 2 ^ 36 -- turns before the scores of two priorities would overlap
 local turn
+local noted = {} -- groups that this script has noted in `groups`
 
 -- Returns the turn of queues that this script puts on an agenda: behind those that are there. All of them share it.
 local function next_turn()
@@ -25,34 +26,30 @@ end
 
 -- Returns the score of a queue on its agenda: a higher priority comes first, then an earlier turn.
 local function agenda_score(priority, at_turn)
-  return string.format("%.0f", -priority * TURNS + at_turn)
+  return -priority * TURNS + at_turn
 end
 
--- Adds entries (oldest first) to their queue: at the back, or in front as if they had never left. A queue that was
--- empty joins the agenda, and its domain is placed again if this queue is now the next one there.
-local function enqueue(crawl, spider, domain, priority, entries, in_front)
-  local command = "RPUSH"
-  if in_front and not crawl.lifo then
-    command = "LPUSH"
-    local reversed = {}
-    for i = #entries, 1, -1 do
-      reversed[#reversed + 1] = entries[i]
-    end
-    entries = reversed
+-- Puts a queue that was empty on the agenda of its domain, which is placed again if this queue is now the next one there.
+local function join_agenda(crawl, spider, domain, priority)
+  local group = crawl.pool .. "|" .. spider
+  local old = head_of(group, domain)
+  change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
+  if not old then
+    heads[group][domain] = { token = crawl.token, priority = priority }
+    noted[group] = noted[group] or redis.call("ZADD", BASE .. "groups", now, group)
+    place_domain(group, domain, nil)
+  elseif priority > old.priority or old.resting then
+    place_domain(group, domain, band_of(old.priority))
   end
+end
+
+-- Adds entries (oldest first) to their queue: at the back, or (a single one) in front as if it had never left.
+local function enqueue(crawl, spider, domain, priority, entries, in_front)
+  local command = in_front and not crawl.lifo and "LPUSH" or "RPUSH"
   local length = call_on_key(command, queue_key(crawl.token, spider, domain, priority), entries)
   change_share(share_of(crawl.token, domain), spider, priority, #entries)
   count_queued(crawl.token, spider, priority, #entries)
-  if length > #entries then
-    return -- the queue was not empty, so it is on the agenda, or set aside
-  end
-  local group = crawl.pool .. "|" .. spider
-  local _, old, resting = head_of(group, domain) -- `old`: the priority of the domain's next queue so far, if any
-  change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
-  if not old then
-    redis.call("ZADD", BASE .. "groups", now, group)
-    place_domain(group, domain, nil)
-  elseif priority > old or resting then
-    place_domain(group, domain, band_of(old))
+  if length == #entries then -- else the queue was not empty, so it is on the agenda, or set aside
+    join_agenda(crawl, spider, domain, priority)
   end
 end

@@ -66,27 +66,31 @@ local function park(scope, group)
 end
 
 -- Returns when this group may next lease from the domain through this egress; INF while a request in flight must end
--- first. `token`, `resting`: the crawl at the head of the domain's agenda, and until when it rests, if it does.
+-- first. `head`: of the domain's agenda, from head_of.
 -- The earliest of three times, but never before the domain's block ends:
 --   1. when the head may go: after its rest, or after the next free hit at its crawl's rate; or when a request ends
 --   2. when another crawl that asked for another rate may go, because the head of a slower crawl must not delay it
 --   3. when the first resting queue has rested, because that one may go before the head
-local function due_of(group, spider, domain, egress, token, resting)
-  local policy = policy_of(domain)
+local function due_of(group, spider, domain, egress, head)
+  local policy, resting = policy_of(domain), head.resting
   if policy.drops then
     return resting or now
   end
-  local crawl = crawl_of(token)
+  local crawl = crawl_of(head.token)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)
-  local record = record_of(scope)
-  local at = math.max(resting or next_allowed(scope, policy, budgets), block_of(domain)[BLOCK_ENDS])
+  local record, block_ends = record_of(scope), block_of(domain)[BLOCK_ENDS]
+  local at = resting or next_allowed(scope, policy, budgets)
+  at = at < block_ends and block_ends or at
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
   if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
     return park(scope, group)
   end
+  if at <= now or not head.second then
+    return at -- no other queue may be due earlier
+  end
   -- 2. Not where the head rests: then every queue rests, and the third time is the right one.
-  if at > now and crawl and not resting then
+  if crawl and not resting then
     for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
       local their_budgets = budgets_of(policy, other, domain)
       local their_time = next_allowed(scope, policy, their_budgets)
@@ -98,13 +102,13 @@ local function due_of(group, spider, domain, egress, token, resting)
   end
   -- 3. Queues rest only where crawls share the domain and one asked for a rate. In the agenda, a resting queue has the
   -- score RESTING plus the time until which it rests.
-  if at > now and is_shared(group, domain) and has_requested_rates() then
+  if at > now and has_requested_rates() then
     local first = redis.call("ZRANGEBYSCORE", agenda_key(group, domain), RESTING, "+inf", "WITHSCORES", "LIMIT", 0, 1)
     if first[2] then
       at = math.min(at, tonumber(first[2]) - RESTING)
     end
   end
-  return math.max(at, block_of(domain)[BLOCK_ENDS]) -- again: the second and third time do not know the block
+  return math.max(at, block_ends) -- again: the second and third time do not know the block
 end
 
 -- Takes the domain out of every ready set of the group.
@@ -129,8 +133,8 @@ local function set_ready(group, band, egress, domain, at)
   local key = ready_key(group, band, egress)
   local rows = ready_rows[key] or {}
   ready_rows[key] = rows
-  rows[#rows + 1] = at == INF and "inf" or at
-  rows[#rows + 1] = domain
+  local n = #rows
+  rows[n + 1], rows[n + 2] = at == INF and "inf" or at, domain
   if at < INF then
     wake(group_parts(group).pool, at)
   end
@@ -161,8 +165,8 @@ end
 -- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
 local function place_domain(group, domain, old_band)
   local spider, policy = group_parts(group).spider, policy_of(domain)
-  local token, priority, resting = head_of(group, domain)
-  if not token then
+  local head = head_of(group, domain)
+  if not head then
     remove_domain(group, domain, policy, old_band)
     return
   end
@@ -171,27 +175,27 @@ local function place_domain(group, domain, old_band)
     redis.call("SADD", place_key(group, OFF), domain)
     return
   end
-  local band = band_of(priority)
+  local band = band_of(head.priority)
   if policy.by_ip then
     redis.call("SADD", place_key(group, PER_EGRESS), domain)
     for _, egress in ipairs(list_egresses()) do
       if old_band and old_band ~= band then
         leave_band(group, old_band, egress, domain)
       end
-      set_ready(group, band, egress, domain, due_of(group, spider, domain, egress, token, resting))
+      set_ready(group, band, egress, domain, due_of(group, spider, domain, egress, head))
     end
     return
   end
   if old_band and old_band ~= band then
     leave_band(group, old_band, nil, domain)
   end
-  set_ready(group, band, nil, domain, due_of(group, spider, domain, "", token, resting))
+  set_ready(group, band, nil, domain, due_of(group, spider, domain, "", head))
 end
 
 -- Places a domain again, after its budget or its time has changed. Nothing to do where no queue of the group is there.
 local function update_domain(group, domain)
-  local _, priority = head_of(group, domain)
-  if priority then
-    place_domain(group, domain, band_of(priority))
+  local head = head_of(group, domain)
+  if head then
+    place_domain(group, domain, band_of(head.priority))
   end
 end

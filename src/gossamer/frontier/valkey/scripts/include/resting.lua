@@ -9,10 +9,10 @@ local function rest_queue(group, domain, token, priority, at)
   change_agenda("ZADD", group, domain, "XX", string.format("%.0f", RESTING + math.ceil(at)), token .. "|" .. priority)
 end
 
--- Puts queues whose rest is over back into their places.
+-- Puts queues whose rest is over back into their places. Queues rest only where a crawl asked for a rate.
 local function end_rests(group, domain)
-  local _, _, resting, second = head_of(group, domain)
-  if not (resting or second) or not has_requested_rates() then
+  local head = head_of(group, domain)
+  if not head or not (head.resting or head.second) then
     return
   end
   local key = agenda_key(group, domain)

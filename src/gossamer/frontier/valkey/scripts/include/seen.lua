@@ -9,25 +9,31 @@
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 
+local last_buckets, last_level -- of the last call of bucket_of
+
 -- Returns the bucket of a fingerprint in a table of so many buckets; and, for the split in mark_seen.lua, the largest
 -- power of two that is not above that number. A double holds only the first 53 bits of a fingerprint, which comes as
 -- decimal text. Dividing by 4096 drops the 12 low bits, which include those that it loses.
 local function bucket_of(fingerprint, buckets)
-  local hash = math.floor(tonumber(fingerprint) / 4096)
-  local level = 1
-  while level * 2 <= buckets do
-    level = level * 2
+  local hash = fingerprint / 4096
+  hash = hash - hash % 1
+  if buckets ~= last_buckets then
+    last_buckets, last_level = buckets, 1
+    while last_level * 2 <= buckets do
+      last_level = last_level * 2
+    end
   end
-  local index = hash % (level * 2)
+  local index = hash % (last_level * 2)
   if index >= buckets then -- that bucket is not there yet: its fingerprints are still in the one that it will split
-    index = hash % level
+    index = hash % last_level
   end
-  return index, level
+  return index, last_level
 end
 
 -- Returns the key of a bucket's set.
 local function bucket_key(crawl, index)
-  return BASE .. "s:" .. crawl.token .. ":" .. crawl.generation .. ":" .. index
+  crawl.bucket_prefix = crawl.bucket_prefix or BASE .. "s:" .. crawl.token .. ":" .. crawl.generation .. ":"
+  return crawl.bucket_prefix .. index
 end
 
 -- Returns whether a fingerprint is in the set. A crawl with one fingerprint has no set yet: the fingerprint is in a

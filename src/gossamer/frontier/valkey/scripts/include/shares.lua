@@ -30,15 +30,16 @@ end
 -- Reads a crawl's shares of many domains with one command.
 local function load_shares(token, domains)
   local mine, missing = shares_of(token), {}
-  for _, domain in ipairs(domains) do
-    if not mine[domain] then
+  for i = 1, #domains do
+    local domain = domains[i]
+    if mine[domain] == nil then
       missing[#missing + 1] = domain
+      mine[domain] = false -- until it is read below: a domain may be named several times
     end
   end
-  if #missing > 0 then
-    for index, packed in ipairs(redis.call("HMGET", BASE .. "d:" .. token, unpack(missing))) do
-      mine[missing[index]] = new_share(token, missing[index], packed)
-    end
+  local packed = #missing > 0 and redis.call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
+  for i = 1, #missing do
+    mine[missing[i]] = new_share(token, missing[i], packed[i])
   end
 end
 
@@ -55,10 +56,6 @@ local function share_of(token, domain)
   return share
 end
 
--- Domains where requests of an application wait for a spider: how many more of its crawls have some there. By key, then
--- domain.
-local app_domain_changes = {}
-
 -- Whether a row has a queue of this spider.
 local function has_spider(row, spider)
   for i = FIRST_QUEUE, #row, 3 do
@@ -73,13 +70,7 @@ end
 local function count_app_domain(share, spider, count)
   local crawl = crawl_of(share.token)
   if crawl then
-    local key = BASE .. "app-domains:" .. spider .. "|" .. crawl.app
-    local changes = app_domain_changes[key]
-    if not changes then
-      changes = {}
-      app_domain_changes[key] = changes
-    end
-    changes[share.domain] = (changes[share.domain] or 0) + count
+    count_in(BASE .. "app-domains:" .. spider .. "|" .. crawl.app, share.domain, count)
   end
 end
 
@@ -97,17 +88,20 @@ local function remove_queue(share, spider, at)
   end
 end
 
--- Adds to the number of requests in a queue, or of those to be queued later.
+-- Adds to the number of requests in a queue, or of those to be queued later; -INF takes all away. Returns how many there
+-- are then.
 local function change_share(share, spider, priority, count)
   local row = share.row
   share.dirty = true
   for i = FIRST_QUEUE, #row, 3 do
     if row[i] == spider and row[i + 1] == priority then
-      row[i + 2] = row[i + 2] + count
-      if row[i + 2] <= 0 then
+      local left = row[i + 2] + count
+      row[i + 2] = left
+      if left <= 0 then
         remove_queue(share, spider, i)
+        return 0
       end
-      return
+      return left
     end
   end
   if count > 0 then
@@ -119,16 +113,7 @@ local function change_share(share, spider, priority, count)
     end
     local last = #row
     row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
-  end
-end
-
--- Returns how many requests the row counts for this queue.
-local function share_count(share, spider, priority)
-  local row = share.row
-  for i = FIRST_QUEUE, #row, 3 do
-    if row[i] == spider and row[i + 1] == priority then
-      return row[i + 2]
-    end
+    return count
   end
   return 0
 end
@@ -152,10 +137,6 @@ local function write_shares()
     call_on_key("HDEL", key, empty)
   end
   shares = {}
-  for key, changes in pairs(app_domain_changes) do
-    add_to_hash(key, changes)
-  end
-  app_domain_changes = {}
 end
 
 writers[#writers + 1] = write_shares

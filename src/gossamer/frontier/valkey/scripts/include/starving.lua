@@ -15,14 +15,14 @@ local function end_starving(crawl, domain)
     local spider, priority = row[i], row[i + 1]
     if type(priority) == "number" then
       local group = crawl.pool .. "|" .. spider
-      local _, old, resting = head_of(group, domain)
+      local old = head_of(group, domain)
       if not old then
         redis.call("ZADD", BASE .. "groups", now, group)
       end
       -- Where it was not on the agenda, and is the next queue now, the domain is placed again.
       if change_agenda("ZADD", group, domain, "NX", agenda_score(priority, next_turn()),
-        crawl.token .. "|" .. priority) == 1 and (not old or resting or priority > old) then
-        place_domain(group, domain, old and band_of(old))
+        crawl.token .. "|" .. priority) == 1 and (not old or old.resting or priority > old.priority) then
+        place_domain(group, domain, old and band_of(old.priority))
       end
     end
   end

@@ -40,24 +40,22 @@ local function record_of(scope)
   return record
 end
 
--- Writes the records that were changed. One with requests in flight must not expire; one without hits that matter is
--- deleted.
+-- Writes the records that were changed, a hundred at a time. One with requests in flight must not expire. The others live
+-- for up to twice as long as they matter: those whose lives have the same next power of two are written together.
 local function write_records()
-  local endless, over = {}, {} -- records without a time to live, and those that are not needed any more
+  local rows_by_power = {}
   for scope in pairs(changed) do
     local record, key = records[scope], BASE .. "w:" .. scope
-    local life = math.ceil((last_hit(record) or 0) + record[KEEP] + LINGER - now)
-    if record[IN_FLIGHT] > 0 then
-      endless[#endless + 1] = key
-      endless[#endless + 1] = cmsgpack.pack(unpack(record))
-    elseif life > 0 then
-      redis.call("SET", key, cmsgpack.pack(unpack(record)), "PX", life)
-    else
-      over[#over + 1] = key
-    end
+    local life = (last_hit(record) or 0) + record[KEEP] + LINGER - now
+    local power = record[IN_FLIGHT] > 0 and 0 or select(2, math.frexp(life < 1 and 1 or life))
+    local rows = rows_by_power[power] or {}
+    local n = #rows
+    rows[n + 1], rows[n + 2] = key, cmsgpack.pack(unpack(record))
+    rows_by_power[power] = n < 198 and rows or set_strings(power, rows)
   end
-  call_with_many("MSET", endless)
-  call_with_many("UNLINK", over)
+  for power, rows in pairs(rows_by_power) do
+    set_strings(power, rows)
+  end
   records, changed = {}, {}
 end
 
@@ -94,7 +92,8 @@ end
 -- Returns the gap before the next hit, and what is left of the debt then. Example: even spacing is 1000 ms, and the
 -- last hit was 150 ms late. The next gap is 900 ms and leaves a debt of 50; the one after it is 950 ms and leaves none.
 local function next_gap(spacing, debt)
-  local gap = math.max(CATCH_UP * spacing, spacing - debt)
+  local gap, shortest = spacing - debt, CATCH_UP * spacing
+  gap = gap < shortest and shortest or gap
   return gap, debt - spacing + gap
 end
 
@@ -103,25 +102,25 @@ end
 -- are made up for only while the windows leave room, and those of one window at most.
 local function next_hit(record, policy, budgets)
   local spacing, window = budgets.spacing, budgets.window
-  local catches_up = policy.elastic and record[IDLE] == 0 and spacing > 0
+  local catches_up = spacing > 0 and policy.elastic and record[IDLE] == 0
   local known, debt, at = last_hit(record), 0, now
   local last = known or forgot -- the last hit may have been forgotten then
   if last > 0 then
     local gap
     gap, debt = next_gap(spacing, catches_up and record[DEBT] or 0)
-    at = math.max(now, last + gap)
+    at = last + gap > now and last + gap or now
     debt = catches_up and known and math.min(window, debt + at - last - gap) or 0
   end
   local paced, free = at, nil
   repeat
     local moved = false
     free = INF
-    for _, budget in ipairs(budgets) do
-      local left, free_at = free_in_window(record, budget, at)
+    for i = 1, #budgets do
+      local left, free_at = free_in_window(record, budgets[i], at)
       if free_at > at then
         at, moved = free_at, true
       end
-      free = math.min(free, left)
+      free = left < free and left or free
     end
   until not moved
   return at, free, at > paced and 0 or debt, spacing
@@ -130,10 +129,9 @@ end
 -- Returns from when on the next hit may be handed out.
 local function next_allowed(scope, policy, budgets)
   local record = record_of(scope)
-  for _, budget in ipairs(budgets) do
-    if budget.window > record[KEEP] and #record >= HITS then
-      record[KEEP], changed[scope] = budget.window, true -- the longer window needs what the shorter one has kept
-    end
+  if budgets.longest > record[KEEP] and #record >= HITS then
+    record[KEEP], changed[scope] = budgets.longest, true -- the longer window needs what the shorter one has kept
   end
-  return math.max(now, (next_hit(record, policy, budgets)) - EARLY)
+  local at = next_hit(record, policy, budgets) - EARLY
+  return at > now and at or now
 end
