@@ -172,6 +172,8 @@ _OPTIONS: Mapping[str, str] = {
     # Long queues are compressed except for their ends, which are all that is accessed. URLs of one site are similar:
     # 80 bytes become 24, those of a crawler trap 7. This costs about a microsecond a URL.
     "list-compress-depth": "1",
+    # An end is at most so many URLs, and not 8 KB, so that queues of a hundred URLs are compressed, too.
+    "list-max-listpack-size": "32",
     "lazyfree-lazy-user-del": "yes",
     "enable-debug-command": "no",
 }
