@@ -160,8 +160,8 @@ class Outlinks:
                     await self._add(group)
             on_links_added, page.on_links_added = page.on_links_added, None
             if on_links_added:
-                if len(groups) == 1:
-                    on_links_added(groups[0].rejected)
+                if len(groups) <= 1:
+                    on_links_added(groups[0].rejected if groups else frozenset())
                 else:
                     on_links_added({fingerprint for group in groups for fingerprint in group.rejected})
 
