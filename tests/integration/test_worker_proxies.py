@@ -118,6 +118,54 @@ async def test_where_no_proxy_works_the_request_fails_and_names_no_address(
         assert str(proxy.port) not in json.dumps(page.exception) + " ".join(service.said)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_proxies_of_an_application_that_cannot_be_used_are_counted_and_named_once(
+    service: Service, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    gone = [ForwardingProxy() for _ in range(count)]
+    async with run_forwarding(*gone):
+        pass  # their ports are free now
+    pages = await service.pages(
+        *requests_for(9, "site0.test", pages=3),
+        fetch__app_proxies={"app": listed(*gone)}, fetch__retries=1, fetch__retry_base=0.01, fetch__proxy_rest=0.05,
+        fetch__robots="ignore",
+    )  # fmt: skip
+    assert {page.reason for page in pages} == {"proxy"}
+    assert service.tally.proxies.keys() == {"unusable"}
+    (told,) = [one for one in service.said if "application app" in one]
+    assert ("The proxy of" if count == 1 else "None of the 3 proxies of") in told
+    assert caplog.text.count("trouble_began proxies:app: ") == caplog.text.count("trouble_began") == 1
+    assert service.tally.troubles == ["proxies:app"]
+    assert not any(str(proxy.port) in told + caplog.text for proxy in gone)
+
+
+async def test_a_single_proxy_that_comes_back_ends_the_trouble(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, began = ForwardingProxy(), asyncio.Event()
+    async with run_forwarding(away):
+        pass  # its port is free now
+    settings = service.settings(
+        fetch__proxy=away.url, fetch__retries=20, fetch__retry_base=0.01, fetch__robots="ignore"
+    )
+
+    def say(message: str) -> None:
+        if "The proxy of the application app cannot be used" in message:
+            began.set()
+
+    async with serve(WebSpec(hosts=1, pages=20)) as web:
+        run = await service.submit(*requests_for(web.port, "site0.test", pages=3))
+        async with open_worker(settings, service.frontier, pool="shared", run=run, say=say) as worker:
+            task = asyncio.create_task(worker.run())
+            await asyncio.wait_for(began.wait(), 60)
+            async with run_forwarding(away):
+                await asyncio.wait_for(task, 60)
+            assert worker.tally().troubles == []
+    assert [page.status_code for page in service.records()] == [200] * 3
+    assert caplog.text.count("trouble_began proxies: ") == 1
+    assert caplog.text.count("trouble_ended proxies") == 1
+
+
 async def test_the_proxies_of_a_request_and_of_an_application(service: Service) -> None:
     operators, apps, own = ForwardingProxy(), ForwardingProxy(), ForwardingProxy()
     async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(operators, apps, own):

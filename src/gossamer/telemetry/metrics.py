@@ -44,7 +44,7 @@ PROXY_FAILURES: Final = MetricInfo(
     "gossamer_proxy_failures_total",
     "counter",
     ("kind",),
-    "Failures of proxies where a crawl has several: unusable (the proxy), refused (by or for one site), no_response",
+    "Failures of proxies: unusable (the proxy), refused (by or for one site), no_response",
 )
 ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders extracted")
 RECEIVED: Final = MetricInfo(

@@ -127,7 +127,7 @@ class Tally(msgspec.Struct):
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
     proxies: dict[str, int] = msgspec.field(default_factory=dict)
-    """Failures of the proxies of crawls that have several, by kind: see `WorkerProxies`."""
+    """Failures of proxies, by kind: see `WorkerProxies`."""
     examples: dict[str, str] = msgspec.field(default_factory=dict)
     """One URL for each reason in `failed`."""
     responses: dict[int, int] = msgspec.field(default_factory=dict)

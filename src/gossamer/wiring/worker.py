@@ -76,6 +76,8 @@ _SILENCE_POLL_SECONDS = 0.5
 _PROXIES_POLL_SECONDS = 0.2
 """Interval at which the worker checks which proxies can be used, where each has a budget of its own. May be changed:
 until then, hits of a proxy that rests are lost, or those of one that is back are not used."""
+_OUTAGES_POLL_SECONDS = 30.0
+"""Interval at which reports about proxies that no request needs any more are ended. May be changed freely."""
 _MIN_CONNECTIONS = 512
 """Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
 new connections in crawls of many sites, more need open files."""
@@ -241,7 +243,7 @@ class _WorkerParts:
             max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
         )
         self._spider_runner: SpiderRunner | None = None
-        self._proxies: WorkerProxies | None = None
+        self._proxies = WorkerProxies(_proxy_options(settings), self.tally.fail_proxy, self.troubles)
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
 
@@ -262,12 +264,11 @@ class _WorkerParts:
                 retries=settings.fetch.retries,
                 retry_base_seconds=settings.fetch.retry_base,
                 asset_bytes=settings.fetch.max_asset,
-                proxies=_proxy_options(settings),
+                proxies=self._proxies,
             ),
             budget=self.budget,
         )
-        self._proxies = fetcher.proxies
-        if egresses := fetcher.proxies.egresses():  # before the first lease
+        if egresses := self._proxies.egresses():  # before the first lease
             holder.set_egress(*egresses)
         return Worker(
             access,
@@ -284,13 +285,16 @@ class _WorkerParts:
         )
 
     async def follow_proxies(self, holder: ValkeyLeaseholder) -> None:
-        """Lease for the addresses of the proxies that can be used, where each has a budget of its own."""
+        """Lease for the addresses of the proxies that can be used, where each has a budget of its own. Also end reports
+        about proxies that no request needs any more."""
         leased_for: tuple[str, ...] = ()
-        while self._proxies is not None and (egresses := self._proxies.egresses()):
+        while True:
+            self._proxies.forget_outages()
+            egresses = self._proxies.egresses()
             if egresses != leased_for:
                 holder.set_egress(*egresses)
                 leased_for = egresses
-            await asyncio.sleep(_PROXIES_POLL_SECONDS)
+            await asyncio.sleep(_PROXIES_POLL_SECONDS if egresses else _OUTAGES_POLL_SECONDS)
 
     async def tell_of_silence(self, worker: Worker) -> None:
         """Tell the person who started a crawl if its first request gets no answer for some seconds."""
@@ -457,6 +461,7 @@ def _proxy_options(settings: Settings) -> ProxyOptions:
         rests=ProxyRests(fetch.proxy_rest, max(fetch.proxy_rest, fetch.proxy_longest_rest)),
         ban_statuses=frozenset(fetch.proxy_ban_statuses),
         budgeted=proxy_budgets(fetch.proxy, fetch.app_proxies) if fetch.proxy_budget == "address" else "",
+        appids=frozenset(fetch.app_proxies),
     )
 
 

@@ -52,7 +52,7 @@ from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, Contexts
 from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
-from gossamer.worker.proxies import ProxyOptions, WorkerProxies
+from gossamer.worker.proxies import WorkerProxies
 from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
 
@@ -83,7 +83,7 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     """Delay before the first retry; it doubles with each further one."""
     asset_bytes: int
     """Largest asset, a file that a page embeds or links. A longer one fails."""
-    proxies: ProxyOptions
+    proxies: WorkerProxies
 
 
 class Fetcher:
@@ -109,7 +109,7 @@ class Fetcher:
         self._clients = clients
         self._robots = robots
         self._contexts = contexts
-        self.proxies = WorkerProxies(policy.proxies, counts.tally.fail_proxy)
+        self._proxies = policy.proxies
         self._reader = reader
         self._counts = counts
         self._tally = counts.tally
@@ -163,7 +163,7 @@ class Fetcher:
                 return self._refuse(attempt)
             while True:
                 try:
-                    if attempt.context.proxy is not None and not self.proxies.choose(attempt):
+                    if attempt.context.proxy is not None and not self._proxies.choose(attempt):
                         return self._requeue(attempt, Outcome.FORWARDED)
                     request = attempt.request(keep_wire=self._keep_wire)
                     if not self._robots.allows_at_once(attempt):
@@ -188,7 +188,7 @@ class Fetcher:
                 except FetchError as error:
                     if isinstance(error, BlockedAddress):
                         return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
-                    if not self.proxies.on_failure(attempt, error):
+                    if not self._proxies.on_failure(attempt, error):
                         return self._handle_failure(attempt, error)
         except BadInput as error:
             return self._fail(attempt, "bad_request", str(error))
@@ -218,7 +218,7 @@ class Fetcher:
         if took := timings.connect + timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
         if attempt.proxy is not None:
-            self.proxies.on_response(attempt, fetched.status)
+            self._proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, timings.total)
         self._tally.bytes += fetched.received_bytes
         return fetched
@@ -379,7 +379,7 @@ class Fetcher:
                 await self._retrier.call_frontier(
                     lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
                 )
-        if self.proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
+        if self._proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
             return self._retry(attempt, f"http_{fetched.status}", Retry(0.0))
         retry = self._decide_retry(attempt, fetched.status, retry_after)
         if retry is not None:

@@ -13,7 +13,9 @@ import msgspec
 
 from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime, ProxyFailed
 from gossamer.fetch.proxies import parse_proxy, split_proxies
+from gossamer.model.crawl import SHARED_POOL
 from gossamer.policy.proxies import ProxyPool, ProxyRests
+from gossamer.telemetry.logs import Troubles
 from gossamer.worker.attempt import Attempt
 
 _MAX_POOLS = 256
@@ -24,6 +26,14 @@ _NO_RESPONSE = frozenset(
 )
 """Kinds of FetchError that may be the site's fault or the proxy's. May be changed: a kind that is missing is taken for
 the site's."""
+_TROUBLE = "proxies"
+"""Name of the reported trouble. For an application with proxies of its own, the appid follows, after a colon."""
+_FAILURES_OF_ONE = 2
+"""Failures in a row after which a single proxy counts as unusable. May be changed: with 1, each lost connection to a
+proxy is logged."""
+_FORGOTTEN_AFTER_SECONDS = 1200.0
+"""Time after the last failure from which proxies are no longer reported as unusable, because no request needs them. At
+least twice the longest rest. May be changed."""
 
 
 class ProxyOptions(msgspec.Struct, frozen=True):
@@ -37,16 +47,95 @@ class ProxyOptions(msgspec.Struct, frozen=True):
     budgeted: str = ""
     """List of proxies that each have a budget of their own: a request goes through the proxy for whose address the
     frontier granted its hit (the charge to the site's rate limit). Empty: all proxies share a budget."""
+    appids: frozenset[str] = frozenset()
+    """Applications that have proxies of their own."""
+
+
+class _Outage(msgspec.Struct):
+    """Failures in a row of a list of proxies."""
+
+    failures: int = 0
+    last: float = 0.0
+    """Time of the last one, in seconds on the monotonic clock."""
+    is_reported: bool = False
+
+
+class _Outages:
+    """Lists of proxies of which none can be used at present, for the log. It names their application, and no
+    address."""
+
+    def __init__(self, options: ProxyOptions, troubles: Troubles) -> None:
+        self._appids = options.appids
+        self._kept_seconds = max(_FORGOTTEN_AFTER_SECONDS, 2 * options.rests.longest_seconds)
+        self._troubles = troubles
+        self._by_list: dict[tuple[str, str], _Outage] = {}
+        """By name of the trouble, and list of proxies."""
+
+    def on_failure(self, attempt: Attempt, pool: ProxyPool, reason: str, *, now: float) -> None:
+        """Record a failure of a proxy of the attempt's list, and report it if none of the list can be used."""
+        key = self._key(attempt)
+        outage = self._by_list.get(key)
+        if outage is None:
+            if len(self._by_list) >= _MAX_POOLS:
+                return
+            outage = self._by_list[key] = _Outage()
+        outage.failures += 1
+        outage.last = now
+        count = len(pool.proxies)
+        if any(pool.is_up(one, now=now) for one in pool.proxies) if count > 1 else outage.failures < _FAILURES_OF_ONE:
+            return
+        outage.is_reported = True
+        which = f"None of the {count} proxies" if count > 1 else "The proxy"
+        can = "can" if count > 1 else "cannot"
+        self._troubles.begin(
+            key[0],
+            f"{which} of {self._owner(attempt)} {can} be used ({reason}). Nothing is sent without a proxy: requests "
+            "are retried, and then fail with the reason proxy.",
+        )
+
+    def on_wait(self, attempt: Attempt, *, now: float) -> None:
+        """Record that a request waits because all proxies of its list rest."""
+        if outage := self._by_list.get(self._key(attempt)):
+            outage.last = now
+
+    def on_response(self, attempt: Attempt) -> None:
+        """Record that a response came through a proxy of the attempt's list."""
+        if self._by_list and (outage := self._by_list.pop(key := self._key(attempt), None)):
+            self._end(key[0], outage, f"The proxies of {self._owner(attempt)} can be used again.")
+
+    def forget(self, *, now: float) -> None:
+        """End the reports about proxies that no request needs any more."""
+        for key, outage in list(self._by_list.items()):
+            if outage.last + self._kept_seconds <= now:
+                del self._by_list[key]
+                self._end(key[0], outage, "No request needs the proxies that could not be used.")
+
+    def _end(self, name: str, ended: _Outage, message: str) -> None:
+        if ended.is_reported and not any(key[0] == name and one.is_reported for key, one in self._by_list.items()):
+            self._troubles.end(name, message)
+
+    def _key(self, attempt: Attempt) -> tuple[str, str]:
+        context = attempt.context
+        appid = context.run.crawl.id.appid
+        has_own = context.terms.proxy is None and appid in self._appids
+        return f"{_TROUBLE}:{appid}" if has_own else _TROUBLE, context.proxy or ""
+
+    @staticmethod
+    def _owner(attempt: Attempt) -> str:
+        crawl = attempt.context.run.crawl
+        return f"the application {crawl.id.appid}" if crawl.pool == SHARED_POOL else "this crawl"
 
 
 class WorkerProxies:
     """Pools of proxies of one worker: one for each list of proxies."""
 
-    def __init__(self, options: ProxyOptions, count: Callable[[str], None]) -> None:
-        """`count` is called with the kind of each failure of a proxy of several: `unusable` (the proxy), `refused` (it
-        does not connect to a site, or the site answers with a ban status), `no_response`."""
+    def __init__(self, options: ProxyOptions, count: Callable[[str], None], troubles: Troubles) -> None:
+        """`count` is called with the kind of each failure of a proxy: `unusable` (the proxy), `refused` (it does not
+        connect to a site, or the site answers with a ban status), `no_response`. `troubles` gets a message when none of
+        a crawl's proxies can be used."""
         self._options = options
         self._count = count
+        self._outages = _Outages(options, troubles)
         self._pools: OrderedDict[str, ProxyPool] = OrderedDict()
         self._last_failures: dict[str, str] = {}
         self._by_egress: dict[str, list[str]] = {}
@@ -88,6 +177,7 @@ class WorkerProxies:
         if proxy is None:
             wait = pool.seconds_until_usable(domain, now=now)
             last = self._last_failures.get(attempt.context.proxy, "")
+            self._outages.on_wait(attempt, now=now)
             raise ProxyFailed(
                 f"all {len(pool.proxies)} proxies rest; the next one is tried in {max(1, round(wait))} s{last}",
                 wait_seconds=wait,
@@ -102,29 +192,34 @@ class WorkerProxies:
         if pool is None or attempt.proxy is None or isinstance(error, NotSentInTime):
             return False
         domain, now, jitter = attempt.lease.domain, time.monotonic(), random.random()
-        number = pool.proxies.index(attempt.proxy) + 1
-        text = f"proxy {number} of {len(pool.proxies)}: {error.detail or error.kind}"
+        text = error.detail or error.kind
+        if len(pool.proxies) > 1:
+            text = f"proxy {pool.proxies.index(attempt.proxy) + 1} of {len(pool.proxies)}: {text}"
         if isinstance(error, ProxyFailed) and not error.for_target:
             pool.on_failure(attempt.proxy, now=now, random=jitter)
             self._count("unusable")
+            self._outages.on_failure(attempt, pool, text, now=now)
         elif isinstance(error, ProxyFailed):
             pool.on_refusal(attempt.proxy, domain, now=now, random=jitter)
             self._count("refused")
         elif error.kind in _NO_RESPONSE and not (isinstance(error, ConnectionLost) and error.repeatable):
             pool.on_no_response(attempt.proxy, domain, now=now, random=jitter)
             self._count("no_response")
+            if len(pool.proxies) > 1:  # with a single one, the site may be at fault
+                self._outages.on_failure(attempt, pool, text, now=now)
             return False
         else:
             return False
         assert attempt.context.proxy is not None
         self._last_failures[attempt.context.proxy] = f". Last failure: {text}"
-        return pool.seconds_until_usable(domain, now=now) == 0
+        return len(pool.proxies) > 1 and pool.seconds_until_usable(domain, now=now) == 0
 
     def on_response(self, attempt: Attempt, status: int) -> None:
         """Record that the attempt's request got a response with this status."""
         pool = self._pool_of(attempt)
         if pool is None or attempt.proxy is None:
             return
+        self._outages.on_response(attempt)
         domain = attempt.lease.domain
         if status in self._options.ban_statuses:
             pool.on_refusal(attempt.proxy, domain, now=time.monotonic(), random=random.random())
@@ -135,16 +230,20 @@ class WorkerProxies:
     def has_another(self, attempt: Attempt, status: int) -> bool:
         """Return whether a site refused the attempt's proxy with this status and another proxy may be tried for it."""
         pool = self._pool_of(attempt)
-        if pool is None or status not in self._options.ban_statuses:
+        if pool is None or len(pool.proxies) == 1 or status not in self._options.ban_statuses:
             return False
         return pool.seconds_until_usable(attempt.lease.domain, now=time.monotonic()) == 0
 
+    def forget_outages(self) -> None:
+        """End the reports about proxies that no request needs any more. To be called now and then."""
+        self._outages.forget(now=time.monotonic())
+
     def _pool_of(self, attempt: Attempt) -> ProxyPool | None:
-        """Return the pool of an attempt. None: it has one proxy or none, so there is nothing to choose."""
+        """Return the pool of which the attempt has a proxy. None: it has none."""
         if attempt.context.proxy is None:
             return None
         pool = self._pool(attempt.context.proxy)
-        return pool if len(pool.proxies) > 1 and attempt.proxy in pool.proxies else None
+        return pool if attempt.proxy in pool.proxies else None
 
     def _pool(self, text: str) -> ProxyPool:
         """Return the pool of a list of proxies. Raises BadInput for one that cannot be read."""

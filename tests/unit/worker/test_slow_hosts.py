@@ -8,9 +8,10 @@ from typing import Any, cast
 from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.policy.timing import send_by
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher
-from gossamer.worker.proxies import ProxyOptions
+from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 
 CONNECT_SECONDS = 0.4
 SPACING = 0.05
@@ -34,7 +35,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, Tally()
-    nothing.proxies = ProxyOptions()
+    nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
     fetcher = Fetcher(
         nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
     )  # fmt: skip
