@@ -167,6 +167,14 @@ def test_variables_and_secrets_are_set_listed_and_deleted_by_commands(server: Sc
     assert len(json.loads(_command(server, "variables", "list", "--json", *project))) == 1
 
 
+def test_a_manager_without_a_key_is_named_before_a_secret_is_asked_for(tmp_path: Path) -> None:
+    """Standard input has no value, which would be the error if it was read first."""
+    with scrapyd(tmp_path, quick=True) as server:
+        refused = _command(server, "variables", "set", "PASSWORD", "--secret", "--project", "shop", code=2)
+    assert "the manager has no key for secrets" in refused
+    assert "no value" not in refused
+
+
 def test_tokens_are_made_listed_and_revoked_by_commands_and_the_audit_has_it(server: Scrapyd) -> None:
     token = _command(server, "tokens", "make", "nightly", "--scope", "run", "--project", "shop", "--days", "1").strip()
     header = {"Authorization": f"Bearer {token}"}

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import segment
+from gossamer.platform.client.http import ServerRefused
+from gossamer.platform.client.platform import PlatformClient, segment
 from gossamer.policy.words import counted
 
 variables = typer.Typer(
@@ -81,6 +82,8 @@ def set_variable(
             f"or write: gossamer variables set {name} --secret < FILE"
         )
     client, owner = targets.connect_project(target, project)
+    if secret:
+        _check_key(client)
     given = _read_value(name, hidden=secret) if value is None else value
     if secret and not given:
         raise BadInput(
@@ -184,6 +187,15 @@ def revoke_token(
     """Revoke a token, which is refused from then on."""
     targets.connect_platform(target, targets.here()).call("DELETE", f"/tokens/{number}")
     terminal.print_result(f"Token {number} is revoked.")
+
+
+def _check_key(client: PlatformClient) -> None:
+    """Raise ServerRefused if the manager can keep no secrets. Older managers cannot tell before they get one."""
+    try:
+        client.call("GET", "/secrets")
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
 
 
 def _read_value(name: str, *, hidden: bool) -> str:

@@ -43,6 +43,10 @@ class ProjectVariables:
         self._database = database
         self._vault = vault
 
+    def check_key(self) -> None:
+        """Raise NoSecretKey if the manager can keep no secrets."""
+        self._vault.check_key()
+
     async def set(self, project: str, name: str, value: str, *, is_secret: bool) -> Row[Any]:
         """Set a variable, and return its row. The project is created if it does not exist.
 

@@ -59,9 +59,16 @@ class SecretVault:
 
     def encrypt(self, project: str, name: str, value: str) -> str:
         """Return the token of a secret. Raises NoSecretKey."""
+        return self._key().encrypt(json.dumps([project, name, value]).encode()).decode()
+
+    def check_key(self) -> None:
+        """Raise NoSecretKey if secrets cannot be encrypted."""
+        self._key()
+
+    def _key(self) -> MultiFernet:
         if self._keys is None:
             raise NoSecretKey(f"the manager has no key for secrets. {_HINT}. Make one with: {_NEW_KEY}")
-        return self._keys.encrypt(json.dumps([project, name, value]).encode()).decode()
+        return self._keys
 
     def decrypt(self, project: str, name: str, token: str) -> str:
         """Return the value of a secret. Raises SecretUnreadable."""

@@ -86,6 +86,13 @@ async def delete_variable(project: _Project, name: _Name, client: Deployer) -> R
     return Response(status_code=204)
 
 
+@router.get("/secrets", status_code=204, summary="Check whether the manager can keep secrets")
+async def check_secrets(client: Deployer) -> Response:
+    """Return 204 if the manager has a key for secrets, and the problem `no-secret-key` otherwise."""
+    client.context.manager.variables.check_key()
+    return Response(status_code=204)
+
+
 @router.post("/secrets/rotate", summary="Encrypt all secrets with the first key")
 async def rotate_secrets(client: Admin) -> RotationModel:
     """Encrypt all secrets anew with the first key of the manager, so that the other keys are not needed any more.
