@@ -83,7 +83,7 @@ def set_variable(
         )
     client, owner = targets.connect_project(target, project)
     if secret:
-        _check_key(client)
+        _check_key(client, owner)
     given = _read_value(name, hidden=secret) if value is None else value
     if secret and not given:
         raise BadInput(
@@ -189,10 +189,10 @@ def revoke_token(
     terminal.print_result(f"Token {number} is revoked.")
 
 
-def _check_key(client: PlatformClient) -> None:
+def _check_key(client: PlatformClient, project: str) -> None:
     """Raise ServerRefused if the manager can keep no secrets. Older managers cannot tell before they get one."""
     try:
-        client.call("GET", "/secrets")
+        client.call("GET", f"/projects/{segment(project)}/secrets")
     except ServerRefused as error:
         if error.status != 404:
             raise

@@ -86,9 +86,10 @@ async def delete_variable(project: _Project, name: _Name, client: Deployer) -> R
     return Response(status_code=204)
 
 
-@router.get("/secrets", status_code=204, summary="Check whether the manager can keep secrets")
-async def check_secrets(client: Deployer) -> Response:
+@router.get("/projects/{project}/secrets", status_code=204, summary="Check whether secrets can be kept")
+async def check_secrets(project: _Project, client: Deployer) -> Response:
     """Return 204 if the manager has a key for secrets, and the problem `no-secret-key` otherwise."""
+    client.check_project(project)
     client.context.manager.variables.check_key()
     return Response(status_code=204)
 
