@@ -244,8 +244,8 @@ class RedisHashPipeline(StorePipeline):
 def _is_plain(value: object) -> bool:
     """Return whether a list or dictionary holds values that are stored as they are, and nothing deeper."""
     if type(value) is list or type(value) is tuple:
-        return all(type(one) in _PLAIN for one in value)
-    return type(value) is dict and all(type(one) in _PLAIN for one in value.values())
+        return _PLAIN.issuperset(map(type, value))
+    return type(value) is dict and _PLAIN.issuperset(map(type, value.values()))
 
 
 def _content_hash(row: Row) -> str:

@@ -57,9 +57,12 @@ def item_row(record: ItemRecord, position: int) -> Row:
     return origin | fields
 
 
+_TEXT: Final = frozenset({str})
+
+
 def with_text_names(row: dict[Any, Any]) -> Row:
     """Return a row whose names are text: a spider may name a field by a number."""
-    return {str(name): value for name, value in row.items()} if any(type(name) is not str for name in row) else row
+    return row if _TEXT.issuperset(map(type, row)) else {str(name): value for name, value in row.items()}
 
 
 def rows_of_items(records: Iterable[ItemRecord]) -> list[Row]:
