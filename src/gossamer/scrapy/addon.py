@@ -79,13 +79,13 @@ class KnownLinks:
             if scheduler is None or not isinstance(one, Request) or not scheduler.drops_known(one):
                 yield one
 
-    def page_filter(self) -> Callable[[Request], bool] | None:
-        """Return a function that returns whether a request of this page is dropped. None: none is. It is valid until
-        the next await."""
+    def page_filter(self, *, survives_await: bool = False) -> Callable[[Request], bool] | None:
+        """Return a function that returns whether a request of this page is dropped. None: none is. Without
+        `survives_await`, it is valid until the next await only."""
         scheduler = self._scheduler()
         make: Any = getattr(scheduler, "known_filter", None)
         if make is not None:
-            return make()  # type: ignore[no-any-return]
+            return make(survives_await=survives_await)  # type: ignore[no-any-return]
         return None if scheduler is None else scheduler.drops_known
 
     def _scheduler(self) -> SharedScheduler | None:

@@ -102,10 +102,13 @@ def known_filter(
     seen: SeenCache,
     url_keys: Mapping[str, RequestKey],
     drops_known: Callable[[Request], bool],
+    *,
+    epoch: int | None,
 ) -> Callable[[Request], bool]:
     """Return a function that does what `drops_known` does for the links of a page, in a fraction of the time.
 
-    `url_keys`: keys of GET requests that are nothing but a URL. The function is valid until the next await.
+    `url_keys`: keys of GET requests that are nothing but a URL. `epoch`: the current data epoch of `seen`; None: the
+    function is valid until the next await only, in which the epoch may change.
     """
     young, old = seen.view(parent.run_key)
 
@@ -114,6 +117,8 @@ def known_filter(
             return drops_known(request)
         if request.dont_filter:
             return False
+        if epoch is not None and seen.data_epoch != epoch:
+            return drops_known(request)
         key = url_keys.get(request.url)
         if key is None:
             return drops_known(request)

@@ -368,16 +368,16 @@ class Scheduler(LeaseRunner, BaseScheduler):
         parent.uncounted += 1
         return True
 
-    def known_filter(self) -> Callable[[Request], bool] | None:
-        """Return a function that does what `drops_known` does, in a fraction of the time. None: no link is dropped.
-
-        It is valid until the next await, and for the page that is being handled."""
+    def known_filter(self, *, survives_await: bool) -> Callable[[Request], bool] | None:
+        """Return a function that does what `drops_known` does for this page, in a fraction of the time. None: no link
+        is dropped. Without `survives_await`, it is valid until the next await only."""
         if type(self).drops_known is not Scheduler.drops_known:
             return self.drops_known
         parent = CURRENT_LEASE.get()
         if parent is None or parent.ended or self._task is None or not self.options.dedupe:
             return None
-        return known_filter(parent, self._seen, self._encoder.url_keys, self.drops_known)
+        epoch = self._seen.data_epoch if survives_await else None
+        return known_filter(parent, self._seen, self._encoder.url_keys, self.drops_known, epoch=epoch)
 
     def _is_known(self, request: Request) -> bool:
         """Return whether this process knows that the request's run has seen it."""

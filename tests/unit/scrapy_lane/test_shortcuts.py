@@ -30,6 +30,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from gossamer.scrapy.shortcuts import middlewares, notices, pages, parts
 
+if scrapy.version_info[:2] < (2, 15):
+    pytest.skip("get_crawler needs a reactor", allow_module_level=True)
+
 # --- the versions -----------------------------------------------------------------------------------------------------
 
 DIGESTS: dict[str, set[str]] = {

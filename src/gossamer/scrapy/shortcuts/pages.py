@@ -13,32 +13,30 @@ import inspect
 import logging
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import lru_cache
 from types import GeneratorType
 from typing import Any, Final
 
-import scrapy
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.core.scraper import Scraper
 from scrapy.core.spidermw import SpiderMiddlewareManager
-from scrapy.exceptions import DropItem, ScrapyDeprecationWarning
+from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.http import Response
-from scrapy.pipelines import ItemPipelineManager
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
 from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy, RefererMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import ensure_awaitable
-from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.misc import is_generator_with_return_value, warn_on_generator_with_return_value
-from scrapy.utils.python import global_object_name
+from scrapy.utils.python import MutableAsyncChain, global_object_name
 from scrapy.utils.spider import iterate_spider_output
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gossamer.scrapy.addon import KnownLinks
+from gossamer.scrapy.shortcuts.items import ItemProcessing
 from gossamer.scrapy.shortcuts.middlewares import process_pending_io
 from gossamer.scrapy.shortcuts.notices import LogLines, Signals
 from gossamer.scrapy.shortcuts.parts import is_scrapys, is_stock, is_stock_method, owns_none_of
@@ -74,7 +72,7 @@ class Pages:
         self._is_stock = is_stock(self._scraper, Scraper, _SCRAPER) and is_stock(
             self._manager, SpiderMiddlewareManager, _MANAGER
         )
-        self._items = _Items(engine, notices, lines)
+        self._items = ItemProcessing(engine, notices, lines)
         self._quiet_callbacks: set[Any] = set()
         """Callbacks of which no warning is due."""
         self._seen_methods: Any = None
@@ -97,10 +95,9 @@ class Pages:
             self._prepare()
         try:
             output = await self._handle_response(result, request)
-            if self._steps is None or isinstance(output, AsyncIterator):
-                output = await self._manager._process_callback_output(
-                    result, output if isinstance(output, AsyncIterator) else as_async_generator(output)
-                )
+            if self._steps is None:
+                source = output if isinstance(output, AsyncIterator) else as_async_generator(output)
+                output = await self._manager._process_callback_output(result, source)
         except Exception as error:
             try:
                 await process_pending_io()
@@ -108,10 +105,10 @@ class Pages:
             except Exception:
                 self._scraper.handle_spider_error(_failure(), request, result)
                 return
-        if isinstance(output, AsyncIterator):
+        if self._steps is None or isinstance(output, MutableAsyncChain):
             await self._scraper.handle_spider_output_async(output, request, result)
         else:
-            await self._pass_on(iter(output), result, request)
+            await self._pass_on(output, result, request)
 
     # --- the callback -------------------------------------------------------------------------------------------------
 
@@ -192,54 +189,91 @@ class Pages:
                 return
         self._steps = steps
 
-    async def _pass_on(self, output: Iterator[Any], response: Response, request: Request) -> None:
+    async def _pass_on(self, output: Any, response: Response, request: Request) -> None:
         """Pass all objects of a page through the spider middlewares, and to the scheduler or the pipelines."""
         running: set[asyncio.Future[None]] = set()
-        began = time.monotonic()
+        turn = time.monotonic() + _TURN_SECONDS
         try:
             for begin in self._beginnings:
                 begin(response)
-            for one in self._processed(output, response):
-                rest = self._emit(one, response)
-                if rest is not None:
-                    running.add(asyncio.ensure_future(rest))
-                    if len(running) >= self._scraper.concurrent_items:
-                        _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if time.monotonic() - began > _TURN_SECONDS:
-                    await asyncio.sleep(0)
-                    began = time.monotonic()
+            if isinstance(output, AsyncIterator):
+                async for one in self._processed_later(output, response):
+                    if (rest := self._emit(one, response)) is not None:
+                        running = await self._run(rest, running)
+                    if time.monotonic() > turn:
+                        turn = await _next_turn()
+            else:
+                for one in self._processed(iter(output), response):
+                    if (rest := self._emit(one, response)) is not None:
+                        running = await self._run(rest, running)
+                    if time.monotonic() > turn:
+                        turn = await _next_turn()
         except _LayerError as layer:
             await self._recover(layer.error, layer.level, response, request)
         finally:
             if running:
                 await asyncio.wait(running)
 
+    async def _run(
+        self, rest: Coroutine[Any, Any, None], running: set[asyncio.Future[None]]
+    ) -> set[asyncio.Future[None]]:
+        """Run the rest of an item's way in a task. Return the tasks that run, once there may be another one."""
+        running.add(asyncio.ensure_future(rest))
+        if len(running) >= self._scraper.concurrent_items:
+            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        return running
+
     def _processed(self, output: Iterator[Any], response: Response) -> Iterator[Any]:
         """Yield the objects that pass all spider middlewares. Raises _LayerError."""
-        level = 0
-        steps = self._steps
-        assert steps is not None
-        known = None
+        known = self._known.page_filter() if self._known is not None else None
         try:
-            if self._known is not None:
-                known = self._known.page_filter()
             for one in output:
-                if known is not None and isinstance(one, Request):
-                    level = self._known_level
-                    if known(one):
-                        level = 0
-                        continue
-                for level, step in steps:  # noqa: B007 (the error handler reads the level)
-                    one = step(one, response)
-                    if one is None:
-                        break
-                level = 0
-                if one is not None:
-                    yield one
+                if known is not None and isinstance(one, Request) and self._drops(known, one):
+                    continue
+                passed = self._pass_middlewares(one, response)
+                if passed is not None:
+                    yield passed
                     if self._known is not None:
                         known = self._known.page_filter()
+        except _LayerError:
+            raise
+        except Exception as error:
+            raise _LayerError(error, 0) from None
+
+    async def _processed_later(self, output: AsyncIterator[Any], response: Response) -> AsyncIterator[Any]:
+        """Yield the objects that pass all spider middlewares. Raises _LayerError."""
+        known = self._known.page_filter(survives_await=True) if self._known is not None else None
+        try:
+            async for one in output:
+                if known is not None and isinstance(one, Request) and self._drops(known, one):
+                    continue
+                passed = self._pass_middlewares(one, response)
+                if passed is not None:
+                    yield passed
+        except _LayerError:
+            raise
+        except Exception as error:
+            raise _LayerError(error, 0) from None
+
+    def _drops(self, known: Callable[[Request], bool], request: Request) -> bool:
+        """Return whether a link is dropped as known. Raises _LayerError."""
+        try:
+            return known(request)
+        except Exception as error:
+            raise _LayerError(error, self._known_level) from None
+
+    def _pass_middlewares(self, one: Any, response: Response) -> Any:
+        """Return what the spider middlewares make of an object. None: it is dropped. Raises _LayerError."""
+        level = 0
+        assert self._steps is not None
+        try:
+            for level, step in self._steps:  # noqa: B007 (the error handler reads the level)
+                one = step(one, response)
+                if one is None:
+                    return None
         except Exception as error:
             raise _LayerError(error, level) from None
+        return one
 
     async def _recover(self, error: Exception, level: int, response: Response, request: Request) -> None:
         """Let the spider middlewares outside of this level handle an error, as SpiderMiddlewareManager does; level 0 is
@@ -275,6 +309,12 @@ class Pages:
                 {"message": "Task exception was never retrieved", "exception": error}
             )
             return None
+
+
+async def _next_turn() -> float:
+    """Let the event loop do other work. Return when the next turn is due."""
+    await asyncio.sleep(0)
+    return time.monotonic() + _TURN_SECONDS
 
 
 class _LayerError(Exception):
@@ -354,118 +394,3 @@ def _invalid(method: Any, result: object) -> Exception:
     from scrapy.exceptions import _InvalidOutput
 
     return _InvalidOutput(f"{global_object_name(method)} must return None or raise an exception, got {type(result)}")
-
-
-class _Items:
-    """Passes items through the pipelines."""
-
-    def __init__(self, engine: Any, notices: Signals, lines: LogLines) -> None:
-        self._crawler = engine.crawler
-        self._scraper: Scraper = engine.scraper
-        self._notices = notices
-        self._lines = lines
-        pipelines = engine.scraper.itemproc
-        names = ("process_item_async", "_process_chain", "_add_middleware")
-        self._pipelines: ItemPipelineManager = pipelines
-        self._is_stock = is_stock(pipelines, ItemPipelineManager, names)
-
-    def begin(self, item: Any, response: Response) -> Coroutine[Any, Any, None] | None:
-        """Do what `Scraper.start_itemproc_async` does, as far as nothing waits. Return the rest, if there is one."""
-        if not self._is_stock:
-            return self._scraper.start_itemproc_async(item, response=response)
-        slot = self._scraper.slot
-        assert slot is not None
-        slot.itemproc_size += 1
-        rest: Coroutine[Any, Any, None] | None = None
-        try:
-            rest = self._process(item, response)
-        finally:
-            if rest is None:
-                slot.itemproc_size -= 1
-        return rest
-
-    def _process(self, item: Any, response: Response) -> Coroutine[Any, Any, None] | None:
-        needing_spider = self._pipelines._mw_methods_requiring_spider
-        output = item
-        try:
-            for position, method in enumerate(self._pipelines.methods["process_item"]):
-                assert method is not None
-                result = method(output, self._crawler.spider) if method in needing_spider else method(output)
-                if result is not output and (isinstance(result, Deferred) or inspect.isawaitable(result)):
-                    return self._finish(item, result, position, response)
-                output = result
-        except Exception as error:
-            return self._finish_failed(item, error, response)
-        waiting = self._scraped(output, response)
-        return None if waiting is None else self._end_with(waiting)
-
-    async def _finish(self, item: Any, result: Any, position: int, response: Response) -> None:
-        """Wait for the pipeline at this position, then pass the item through the others."""
-        slot = self._scraper.slot
-        assert slot is not None
-        methods = list(self._pipelines.methods["process_item"])
-        needing_spider = self._pipelines._mw_methods_requiring_spider
-        try:
-            try:
-                output = await ensure_awaitable(result, _warn=global_object_name(methods[position]))
-                for method in methods[position + 1 :]:
-                    assert method is not None
-                    result = method(output, self._crawler.spider) if method in needing_spider else method(output)
-                    output = await ensure_awaitable(result, _warn=global_object_name(method))
-            except Exception as error:
-                await self._fail(item, error, response)
-            else:
-                waiting = self._scraped(output, response)
-                if waiting is not None:
-                    await waiting
-        finally:
-            slot.itemproc_size -= 1
-
-    async def _finish_failed(self, item: Any, error: Exception, response: Response) -> None:
-        slot = self._scraper.slot
-        assert slot is not None
-        try:
-            await self._fail(item, error, response)
-        finally:
-            slot.itemproc_size -= 1
-
-    async def _end_with(self, waiting: Awaitable[Any]) -> None:
-        """Wait for the receivers of a signal."""
-        slot = self._scraper.slot
-        assert slot is not None
-        try:
-            await waiting
-        finally:
-            slot.itemproc_size -= 1
-
-    def _scraped(self, output: Any, response: Response) -> Awaitable[Any] | None:
-        """Log the item and send the signal. Return what is left to wait for."""
-        spider = self._crawler.spider
-        self._lines.scraped(output, response, spider, self._extra)
-        return self._notices.send_to_all(signals.item_scraped, item=output, response=response, spider=spider)
-
-    def _extra(self, item: Any) -> dict[str, Any]:
-        """Return further attributes of the log lines about an item."""
-        spider = self._crawler.spider
-        return {"spider": spider, "item": item} if scrapy.version_info[:2] >= (2, 19) else {"spider": spider}
-
-    async def _fail(self, item: Any, error: Exception, response: Response) -> None:
-        """Log the item that a pipeline has dropped or failed with, and send the signal."""
-        spider, formatter = self._crawler.spider, self._scraper.logformatter
-        try:
-            raise error
-        except DropItem as drop:
-            line = formatter.dropped(item, drop, response, spider)
-            if line is not None:
-                _log.log(*logformatter_adapter(line), extra=self._extra(item))
-            waiting = self._notices.send_to_all(
-                signals.item_dropped, item=item, response=response, spider=spider, exception=drop
-            )
-        except Exception as fault:
-            line = formatter.item_error(item, fault, response, spider)
-            _log.log(*logformatter_adapter(line), extra=self._extra(item), exc_info=True)
-            waiting = self._notices.send_to_all(
-                signals.item_error, item=item, response=response, spider=spider, failure=_failure()
-            )
-        if waiting is not None:
-            await waiting
