@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.test_crawl_again import FLAGS, a_site, crawl, redirecting
 from tests.servers.crawling import command, gossamer, records_of
+from tests.servers.ftp import ftp_server
 from tests.servers.program import until
 
 
@@ -254,3 +255,39 @@ def test_an_output_that_cannot_be_made_is_explained_to_programs_as_well(tmp_path
             "later.jsonl is not made: standard output cannot be read again",
             "To crawl it again, repeat the command with --fresh.",
         ]
+
+
+# --- remote files -----------------------------------------------------------------------------------------------------
+
+
+def test_fresh_says_that_it_replaces_a_remote_file_of_another_crawl(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    pytest.importorskip("pyftpdlib")
+    with ftp_server(tmp_path / "ftp") as ftp, a_site(a="<p>a", b="<p>b") as site:
+
+        def replaced(page: str) -> bool:
+            output = ("-o", f"{ftp}/p.jsonl", "--crawl-id", page, "--fresh")
+            done = gossamer("crawl", f"{site.url}/{page}", *output, *FLAGS, cwd=tmp_path)
+            assert done.returncode == 0, done
+            assert "secret" not in done.stderr
+            assert [record.url for record in records_of(tmp_path / "ftp/p.jsonl")] == [f"{site.url}/{page}"]
+            return "p.jsonl exists, and this crawl is not known to have written it: --fresh replaces it" in done.stderr
+
+        assert not replaced("a")  # there is no file yet
+        assert not replaced("a")  # its own
+        assert replaced("b")
+
+
+def test_a_finished_crawl_replaces_no_remote_file(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    pytest.importorskip("pyftpdlib")
+    with ftp_server(tmp_path / "ftp") as ftp, a_site(a="<p>a") as site:
+        (tmp_path / "ftp/t.csv").write_text("url\nkept\n")
+        flags = (f"{site.url}/a", "-o", "p.jsonl")
+        printed(tmp_path, *flags)
+        said = printed(tmp_path, *flags, "-o", f"{ftp}/t.csv", code=1)
+        assert "t.csv is not made: the file exists. Name another one, or delete it." in said
+        assert (tmp_path / "ftp/t.csv").read_text() == "url\nkept\n"
+        said = printed(tmp_path, *flags, "-o", f"{ftp}/u.csv")
+        assert "/u.csv" in said
+        assert f"{site.url}/a" in (tmp_path / "ftp/u.csv").read_text()

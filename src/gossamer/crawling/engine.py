@@ -351,6 +351,8 @@ class _Crawling(msgspec.Struct):
             if (run.crawl.rate, run.crawl.concurrency) != (rate, concurrency):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
+            for url in existing.replaced_remotely:
+                self.observer.say(f"{url} exists, and this crawl is not known to have written it: --fresh replaces it.")
             await asyncio.to_thread(self._empty_outputs, existing, is_new=is_new)
             await asyncio.to_thread(known.forget, existing.replaced)
             if before is not None and not start.fresh:

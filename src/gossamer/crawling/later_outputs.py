@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.crawling.outputs import may_be_made
+from gossamer.crawling.outputs import exists
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.content import ContentOptions, content_items
 from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
@@ -120,7 +120,7 @@ def _make(
 ) -> tuple[list[str], bool]:
     """Make one output from the first source that has its records. Return sentences about it, and whether it holds only
     items."""
-    if not may_be_made(output):
+    if exists(output):
         raise BadInput("the file exists. Name another one, or delete it.")
 
     def stop_if_asked(_: int) -> None:

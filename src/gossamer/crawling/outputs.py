@@ -29,12 +29,19 @@ from gossamer.sinks.open import (
     lack_of_items,
     local_path,
 )
+from gossamer.sinks.stores.address import is_store
 from gossamer.wiring.frontier import CrawlNote, KnownWriters, absolute_path, may_have_written
 from gossamer.wiring.outputs import spool_folder, table_options
 
 
+def exists(output: Destination) -> bool:
+    """Return whether an output is a file with content, local or remote. Raises SinkError for a server that cannot be
+    asked."""
+    return not may_be_made(output) or bool(_remote_file(output.path))
+
+
 def may_be_made(output: Destination) -> bool:
-    """Return whether an output may still be made: it is no file with content."""
+    """Return whether an output may still be made: it is no local file with content."""
     return not (is_local(output.path) and has_content(local_path(output.path)))
 
 
@@ -60,7 +67,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 
 
 class ExistingOutputs(msgspec.Struct):
-    """Local outputs with content, of a crawl that is about to begin or to go on."""
+    """Outputs with content, local ones unless the field says otherwise, of a crawl that is about to begin or to go on."""
 
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each, by path as it is named."""
@@ -73,6 +80,9 @@ class ExistingOutputs(msgspec.Struct):
     """Absolute paths of those with rows that name no crawl and that no known crawl wrote, which stay."""
     replaced: list[str] = msgspec.field(default_factory=list)
     """Absolute paths of those that other crawls of the same seeds wrote. They are emptied (--fresh)."""
+    replaced_remotely: list[str] = msgspec.field(default_factory=list)
+    """Addresses, without passwords, of remote files that this crawl is not known to have written, and that --fresh
+    deletes."""
 
     def empty(self, outputs: Sequence[Destination], settings: Settings, crawl_id: str) -> None:
         """Empty these outputs; a store loses only the rows of this crawl. A file that has changed meanwhile stays:
@@ -106,7 +116,9 @@ def find_existing(
     if folder:
         _check_assets(found, folder, known.crawl_id, start, set(note.beside if note else ()))
     for output in outputs:
-        if may_be_made(output):  # it holds nothing
+        if may_be_made(output):  # it holds nothing, or is no local file
+            if start.replaces_outputs and (note is None or output.path not in note.outputs):
+                found.replaced_remotely += _remote_file(output.path)
             continue
         path = local_path(output.path)
         found.sizes[output.path] = path.stat().st_size
@@ -127,6 +139,16 @@ def find_existing(
         else:
             _check_writers(found, output.path, crawls, known, start)
     return found
+
+
+def _remote_file(path: str) -> list[str]:
+    """Return the address, without its password, of a remote output that exists; an empty list for any other output."""
+    if is_local(path) or path == "-" or is_store(path):
+        return []
+    from gossamer.sinks.remote import RemoteFile  # imported late: few crawls need it
+
+    remote = RemoteFile(path)
+    return [remote.display_url] if remote.head(1) else []
 
 
 def _append_to(found: ExistingOutputs, path: str, crawls: set[str], known: KnownWriters, *, is_known: bool) -> None:
