@@ -67,7 +67,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 
 
 class ExistingOutputs(msgspec.Struct):
-    """Outputs with content, local ones unless the field says otherwise, of a crawl that is about to begin or to go on."""
+    """Outputs with content of a crawl that is about to begin or to go on: local ones, unless a field says otherwise."""
 
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each, by path as it is named."""
