@@ -328,8 +328,7 @@ class Summary(CrawlResult):
     def as_text(self) -> str:
         """Return the summary as a few lines."""
         lines = [self._headline()]
-        if self.begun_at:
-            lines.append(f"  begun at {without_passwords(self.begun_at)}")
+        lines += [f"  begun at {without_passwords(self.begun_at)}"] if self.begun_at else []
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
@@ -342,7 +341,9 @@ class Summary(CrawlResult):
             lines += response_lines(tally)
         if self.info is not None:
             pages = self.info.pages
-            if pages.fetched != tally.pages:
+            if self._state() == "interrupted" and (tally.abandoned or pages.fetched < tally.pages):
+                lines.append(f"  written in all: {counted(pages.fetched, 'page')}; pages not written are fetched again")
+            elif pages.fetched != tally.pages:
                 lines.append(f"  in all: {counted(pages.fetched, 'page')}")
             if pages.failed:
                 lines.append(f"  failed: {reason_counts(pages.failed)}")
@@ -364,8 +365,7 @@ class Summary(CrawlResult):
             if not self.finished:
                 lines.append(f"  still queued: {self.info.total().waiting:,}")  # with assets
         lines += self._output_lines()
-        if self.report:
-            lines.append(f"  the report is {self.report}")
+        lines += [f"  the report is {self.report}"] if self.report else []
         if tally.no_content:
             lines.append(f"  without text: {reason_counts(tally.no_content)}")
         if not self.already_finished:

@@ -7,7 +7,7 @@ import pytest
 from gossamer.cli.summary import Summary, error_lines, failing_lines
 from gossamer.cli.terminal import without_passwords
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.telemetry.tally import HostCount, Tally, WorkerCounts
 
 
@@ -43,6 +43,25 @@ def test_a_crawl_that_another_command_starts_again_meanwhile_is_not_unknown() ->
     info = CrawlInfo(CrawlId("cli", "one"), "one", CrawlState.RUNNING, 1, 0.0, None, domains=1, seen=3)
     said = Summary("one", info, Tally(pages=2), 1.0, ("pages.jsonl",))
     assert said.as_text().startswith("The crawl one ended; another command has started it again meanwhile.")
+
+
+@pytest.mark.parametrize(
+    ("here", "abandoned", "written", "said"),
+    [
+        (34, 16, 18, "written in all: 18 pages; pages not written are fetched again"),
+        (34, 16, 58, "written in all: 58 pages; pages not written are fetched again"),  # 40 by earlier commands
+        (34, 0, 58, "in all: 58 pages"),
+        (34, 0, 34, ""),
+    ],
+)
+def test_pages_that_were_fetched_and_not_written_are_not_missing_from_the_sum(
+    here: int, abandoned: int, written: int, said: str
+) -> None:
+    info = CrawlInfo(CrawlId("cli", "one"), "one", CrawlState.RUNNING, 1, 0.0, None, domains=1, seen=3)
+    info.spiders["link"] = SpiderCounts(fetched=written)
+    tally = Tally(pages=here, abandoned=abandoned)
+    lines = Summary("one", info, tally, 1.0, ("pages.jsonl",), interrupted=True).as_text().splitlines()
+    assert [line.strip() for line in lines if "in all" in line] == ([said] if said else [])
 
 
 def test_a_crawl_that_was_finished_before_says_where_its_pages_are() -> None:
