@@ -30,4 +30,4 @@ if hits and hits.starts[1] then
   write_all()
   return { 1, string.format("%.3f", hits.starts[1] - now) }
 end
-return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, policy, budgets)) - now) }
+return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, record_of(scope), policy, budgets)) - now) }

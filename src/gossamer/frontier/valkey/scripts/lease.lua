@@ -136,7 +136,7 @@ end
 -- Lets a queue rest if only its own crawl's requested rate holds it up, and a crawl with another rate waits behind it.
 -- Returns true if so.
 local function give_way(group, domain, priority, scope, crawl, policy, budgets)
-  local at = next_allowed(scope, policy, budgets)
+  local at = next_allowed(scope, record_of(scope), policy, budgets)
   if at <= now or #crawls_with_other_rates(group, domain, crawl) == 0 then
     return false
   end
@@ -267,7 +267,7 @@ local function load_domains(group, domains, spider, lease_egress)
   local scopes, domains_by_crawl = {}, {}
   for index = 1, #domains do
     local domain = domains[index]
-    scopes[index] = scope_of(policies[domain], spider, domain, lease_egress)
+    scopes[index] = scope_of(policy_of(domain), spider, domain, lease_egress)
     local head = head_of(group, domain)
     if head then
       local mine = domains_by_crawl[head.token] or {}
@@ -348,12 +348,15 @@ end
 -- only where any of them exists.
 local has_urgent, has_per_egress = {}, {} -- by group
 for i = 11, #ARGV do
-  local group, keys = pool .. "|" .. ARGV[i], {}
+  local group = pool .. "|" .. ARGV[i]
+  local keys = { place_key(group, PER_EGRESS) }
   for band = 1, BANDS - 1 do
-    keys[band] = ready_key(group, band)
+    keys[band + 1] = ready_key(group, band)
   end
-  has_urgent[group] = redis.call("EXISTS", unpack(keys)) > 0
-  has_per_egress[group] = redis.call("EXISTS", place_key(group, PER_EGRESS)) > 0
+  if redis.call("EXISTS", unpack(keys)) > 0 then
+    has_per_egress[group] = redis.call("EXISTS", keys[1]) > 0
+    has_urgent[group] = redis.call("EXISTS", unpack(keys, 2)) > 0
+  end
 end
 -- All spiders of a band come before the next band: priority counts for more than the order of the spiders.
 for band = 1, BANDS do

@@ -174,7 +174,7 @@ local function load_domains(domains, spider)
   local scopes = {}
   load_policies(domains)
   for i = 1, #domains do
-    scopes[i] = scope_of(policies[domains[i]], spider, domains[i], "")
+    scopes[i] = scope_of(policy_of(domains[i]), spider, domains[i], "")
   end
   load_records(domains, scopes)
 end

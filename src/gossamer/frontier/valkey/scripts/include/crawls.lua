@@ -24,15 +24,15 @@ local function crawl_of(token)
   -- `packed`: the crawl as the client packed it. `state`: "r" running, "f" finished, or a letter of an early end (see
   -- end_reasons.lua). A crawl whose `added` equals `done` has nothing left to do here.
   crawl = {
-    token = token, key = key, run = tonumber(run), generation = gen, state = state, packed = packed,
+    token = token, key = key, run = run + 0, generation = gen, state = state, packed = packed,
     app = app, pool = pool, lifo = lifo, max_pages = max_pages, concurrency = concurrency, idle_ms = idle_ms or 0,
     keeps_failed = keeps_failed, -- requests that fail without an answer are kept, to be retried
     requested_rate = rate and { hits = rate[1], window = rate[2] * 1000, moderated = rate[3] }, -- window in ms
     -- Fingerprints in the seen-set, and its buckets.
-    seen = tonumber(seen or 0), buckets = tonumber(buckets or 1),
-    added = tonumber(added or 0), done = tonumber(done or 0),
+    seen = (seen or 0) + 0, buckets = (buckets or 1) + 0, -- + 0 is quicker than tonumber
+    added = (added or 0) + 0, done = (done or 0) + 0,
     -- The page budget of this shard, in pages. `alone`: no other shard has a share in it.
-    reserved = tonumber(reserved or 0), quota = tonumber(quota or 0), fetched = tonumber(fetched or 0), alone = alone,
+    reserved = (reserved or 0) + 0, quota = (quota or 0) + 0, fetched = (fetched or 0) + 0, alone = alone,
     parts = parts and {}, -- how the spiders' parts ended, where any has; filled by end_reason
     -- The fingerprint of a seen-set that has one; the terms of the first submission, where they are short.
     only_fingerprint = only, first_terms = terms,

@@ -43,10 +43,7 @@ local function load_policies(domains)
     all_plain = length == (found[1] and 1 or 0) + (found[2] and 1 or 0)
   end
   if all_plain then
-    for _, domain in ipairs(domains) do
-      policies[domain] = plain_policy
-    end
-    return
+    return -- policy_of knows
   end
   local fields = {}
   for index, domain in ipairs(domains) do
@@ -60,12 +57,10 @@ end
 
 -- Returns the policy in force for a domain.
 local function policy_of(domain)
-  local policy = policies[domain]
-  if not policy then
+  if not all_plain and not policies[domain] then
     load_policies({ domain })
-    policy = policies[domain]
   end
-  return policy
+  return policies[domain] or plain_policy
 end
 
 -- Returns the name of what shares one budget with this request: a domain, with its spider or the egress address or both

@@ -26,7 +26,8 @@ end
 local function write_wakes()
   for pool, at in pairs(wake_times) do
     local key = BASE .. "wait:" .. pool
-    if #redis.call("ZREVRANGEBYSCORE", key, "+inf", string.format("(%.17g", at), "LIMIT", 0, 1) > 0 then
+    local last = redis.call("ZRANGE", key, "-1", "-1", "WITHSCORES")[2] -- the time that is latest, or "inf"
+    if last and (last == "inf" or last + 0 > at) then
       redis.call("DEL", key)
       redis.call("PUBLISH", ARGV[2] .. ":wake:" .. pool, string.match(BASE, "{(.-)}"))
     end
@@ -80,7 +81,7 @@ local function due_of(group, spider, domain, egress, head)
   local budgets = budgets_of(policy, crawl, domain)
   local scope = scope_of(policy, spider, domain, egress)
   local record, block_ends = record_of(scope), block_of(domain)[BLOCK_ENDS]
-  local at = resting or next_allowed(scope, policy, budgets)
+  local at = resting or next_allowed(scope, record, policy, budgets)
   at = at < block_ends and block_ends or at
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
   if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
@@ -93,7 +94,7 @@ local function due_of(group, spider, domain, egress, head)
   if crawl and not resting then
     for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
       local their_budgets = budgets_of(policy, other, domain)
-      local their_time = next_allowed(scope, policy, their_budgets)
+      local their_time = next_allowed(scope, record, policy, their_budgets)
       if their_time <= now and record[IN_FLIGHT] >= concurrency_of(policy, other, their_budgets) then
         their_time = park(scope, group)
       end

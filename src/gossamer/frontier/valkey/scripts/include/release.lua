@@ -7,7 +7,7 @@
 -- Ends a lease's hold on its scope, and places the domain again for the groups that waited for that.
 local function release(scope, domain)
   local record = record_of(scope)
-  record[IN_FLIGHT] = math.max(0, record[IN_FLIGHT] - 1)
+  record[IN_FLIGHT] = record[IN_FLIGHT] > 0 and record[IN_FLIGHT] - 1 or 0
   changed[scope] = true
   if record[PARKED] ~= "" then
     local parked = record[PARKED]

@@ -47,7 +47,8 @@ local function write_records()
   for scope in pairs(changed) do
     local record, key = records[scope], BASE .. "w:" .. scope
     local life = (last_hit(record) or 0) + record[KEEP] + LINGER - now
-    local power = record[IN_FLIGHT] > 0 and 0 or select(2, math.frexp(life < 1 and 1 or life))
+    local _, power = math.frexp(life < 1 and 1 or life)
+    power = record[IN_FLIGHT] > 0 and 0 or power
     local rows = rows_by_power[power] or {}
     local n = #rows
     rows[n + 1], rows[n + 2] = key, cmsgpack.pack(unpack(record))
@@ -126,9 +127,8 @@ local function next_hit(record, policy, budgets)
   return at, free, at > paced and 0 or debt, spacing
 end
 
--- Returns from when on the next hit may be handed out.
-local function next_allowed(scope, policy, budgets)
-  local record = record_of(scope)
+-- Returns from when on the next hit may be handed out. `record`: that of the scope.
+local function next_allowed(scope, record, policy, budgets)
   if budgets.longest > record[KEEP] and #record >= HITS then
     record[KEEP], changed[scope] = budgets.longest, true -- the longer window needs what the shorter one has kept
   end
