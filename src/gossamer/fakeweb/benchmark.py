@@ -85,6 +85,12 @@ class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Number of details."""
         return math.ceil(self.items / self.items_per_page)
 
+    @property
+    def knobs(self) -> dict[str, int | float | str | bool]:
+        """Options on which the throughput depends, by name."""
+        others = {"items", "data_dir", "log_seconds", "measured"}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if name not in others}
+
 
 class BenchmarkWeb:
     """Answers of the web."""

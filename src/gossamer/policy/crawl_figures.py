@@ -265,6 +265,13 @@ def _refusal(now: MeasuredRun, before: MeasuredRun) -> str:
         return f"it ran on another machine, {was.host}"
     if was.cpus != process.cpus:
         return f"its processes had {was.cpus} CPUs, those of this run {process.cpus}"
+    advised = _KNOBS.get(before.finding.advice.setting, ())
+    for name in sorted({*was.knobs, *process.knobs}):
+        one_value, other_value = was.knobs.get(name), process.knobs.get(name)
+        if one_value != other_value and (name not in advised or (name == "pipeline" and other_value != "threads")):
+            return (
+                f"another option differs: --{name.replace('_', '-')} was {one_value}, that of this run is {other_value}"
+            )
     return ""
 
 
@@ -273,6 +280,8 @@ def _setting_now(run: MeasuredRun, setting: str) -> float | None:
     limits = run.recordings[0].process.limits
     if setting == "processes":
         return len(run.findings)
+    if setting == "threads" and (knobs := run.recordings[0].process.knobs):
+        return float(knobs["slots"]) if knobs.get("pipeline") == "threads" else 0
     name = _LIMITS.get(setting)
     return getattr(limits, name) if name is not None else None
 
@@ -285,3 +294,13 @@ _LIMITS = {
     "CONCURRENT_ITEMS": "items",
 }
 """Fields of StageLimits by the name of the setting in an advice."""
+_KNOBS = {
+    "CONCURRENT_REQUESTS": ("concurrency",),
+    "CONCURRENT_ITEMS": ("item_concurrency",),
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": ("held_bytes",),
+    "processes": ("processes", "starts"),
+    "machines": ("processes", "starts"),
+    "threads": ("pipeline", "slots"),
+    "start requests (times)": ("starts",),
+}
+"""Options of `gossamer bench spider` that change when an advice is followed, by the name of the setting in it."""

@@ -35,6 +35,8 @@ class BenchmarkSpider(Spider):
         self.url = url
         self.given = given
         self.number = number
+        self.benchmark_knobs = given.knobs
+        """For the recording: only runs with the same ones are compared."""
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the beginning of each chain that is this process's."""

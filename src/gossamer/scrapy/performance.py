@@ -61,7 +61,7 @@ class PerformanceView:
             bytes=settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE"),
             delay=settings.getfloat("DOWNLOAD_DELAY"),
         )
-        process = this_process(spider.name, "scrapy", limits)
+        process = this_process(spider.name, "scrapy", limits, getattr(spider, "benchmark_knobs", None))
         data_dir = settings.get("GOSSAMER_DATA_DIR") or os.environ.get("GOSSAMER_DATA_DIR") or ".gossamer"
         self._recorder = PerformanceRecorder(
             process, self._stages, Path(data_dir) / FOLDER, on_measurement=self._table.add

@@ -149,8 +149,10 @@ def is_running(recording: Recording) -> bool:
     return silent_seconds(recording) < (_SILENT_INTERVALS * latest.seconds if latest else _FIRST_SILENCE)
 
 
-def this_process(name: str, kind: str, limits: StageLimits) -> MeasuredProcess:
-    """Return the identity of this process, which begins a crawl now."""
+def this_process(
+    name: str, kind: str, limits: StageLimits, knobs: dict[str, int | float | str | bool] | None = None
+) -> MeasuredProcess:
+    """Return the identity of this process, which begins a crawl now. `knobs`: options of a benchmark."""
     return MeasuredProcess(
         name=name,
         kind=kind,
@@ -160,6 +162,7 @@ def this_process(name: str, kind: str, limits: StageLimits) -> MeasuredProcess:
         limits=limits,
         cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         ticks=process_ticks(os.getpid()) or 0,
+        knobs=knobs or {},
     )
 
 

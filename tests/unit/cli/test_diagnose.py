@@ -12,6 +12,7 @@ import pytest
 
 from gossamer.cli.app import parse_and_run
 from gossamer.errors import BadInput
+from gossamer.fakeweb.benchmark import BenchmarkOptions
 from gossamer.model.performance import MeasuredProcess, Measurement, StageLimits
 from gossamer.policy.words import duration_text
 from gossamer.telemetry.recordings import COLUMNS, RecordingFile, log_row
@@ -27,11 +28,14 @@ def record(
     requests: int = 16,
     pid: int = 7,
     host: str = "",
+    knobs: dict[str, int | float | str | bool] | None = None,
     **figures: Any,
 ) -> Path:
     """Keep the recording of a crawl of so many seconds, with so many pages a second."""
     limits = StageLimits(requests=requests, site_requests=16, items=100, bytes=5_000_000)
-    process = MeasuredProcess(name=name, kind="scrapy", host=host, pid=pid, started=started, limits=limits)
+    process = MeasuredProcess(
+        name=name, kind="scrapy", host=host, pid=pid, started=started, limits=limits, knobs=knobs or {}
+    )
     file = RecordingFile(folder / "performance", process)
     given = {
         "requested": rate, "responses": rate, "page_responses": rate, "items": rate, "response_seconds": 0.25 * rate,
@@ -128,6 +132,21 @@ def test_runs_on_different_machines_are_not_compared(tmp_path: Path, capsys: pyt
     record(tmp_path, "prices", started=1000, rate=50, host="large", **FULL)
     record(tmp_path, "prices", started=2000, rate=50, host="small", **FULL)
     assert before(capsys, tmp_path)["refused"] == "it ran on another machine, large"
+
+
+def test_cases_of_a_benchmark_with_other_options_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice is to raise --concurrency; only runs are compared that differ in nothing else."""
+    knobs = BenchmarkOptions().knobs
+    record(tmp_path, "prices", started=1000, rate=50, knobs=knobs, **FULL)
+    record(tmp_path, "prices", started=2000, rate=20, knobs={**knobs, "pipeline_time": 0.1}, **FULL)
+    text = said(capsys, tmp_path, "prices")
+    assert "another option differs: --pipeline-time was 0.0, that of this run is 0.1" in text
+    assert "%)" not in text
+    record(tmp_path, "prices", started=3000, rate=90, requests=24, knobs={**knobs, "concurrency": 24}, **FULL)
+    text = said(capsys, tmp_path, "prices")
+    assert "50 items/s then, 90 now (+80%)" in text  # with the first, not with the one between
 
 
 def test_a_prediction_counts_only_where_the_advice_was_followed(
