@@ -35,6 +35,7 @@ from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 from gossamer.errors import BadInput, SinkError
 from gossamer.fetch.connection import LostConnections
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
+from gossamer.scrapy.feeds import FeedFile
 from gossamer.scrapy.proxies import ProxyPoolMiddleware
 from gossamer.scrapy.shortcuts import flow
 
@@ -309,6 +310,14 @@ class PatientFile:
         finally:
             self._file.close()
 
+    def whole(self) -> IO[bytes]:
+        """Write everything and return the file itself, which lacks nothing then. Raises OSError while the disk is
+        full."""
+        self.flush()
+        if isinstance(self._file, FeedFile):
+            self._file.forget_failure()
+        return self._file
+
     def _write_pieces(self) -> None:
         while self._unwritten:
             self._file.write(self._unwritten[0])
@@ -363,6 +372,9 @@ class FeedFiles:
                 file = PatientFile(super().open(spider))
                 files.append(file)
                 return cast("IO[bytes]", file)
+
+            def store(self, file: IO[bytes]) -> Any:
+                return super().store(file.whole() if isinstance(file, PatientFile) else file)
 
         PatientStorage.__name__ = storage.__name__
         return PatientStorage

@@ -68,7 +68,7 @@ def feed_parameters(parameters: dict[str, Any], spider: Spider) -> dict[str, Any
     return {**parameters, "batch": batch}
 
 
-class _FeedFile(io.BufferedWriter):
+class FeedFile(io.BufferedWriter):
     """File of a feed that remembers failures. Scrapy logs an item that could not be written, and goes on: the feed
     would lack it, or have a part of it."""
 
@@ -79,6 +79,10 @@ class _FeedFile(io.BufferedWriter):
         """Identity of the target that the file begins with a copy of."""
         self.copied = 0
         """Bytes of that copy."""
+
+    def forget_failure(self) -> None:
+        """Forget failures so far, because what could not be written has been written since."""
+        self._bytes.failure = None
 
     def finish(self, feed: str) -> None:
         """Write to disk and close. Raises OSError if anything could not be written since the file was opened."""
@@ -118,7 +122,7 @@ class WholeFileStorage(FileFeedStorage):
         if path.exists() and not path.is_file():
             return super().open(spider)
         path.parent.mkdir(parents=True, exist_ok=True)
-        hidden = _FeedFile(path.with_name(_hidden(path.name)), "xb")
+        hidden = FeedFile(path.with_name(_hidden(path.name)), "xb")
         if self.write_mode == "ab":
             with contextlib.suppress(FileNotFoundError), path.open("rb") as former:
                 hidden.former = _identity(former.fileno())
@@ -128,7 +132,7 @@ class WholeFileStorage(FileFeedStorage):
 
     def store(self, file: IO[bytes]) -> None:
         """Give the file its name."""
-        if not isinstance(file, _FeedFile):
+        if not isinstance(file, FeedFile):
             file.close()
             return
         path, hidden = self._target(), Path(file.name)
@@ -176,11 +180,11 @@ def _appended(path: Path, hidden: Path, begin: int) -> Path:
     return merged
 
 
-def _temporary(spider: Spider) -> _FeedFile:
+def _temporary(spider: Spider) -> FeedFile:
     """Return a local file for a feed that is uploaded."""
     descriptor, path = tempfile.mkstemp(prefix="feed-", dir=spider.crawler.settings["FEED_TEMPDIR"])
     os.close(descriptor)
-    return _FeedFile(path, "wb")
+    return FeedFile(path, "wb")
 
 
 class WholeFTPStorage(FTPFeedStorage):
@@ -196,7 +200,7 @@ class WholeFTPStorage(FTPFeedStorage):
 
     def _store_in_thread(self, file: IO[bytes]) -> None:
         local, target = Path(file.name), f"ftp://{self.host}:{self.port}{self.path}"
-        assert isinstance(file, _FeedFile)
+        assert isinstance(file, FeedFile)
         file.finish(target)
         hidden = _hidden(posixpath.basename(self.path))
         for pause in (*(_PAUSES if self.overwrite else ()), None):
@@ -254,7 +258,7 @@ class WholeS3Storage(S3FeedStorage):
         return cast("IO[bytes]", _temporary(spider))
 
     def _store_in_thread(self, file: IO[bytes]) -> None:
-        assert isinstance(file, _FeedFile)
+        assert isinstance(file, FeedFile)
         file.finish(f"s3://{self.bucketname}/{self.keyname}")
         local = Path(file.name)
         try:

@@ -3,12 +3,16 @@
 import errno
 import io
 import random
+import resource
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter
 
-from gossamer.scrapy.engine import PatientFile
+from gossamer.scrapy.engine import FeedFiles, PatientFile
+from gossamer.scrapy.feeds import WholeFileStorage
 
 EXPORTERS = [CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter]
 
@@ -95,3 +99,22 @@ def test_scrapys_exporters_write_what_they_write_to_a_plain_file(exporter: Any) 
         file.flush()
     assert bytes(disk.content) == plain.getvalue()
     patient.close()
+
+
+def test_a_whole_feed_gets_its_name_though_the_disk_was_full_for_a_while(tmp_path: Path) -> None:
+    feed = tmp_path / "items.jl"
+    files = FeedFiles(cast("Any", SimpleNamespace(extensions=None)))
+    storage = files._with_patient_files(WholeFileStorage)(str(feed), feed_options={"overwrite": True})
+    file = storage.open(cast("Any", None))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        file.write(b"a" * 20_000)
+        with pytest.raises(OSError, match="File too large"):
+            file.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    file.write(b"b")
+    storage.store(file)
+    assert feed.read_bytes() == b"a" * 20_000 + b"b"
+    assert [path.name for path in tmp_path.iterdir()] == ["items.jl"]
