@@ -52,7 +52,7 @@ def is_running(pid: int) -> bool:
     """Return whether the process is there, and no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while its file is read
         return False
 
 
