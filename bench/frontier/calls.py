@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.frontier.load import SPIDER, Load, calls
+from bench.frontier.stage import Clock
 from bench.progress import say
 from bench.store import disk_folder
 from gossamer.errors import FrontierUnavailable
@@ -34,16 +35,6 @@ _URLS = 20
 _START_SECONDS = 60.0
 _TERMS = Terms(domain_max_pending=1_000_000)
 _BUDGETS = Terms(domain_max_pages=1_000_000, domain_max_pending=1_000_000)
-
-
-class _Clock:
-    """The frontier's time, which goes on only when told: then every domain is ready."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @dataclass
@@ -133,7 +124,7 @@ async def _connect(address: str) -> Shards:
 class _Calls:
     """The calls that are counted."""
 
-    def __init__(self, counted: _Counted, frontier: ValkeyFrontier, clock: _Clock) -> None:
+    def __init__(self, counted: _Counted, frontier: ValkeyFrontier, clock: Clock) -> None:
         self._counted = counted
         self._frontier = frontier
         self._clock = clock
@@ -189,7 +180,7 @@ def _settlements(leases: Sequence[Lease]) -> list[Settlement]:
 
 
 async def _count() -> None:
-    clock = _Clock()
+    clock = Clock()
     async with _counted() as counted:
         frontier = await ValkeyFrontier.from_connection(counted.shards, clock=clock)
         it = _Calls(counted, frontier, clock)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bench.errors import BenchFailed
 from bench.frontier.load import LEASES_A_CALL, SPIDER, Load, calls
-from bench.frontier.stage import Stage, stage
+from bench.frontier.stage import Clock, Stage, stage
 from bench.progress import say
 from bench.results import Figure
 from bench.statistics import quantile
@@ -22,23 +22,13 @@ _CALLS_A_ROUND = {1: 512, LEASES_A_CALL: 3}
 server what it used costs as much as a small lease, so that is done once a round."""
 
 
-class _Clock:
-    """Time goes on between the rounds and not during them, so that every domain is ready for each."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 @dataclass
 class _Side:
     """One of the two frontiers."""
 
     domains: int
     it: Stage
-    clock: _Clock
+    clock: Clock
     holder: Leaseholder
     server: dict[int, list[float]] = field(default_factory=lambda: {size: [] for size in _CALLS_A_ROUND})
     """Microseconds of the server's CPU for each request leased, by the size of the lease, round by round."""
@@ -95,7 +85,7 @@ async def _side(stack: AsyncExitStack, domains: int, rounds: int) -> _Side:
     all have their turn first."""
     leased = rounds * sum(size * count for size, count in _CALLS_A_ROUND.items())
     each = min(rounds * len(_CALLS_A_ROUND), 2 * (leased // domains) + 1) + 1
-    clock = _Clock()
+    clock = Clock()
     it = await stack.enter_async_context(stage(clock=clock))
     run = await it.frontier.open_crawl(Crawl(id=CrawlId("bench", f"leases-{domains}")))
     load = Load(it.frontier.secret)

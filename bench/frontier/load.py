@@ -3,7 +3,8 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from gossamer.model.request import Batch
+from gossamer.frontier.base import Frontier
+from gossamer.model.request import Batch, Outcome, Settlement
 from gossamer.policy.urls import fingerprint, spider_seed
 
 SPIDER = "link"
@@ -80,3 +81,20 @@ def calls(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
             together, size = [], 0
     if together:
         yield together
+
+
+async def lease_and_settle(frontier: Frontier, urls: int) -> int:
+    """Lease and settle at least so many requests, in calls of LEASES_A_CALL; return how many they were."""
+    holder = await frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
+    try:
+        done = 0
+        while done < urls:
+            leases = await holder.lease(limit=LEASES_A_CALL)
+            if not leases:
+                await holder.wait_for_work(timeout_seconds=1.0)
+                continue
+            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+            done += len(leases)
+        return done
+    finally:
+        await holder.close()

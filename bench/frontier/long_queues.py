@@ -12,13 +12,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.frontier.load import LEASES_A_CALL, SPIDER, Load, article_url, calls
+from bench.frontier.load import Load, article_url, calls, lease_and_settle
 from bench.frontier.stage import Stage, staged
 from bench.progress import say
 from bench.results import Figure
 from bench.store import disk_folder, embedded
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Terms
-from gossamer.model.request import Outcome, Settlement
 
 _TERMS = Terms(domain_max_pending=1_000_000_000)
 _CRAWL = Crawl(
@@ -87,19 +86,9 @@ async def _fill(it: Stage, urls: int, domains: int) -> tuple[float, float]:
 async def _lease(it: Stage, urls: int) -> float:
     """Lease and settle some of the URLs. Return the server's CPU seconds."""
     say(f"frontier: leasing {urls:,} URLs")
-    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
-    try:
-        before, done = it.cpu_seconds(), 0
-        while done < urls:
-            leases = await holder.lease(limit=LEASES_A_CALL)
-            if not leases:
-                await holder.wait_for_work(timeout_seconds=1.0)
-                continue
-            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-            done += len(leases)
-        return it.cpu_seconds() - before
-    finally:
-        await holder.close()
+    before = it.cpu_seconds()
+    await lease_and_settle(it.frontier, urls)
+    return it.cpu_seconds() - before
 
 
 def _size(folder: Path) -> int:

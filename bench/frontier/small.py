@@ -3,12 +3,11 @@
 import asyncio
 
 from bench.errors import BenchFailed
-from bench.frontier.load import LEASES_A_CALL, SPIDER, Load
+from bench.frontier.load import Load, lease_and_settle
 from bench.frontier.stage import Stage, stage
 from bench.progress import say
 from bench.results import Figure
 from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.request import Outcome, Settlement
 
 _AT_ONCE = 64
 _RETENTION_SECONDS = 0.3
@@ -23,7 +22,7 @@ async def measure_small_crawls(*, crawls: int) -> list[Figure]:
     async with stage(retention_seconds=_RETENTION_SECONDS) as it:
         # What is there however many crawls follow: scripts, the policy, one short-lived answer for each call at a time.
         await asyncio.gather(*(_submit(it, number, number + 1) for number in range(_AT_ONCE)))
-        await _finish(it, _AT_ONCE)
+        await lease_and_settle(it.frontier, _AT_ONCE)
         await _wait_until_keys(it, None)
         empty, empty_keys = await it.memory_bytes(), await it.keys()
         before = it.cpu_seconds()
@@ -32,7 +31,7 @@ async def measure_small_crawls(*, crawls: int) -> list[Figure]:
             await asyncio.gather(*(_submit(it, number, number + 1) for number in range(first, last)))
         seconds = it.cpu_seconds() - before
         each = (await it.memory_bytes() - empty) / crawls
-        await _finish(it, crawls)
+        await lease_and_settle(it.frontier, crawls)
         left = max(0, await _wait_until_keys(it, empty_keys) - empty_keys)
     return [
         Figure("a crawl of one URL, on a domain of its own", each, "bytes", "1,200"),
@@ -46,21 +45,6 @@ async def _submit(it: Stage, number: int, beyond: int) -> None:
     for crawl in range(number, beyond):
         run = await it.frontier.open_crawl(Crawl(id=CrawlId("bench", f"small-{crawl}")))
         await it.frontier.add(run, Terms(maxdepth=0), [load.batch(crawl, [0])], seeds=True)
-
-
-async def _finish(it: Stage, crawls: int) -> None:
-    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
-    try:
-        done = 0
-        while done < crawls:
-            leases = await holder.lease(limit=LEASES_A_CALL)
-            if not leases:
-                await holder.wait_for_work(timeout_seconds=1.0)
-                continue
-            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-            done += len(leases)
-    finally:
-        await holder.close()
 
 
 async def _wait_until_keys(it: Stage, wanted: int | None) -> int:

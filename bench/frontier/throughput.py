@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from bench.errors import BenchFailed
-from bench.frontier.load import LEASES_A_CALL, SPIDER, Load, calls
+from bench.frontier.load import Load, calls, lease_and_settle
 from bench.frontier.stage import Stage, stage
 from bench.progress import say
 from bench.results import Figure
 from gossamer.frontier.base import AddResult
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Rate, Run, Terms
-from gossamer.model.request import Batch, Outcome, Settlement
+from gossamer.model.request import Batch
 
 _PAGE_LINKS = 10
 """Links of one page, all to one domain."""
@@ -18,7 +18,6 @@ _TERMS = Terms(domain_max_pages=1_000_000, domain_max_pending=1_000_000)
 """Both caps are on and neither is reached: they have to be kept, and drop nothing."""
 _MANY_DOMAINS = 100_000
 """With so many, one hit a second from each is more than the server can hand out: that case is measured, too."""
-_WAIT_SECONDS = 1.0
 
 
 async def measure_throughput(*, domains: int, urls: int) -> list[Figure]:
@@ -87,17 +86,6 @@ def _check(found: AddResult, wanted: AddResult) -> None:
 
 async def _lease_and_settle(it: Stage, urls: int) -> tuple[int, float]:
     """How many, and the server's CPU seconds."""
-    holder = await it.frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
-    try:
-        before = it.cpu_seconds()
-        done = 0
-        while done < urls:
-            leases = await holder.lease(limit=LEASES_A_CALL)
-            if not leases:
-                await holder.wait_for_work(timeout_seconds=_WAIT_SECONDS)
-                continue
-            await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-            done += len(leases)
-        return done, it.cpu_seconds() - before
-    finally:
-        await holder.close()
+    before = it.cpu_seconds()
+    done = await lease_and_settle(it.frontier, urls)
+    return done, it.cpu_seconds() - before
