@@ -86,13 +86,16 @@ class FeedFile(io.BufferedWriter):
 
     def finish(self, feed: str) -> None:
         """Write to disk and close. Raises OSError if anything could not be written since the file was opened."""
-        with contextlib.suppress(OSError):  # which the file remembers
+        error: OSError | None = None
+        try:
             self.flush()
             os.fsync(self.fileno())
-        with contextlib.suppress(OSError):
+        except OSError as failed:
+            error = failed
+        with contextlib.suppress(OSError):  # of bytes that `flush` could not write either
             self.close()
-        if self._bytes.failure is not None:
-            error = self._bytes.failure
+        error = self._bytes.failure or error
+        if error is not None:
             log.error("the feed %s is not complete: %s. The items that were written are in %s", feed, error, self.name)
             raise error
 

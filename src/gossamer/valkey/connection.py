@@ -148,8 +148,11 @@ class ValkeyConnection(asyncio.Protocol):
         self.write(packed)
 
     def write(self, packed: bytes) -> None:
-        """Send a packed command whose reply goes to the subscriber. For connections that `subscribe`."""
-        if self._transport is not None:
+        """Send a packed command whose reply goes to the subscriber. For connections that `subscribe`.
+
+        Does nothing if the connection has ended: the subscriber has got its None.
+        """
+        if self._transport is not None and self.alive:
             self._transport.write(packed)
 
     def _flush(self) -> None:

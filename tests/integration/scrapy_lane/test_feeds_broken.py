@@ -65,6 +65,23 @@ def test_a_feed_that_lacks_items_gets_no_name(
     assert str(hidden) in caplog.text
 
 
+def test_a_feed_that_the_disk_did_not_confirm_gets_no_name(tmp_path: Path) -> None:
+    """The feed's descriptor is made that of a pipe, which takes bytes and refuses to flush them to a disk."""
+    target = tmp_path / "items.jl"
+    storage = feeds.WholeFileStorage(str(target), feed_options={"overwrite": True})
+    file = opened(storage)
+    reading, writing = os.pipe()
+    os.dup2(writing, file.fileno())
+    try:
+        file.write(LINE)
+        with pytest.raises(OSError, match="Invalid argument"):
+            storage.store(file)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert not target.exists()
+
+
 def test_a_feed_that_lacks_items_is_not_uploaded(tmp_path: Path, small_disk: Path) -> None:
     with ftp_server(tmp_path / "ftp") as address:
         storage = feeds.WholeFTPStorage(f"{address}/items.jl")

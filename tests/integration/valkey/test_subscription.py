@@ -1,8 +1,12 @@
 """Messages, and the gaps between connections."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
+import uvloop
+
+from gossamer.valkey.connection import Reply, ValkeyConnection, pack
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Cluster, Server, standalone, wait_until
 
@@ -24,6 +28,22 @@ async def test_a_lost_connection_is_a_gap(shards: Shards, one_server: Server) ->
     await shards.command("any", "PUBLISH", "wake", "again")
     assert await anext(heard) == b"again"
     await close(heard)
+
+
+def test_asking_whether_a_connection_lives_that_has_just_ended_does_nothing(one_server: Server) -> None:
+    """The end and the time for a PING may come in the same turn of the loop. Workers run on uvloop, whose ended
+    connections refuse to write."""
+
+    async def ask() -> None:
+        connection, received = await listening(one_server)
+        one_server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        assert await received.get() is None
+        await connection.close()
+        connection.write(pack((b"PING",)))
+        await connection.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask())
 
 
 async def test_a_server_that_was_away_is_a_gap() -> None:
@@ -56,6 +76,7 @@ async def test_ready_waits_for_a_server_that_is_away() -> None:
 
 
 async def test_whatever_node_of_a_cluster_publishes(spread: Shards, three_nodes: Cluster) -> None:
+    await nodes_hear_each_other(three_nodes)
     heard = spread.subscribe("wake")
     await anext(heard)
     for node in three_nodes.primaries:
@@ -71,6 +92,32 @@ async def test_who_stops_listening_is_gone_from_the_server(shards: Shards, one_s
     await asyncio.to_thread(
         wait_until, lambda: one_server.command("PUBSUB", "NUMSUB", "wake") == [b"wake", 0], "the listener to go"
     )
+
+
+async def listening(server: Server) -> tuple[ValkeyConnection, "asyncio.Queue[Reply | None]"]:
+    """A connection that is subscribed to `wake`, and what it receives from then on."""
+    received: asyncio.Queue[Reply | None] = asyncio.Queue()
+    _, connection = await asyncio.get_running_loop().create_unix_connection(
+        lambda: ValkeyConnection("listening", call_seconds=60), str(server.socket_path)
+    )
+    connection.subscribe(pack((b"SUBSCRIBE", "wake")), received.put_nowait)
+    first = await received.get()
+    assert first is not None
+    assert first[0] == b"subscribe"
+    return connection, received
+
+
+async def nodes_hear_each_other(cluster: Cluster) -> None:
+    """Wait until every node passes on what any other publishes: a young cluster loses messages for about a second."""
+    for hearing in cluster.primaries:
+        connection, received = await listening(hearing)
+        for publishing in cluster.primaries:
+            heard = None
+            while heard is None or heard[2] != str(publishing.port).encode():
+                publishing.command("PUBLISH", "wake", publishing.port)
+                with contextlib.suppress(TimeoutError):
+                    heard = await asyncio.wait_for(received.get(), 0.1)
+        await connection.close()
 
 
 async def close(heard: AsyncIterator[bytes | None]) -> None:
