@@ -203,6 +203,22 @@ async def test_settling_twice_changes_nothing(pair: Pair) -> None:
     await pair.check()
 
 
+async def test_one_call_settles_each_lease_once_whatever_its_outcome(pair: Pair) -> None:
+    """Answers and dropped links belong to their settlements, though requests that were fetched are settled first."""
+    await submit(pair, *(a_batch(f"{name}.test", ["x"]) for name in "abcdef"))
+    worker = await pair.hire(pool="shared", spiders=["link"])
+    leases = await pair.lease_all_due(worker)
+    await pair.settle(worker, [Settlement(leases[1], Outcome.FETCHED), Settlement(leases[2], Outcome.FAILED, "dns")])
+    outcomes = [Outcome.FAILED, Outcome.FETCHED, Outcome.FETCHED, Outcome.FETCHED, Outcome.RETURNED, Outcome.DROPPED]
+    settlements = [
+        Settlement(lease, outcome, drops={"offsite": 10**place, "depth": 1})
+        for place, (lease, outcome) in enumerate(zip(leases, outcomes, strict=True))
+    ]
+    answers = await pair.settle(worker, [*settlements, settlements[3], settlements[5]])
+    assert [answer is SettleResult.SETTLED for answer in answers] == [True, False, False, True, True, True, False, False]
+    await pair.check()
+
+
 async def test_a_crawl_ends_though_its_last_workers_died(pair: Pair) -> None:
     """Stopped meanwhile: what the dead held is dropped, and counted, by the reclaim."""
     await submit(pair, *[a_batch(f"d{number}.test", ["x"]) for number in range(4)])

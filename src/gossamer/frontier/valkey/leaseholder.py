@@ -24,10 +24,10 @@ from functools import partial
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import RedirectPermit
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.commands import Argument, ScriptCommands
+from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import check_names, shard_of
 from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
-from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, ShardSession, forwarded
+from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, SettleCall, ShardSession
 from gossamer.model.crawl import Run
 from gossamer.model.request import MAX_DEATHS, Lease, Settlement, SettleResult
 from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
@@ -331,41 +331,35 @@ class ValkeyLeaseholder:
     async def _settle_some(
         self, shard: int, name: str, settlements: Sequence[Settlement], data_epoch: int | None
     ) -> list[SettleResult]:
-        """Settle leases of the session of this name in one call. The rows have the order that settle.lua reads."""
-        rows: list[Argument] = []
-        for settlement in settlements:
-            lease, payload, drops = settlement.lease, settlement.payload, settlement.drops or {}
-            tail = b"" if payload is None else codec.pack_tail(lease.url, payload, lease.identity)
-            delay_ms: float = settlement.delay_seconds * 1000 or 0  # not 0.0: settle.lua is quickest with "0"
-            if settlement.unused or settlement.unanswered:  # of requests that have ended: flags instead of a delay
-                delay_ms = (-2 if settlement.unanswered else -1) if settlement.unused else 1
-            rows += (lease.id, settlement.outcome, settlement.reason, delay_ms, tail, len(drops))
-            for reason, count in drops.items():
-                rows += (reason, count)
-        codes = await self._settle_rows(shard, name, [one.lease.id for one in settlements], rows, data_epoch=data_epoch)
-        if codes is None:
+        """Settle leases of the session of this name in one call."""
+        call = SettleCall.of(settlements)
+        already = await self._settle(shard, name, call, data_epoch=data_epoch)
+        if already is None:
             return [SettleResult.STALE_WORKER] * len(settlements)
-        return [SettleResult.SETTLED if code else SettleResult.ALREADY for code in codes]
+        answers = [SettleResult.SETTLED] * len(settlements)
+        for index in already:
+            answers[index] = SettleResult.ALREADY
+        return answers
 
-    async def _settle_rows(
-        self, shard: int, name: str, ids: Sequence[int], rows: Sequence[Argument], *, data_epoch: int | None = None
+    async def _settle(
+        self, shard: int, name: str, call: SettleCall, *, data_epoch: int | None = None
     ) -> Sequence[int] | None:
-        """Settle leases of the session of this name by rows; returns 1 or 0 for each. None: the name was declared dead.
+        """Settle leases of the session of this name; returns the indexes of settlements whose leases were settled
+        already. None: the name was declared dead.
 
         Also starts what the settlements may have caused: the end of a run, or a new share of a page budget."""
         session = self._sessions[shard]
-        reply = await session.settle(name, ids, rows, retention_ms=self._retention_ms, data_epoch=data_epoch)
+        reply = await session.settle(name, call, retention_ms=self._retention_ms, data_epoch=data_epoch)
         if reply is None:
             return None
-        codes: Sequence[int]
-        codes, idle, budget_used = reply
+        positions, idle, budget_used = reply
         if len(self._egresses) > 1:
             session.make_due()  # a request that has ended may make others due for each egress
         for token in idle:
             await self._try_finish(token.decode())
         for token in budget_used:
             await self._rebalance_budget(session, token.decode())
-        return codes
+        return [call.order[position - 1] for position in positions]
 
     # --- hits that do not come from a queue ---------------------------------------------------------------------------
 
@@ -450,7 +444,7 @@ class ValkeyLeaseholder:
         name, leases = await session.leases_not_held()
         for first in range(0, len(leases), SETTLEMENTS_A_CALL):
             some = leases[first : first + SETTLEMENTS_A_CALL]
-            await self._settle_rows(session.shard, name, some, forwarded(some))
+            await self._settle(session.shard, name, SettleCall.forwarding(some))
 
     async def ping(self) -> None:
         calls = [

@@ -13,14 +13,16 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
-from gossamer.frontier.valkey.codec import LeaseCall
+from gossamer.frontier.valkey.codec import LeaseCall, pack_tail
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
-from gossamer.model.request import Outcome
+from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.retry import outage_pause
 from gossamer.policy.timing import round_trip_estimate
 from gossamer.telemetry import logs
@@ -35,6 +37,9 @@ _IDS_A_CALL = 2**20
 Must be the `CALL` of `lease.lua`."""
 _MAY_WAIT = 1
 """Argument of `lease.lua`: wake the worker when requests arrive, if it got fewer than it asked for."""
+
+
+_pack = msgspec.msgpack.Encoder().encode
 
 
 def worker_of(session: str) -> str:
@@ -196,27 +201,23 @@ class ShardSession:
         return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1]), first_id)
 
     async def settle(
-        self,
-        name: str,
-        ids: Sequence[int],
-        rows: Sequence[Argument],
-        *,
-        retention_ms: int,
-        data_epoch: int | None = None,
-    ) -> Any:
-        """Report outcomes of leases of `name`; returns (1 or 0 for each, idle crawls, crawls whose budget is used).
-        None: the name was declared dead.
+        self, name: str, call: "SettleCall", *, retention_ms: int, data_epoch: int | None = None
+    ) -> tuple[Sequence[int], Sequence[bytes], Sequence[bytes]] | None:
+        """Report outcomes of leases of `name`; returns the reply of `settle.lua`. None: the name was declared dead.
 
         A replica confirms the call where there is one: a failover that forgot it would make the pages be fetched
         again."""
         held = self.held
-        reply = await self._commands.call_confirmed(self.shard, "settle", name, retention_ms, *rows, since=data_epoch)
+        reply = await self._commands.call_confirmed(
+            self.shard, "settle", name, retention_ms, _pack(call.ids), _pack(call.drops), *call.others, since=data_epoch
+        )
         if reply[0] == b"stale":
             self.renew(name)
             return None
         if name == self.name:
-            held.difference_update(ids)
-        return reply
+            held.difference_update(call.ids)
+        already, idle, budget_used = reply
+        return already, idle, budget_used
 
     async def request_redirect(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
         """Request a hit for a redirect. Returns the answer of `request_redirect.lua`, and when the hit was charged.
@@ -260,10 +261,51 @@ class ShardSession:
         ]
 
 
-def forwarded(leases: Sequence[int]) -> list[Argument]:
-    """Return rows of `settle.lua` that put leases back in front of their queues. As forwarded, not as returned, because
-    their hits were used."""
-    return [part for lease in leases for part in (lease, Outcome.FORWARDED.value, "", 0, b"", 0)]
+class SettleCall(NamedTuple):
+    """Arguments of `settle.lua`."""
+
+    order: Sequence[int]
+    """Indexes of the settlements in the order of `ids`: that of requests that were fetched comes first."""
+    ids: Sequence[int]
+    """Ids of the leases."""
+    drops: Mapping[int, Sequence[str | int]]
+    """By position in `ids`, from 1: reason and number of dropped links, ..."""
+    others: Sequence[Argument]
+    """Four arguments for each request that was not fetched: outcome, reason, delay in ms or flags, new tail."""
+
+    @classmethod
+    def of(cls, settlements: Sequence[Settlement]) -> Self:
+        """Return the call that settles these."""
+        order: list[int] = []
+        not_fetched: list[int] = []
+        for index, settlement in enumerate(settlements):
+            (order if settlement.outcome == Outcome.FETCHED else not_fetched).append(index)
+        others: list[Argument] = []
+        for index in not_fetched:
+            others += _arguments_of(settlements[index])
+        order += not_fetched
+        drops = {
+            position: [part for pair in dropped.items() for part in pair]
+            for position, index in enumerate(order, 1)
+            if (dropped := settlements[index].drops)
+        }
+        return cls(order, [settlements[index].lease.id for index in order], drops, others)
+
+    @classmethod
+    def forwarding(cls, ids: Sequence[int]) -> Self:
+        """Return the call that puts leases back in front of their queues. As forwarded, not as returned, because their
+        hits were used."""
+        return cls(range(len(ids)), ids, {}, (Outcome.FORWARDED.value, "", 0, b"") * len(ids))
+
+
+def _arguments_of(settlement: Settlement) -> tuple[Argument, ...]:
+    """Return the arguments of `settle.lua` for a request that was not fetched."""
+    lease, payload = settlement.lease, settlement.payload
+    tail = b"" if payload is None else pack_tail(lease.url, payload, lease.identity)
+    delay_ms: float = settlement.delay_seconds * 1000
+    if settlement.unused or settlement.unanswered:  # of requests that have ended: flags instead of a delay
+        delay_ms = (-2 if settlement.unanswered else -1) if settlement.unused else 1
+    return settlement.outcome, settlement.reason, delay_ms, tail
 
 
 _STEP_WAIT_SECONDS = 0.25

@@ -9,12 +9,14 @@
 -- finished when as much is done as was added.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
---       then for each lease: id, outcome (fetched, failed, dropped, retry, postponed, returned, forwarded), reason,
---       delay ms, new tail or "", number of drop counts, and for each of those: reason, count. Where the outcome is
---       failed or dropped, the delay is a code: -1: the request was not sent, 1: it is kept for retry_failed.lua,
---       -2: both, 0: neither
+--       5 ids of the leases (msgpack): first those that were fetched, then all others
+--       6 links that were dropped (msgpack): by position of the lease in 5, { reason, count, ... }
+--       then for each of the others: outcome (failed, dropped, retry, postponed, returned, forwarded), reason, delay ms,
+--       new tail or "". Where the outcome is failed or dropped, the delay is a code: -1: the request was not sent,
+--       1: it is kept for retry_failed.lua, -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
---         { answers (1 settled, 0 already), tokens idle on this shard, tokens whose page budget is used up }
+--         { positions of the leases that were settled already, tokens idle on this shard, tokens whose page budget is
+--           used up }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle,
 --         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
@@ -37,13 +39,11 @@
 -- include workers
 -- include leases
 -- include release
--- include load_records
 -- include queue_later
 -- include drop_waiting
 -- include check_finished
 -- include failures
--- seldom: budgets_of, drop_waiting, end_run, end_starving, enqueue, keep_failed, policy_of, queue_later, refund,
---         return_page, spiders_of, stays_idle, update_domain, with_attempt, with_tail
+-- seldom: count_on_domain, drop_waiting, end_run, release, settle_other, spiders_of, stays_idle
 local RETRY_PENALTY = 10 -- a retry has so much less priority
 -- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
 -- those of resting queues (RESTING in agendas.lua).
@@ -81,41 +81,40 @@ local function refund(scope, policy, budgets, start)
   record[DEBT] = policy.elastic and last and math.max(0, last - even) or 0
 end
 
--- Counts a page that was fetched against the budgets of its crawl. `limits`: of its terms, from terms_of.
-local function count_page(crawl, spider, domain, limits)
-  if crawl.max_pages and spider ~= ASSETS then
-    crawl.fetched = crawl.fetched + 1
-    count_crawl(crawl.token, "Y", 1)
-  end
-  if limits.domain_max_pages and spider ~= ASSETS then
-    local share = share_of(crawl.token, domain)
-    share.row[FETCHED] = share.row[FETCHED] + 1
-    share.dirty = true
-    local is_used_up = share.row[FETCHED] >= limits.domain_max_pages
-    if is_used_up and redis.call("SREM", BASE .. "z:" .. crawl.token, domain) == 1 then
-      end_starving(crawl, domain) -- the next lease drops them: the budget is used up
-    end
-  end
-end
-
 local settled_crawls = {}
 
--- Returns the number in an argument. Most are "0", which is quicker to compare than to convert.
-local function number_of(argument)
-  return argument == "0" and 0 or tonumber(argument)
+-- Counts requests of a crawl that were fetched.
+local function count_fetched(crawl, spider, count)
+  settled_crawls[crawl.token] = true
+  count_crawl(crawl.token, "h:" .. spider, -count)
+  count_done(crawl, "f:" .. spider, count)
+  if crawl.max_pages and spider ~= ASSETS then
+    crawl.fetched = crawl.fetched + count
+    count_crawl(crawl.token, "Y", count)
+  end
 end
 
--- Settles one lease, whose arguments begin at ARGV[at]. `limits`: of its terms. The cases, in this order:
+-- Counts a page that was fetched against the budget of its crawl on its domain: at most `most` pages.
+local function count_on_domain(token, domain, most)
+  local share = share_of(token, domain)
+  share.row[FETCHED] = share.row[FETCHED] + 1
+  share.dirty = true
+  if share.row[FETCHED] >= most and redis.call("SREM", BASE .. "z:" .. token, domain) == 1 then
+    end_starving(crawl_of(token), domain) -- the next lease drops them: the budget is used up
+  end
+end
+
+-- Settles a lease that was not fetched and is released. `at`: where its arguments begin in ARGV. `limits`: of its terms,
+-- from terms_of. The cases, in this order:
 --   its crawl has another run by now, or is gone: only the hit counts
---   fetched, failed or dropped: done
+--   failed or dropped: done
 --   its crawl or its spider's part has ended meanwhile: done, as dropped
 --   retry, postponed: queued again after the delay
 --   returned, forwarded: back in front of its queue
 -- A page of the budget that was not fetched is free again.
-local function settle(lease, at, limits)
-  local outcome, reason, delay, tail = ARGV[at + 1], ARGV[at + 2], number_of(ARGV[at + 3]), ARGV[at + 4]
-  local run, token, priority, spider, domain, scope, entry, hopped, _, start = unpack(lease)
-  release(scope, domain)
+local function settle_other(packed, at, limits)
+  local outcome, delay, tail = ARGV[at], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local run, token, priority, spider, domain, scope, entry, hopped, _, start = cmsgpack.unpack(packed)
   local crawl = crawl_of(token)
   -- Whether nothing used its hit. `hopped`: fingerprint of the target if the page redirected, else "".
   local unused = (outcome == "returned" or delay < 0) and hopped == ""
@@ -128,30 +127,17 @@ local function settle(lease, at, limits)
   end
   settled_crawls[token] = true
   count_crawl(token, "h:" .. spider, -1)
-  local drops = at + 6
-  for k = 0, number_of(ARGV[at + 5]) - 1 do
-    count_crawl(token, "L:" .. spider .. ":" .. ARGV[drops + 2 * k], tonumber(ARGV[drops + 2 * k + 1]))
-  end
-  local ended = end_reason(crawl, spider)
   if tail ~= "" then
     entry = with_tail(entry, tail)
   end
-  if outcome == "fetched" then
-    count_done(crawl, "f:" .. spider, 1)
-    count_page(crawl, spider, domain, limits)
-    return
-  end
   if outcome == "failed" or outcome == "dropped" then
-    local field = (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. reason
+    local field = (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. ARGV[at + 1]
     count_done(crawl, field, 1)
-    if delay == 1 or delay == -2 then
+    if crawl.keeps_failed and (delay == 1 or delay == -2) then
       keep_failed(crawl, field, { priority, spider, domain, entry })
     end
-    if unused then -- its domain may be due sooner
-      update_domain(crawl.pool .. "|" .. spider, domain)
-    end
-  elseif ended then
-    count_done(crawl, "D:" .. spider .. ":" .. ended, 1)
+  elseif end_reason(crawl, spider) then
+    count_done(crawl, "D:" .. spider .. ":" .. end_reason(crawl, spider), 1)
   elseif outcome == "retry" or outcome == "postponed" then
     if outcome == "retry" then
       entry = with_attempt(entry)
@@ -160,45 +146,76 @@ local function settle(lease, at, limits)
     queue_later(crawl, { priority, spider, domain, entry }, now + delay)
   else -- returned, forwarded
     enqueue(crawl, spider, domain, priority, { entry }, true)
-    if unused then -- its domain may be due sooner
-      update_domain(crawl.pool .. "|" .. spider, domain)
-    end
+  end
+  if unused then -- its domain may be due sooner
+    update_domain(crawl.pool .. "|" .. spider, domain)
   end
   return_page(crawl, spider, domain, limits)
 end
 
-local ids, places = {}, {} -- of each settlement: the lease's id, and where its arguments begin
-local i = 5
-while i <= #ARGV do
-  ids[#ids + 1] = ARGV[i]
-  places[#places + 1] = i
-  i = i + 6 + 2 * number_of(ARGV[i + 5])
-end
+local ids, drops, already = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), {}
+local fetched = #ids - (#ARGV - 6) / 4
 local found = redis.call("HMGET", leases_key, unpack(ids))
-redis.call("HDEL", leases_key, unpack(ids))
-local answers, leases, limits, scopes, domains_by_crawl, seen_ids = {}, {}, {}, {}, {}, {}
-for k = 1, #ids do
-  answers[k] = 0
-  if found[k] and not seen_ids[ids[k]] then
-    seen_ids[ids[k]] = true
-    local lease = { cmsgpack.unpack(found[k]) }
-    local token, domain, entry = lease[2], lease[5], lease[7]
-    leases[k], answers[k] = lease, 1
-    limits[k] = terms_of(token, terms_number_of(entry))
-    scopes[#scopes + 1] = lease[6]
-    if limits[k].domain_max_pages or ARGV[places[k] + 1] ~= "fetched" then -- what changes the share on its domain
-      domains_by_crawl[token] = domains_by_crawl[token] or {}
-      table.insert(domains_by_crawl[token], domain)
-    end
+if redis.call("HDEL", leases_key, unpack(ids)) < #ids then -- some are settled already, or named twice
+  local known = {}
+  for k = 1, #ids do
+    found[k] = not known[ids[k]] and found[k]
+    known[ids[k]] = true
   end
 end
-load_records({}, scopes)
+local holds = {} -- by scope: how many leases end
+local domains_by_crawl = {} -- by token: domains on which the share of the crawl may change
+local paged = {} -- pages that count against a budget on their domain: token, domain and budget of each
+local limits_of_others = {} -- by position
+local together = 0 -- requests of this crawl and spider that were fetched
+local last_token, last_spider, last_number, crawl, limits
+for k = 1, #ids do
+  local packed = found[k]
+  if packed then
+    -- A stored lease begins with run, token, priority, spider, domain, scope, entry.
+    local at, run, token, _, spider, domain, scope = cmsgpack.unpack_limit(packed, 6)
+    holds[scope] = (holds[scope] or 0) + 1
+    if token ~= last_token or spider ~= last_spider then
+      if together > 0 then
+        count_fetched(crawl, last_spider, together)
+      end
+      last_token, last_spider, last_number, crawl, together = token, spider, nil, crawl_of(token), 0
+    end
+    if crawl and crawl.run == run then -- else only its hit counts
+      local number, is_fetched = terms_number_in(packed, at), k <= fetched
+      if number ~= last_number then
+        last_number, limits = number, terms_of(token, number)
+      end
+      together = is_fetched and together + 1 or together
+      if limits.domain_max_pages or not is_fetched then
+        limits_of_others[k] = limits
+        domains_by_crawl[token] = domains_by_crawl[token] or {}
+        table.insert(domains_by_crawl[token], domain)
+        if is_fetched and spider ~= ASSETS then
+          table.insert(paged, { token, domain, limits.domain_max_pages })
+        end
+      end
+      for i = 1, drops[k] and #drops[k] or 0, 2 do
+        count_crawl(token, "L:" .. spider .. ":" .. drops[k][i], drops[k][i + 1])
+      end
+    end
+  else
+    already[#already + 1] = k
+  end
+end
+if together > 0 then
+  count_fetched(crawl, last_spider, together)
+end
 for token, domains in pairs(domains_by_crawl) do
   load_shares(token, domains)
 end
-for k = 1, #ids do
-  if leases[k] then
-    settle(leases[k], places[k], limits[k])
+for _, page in ipairs(paged) do
+  count_on_domain(unpack(page))
+end
+release_all(holds)
+for k = fetched + 1, #ids do
+  if found[k] then
+    settle_other(found[k], 7 + 4 * (k - fetched - 1), limits_of_others[k])
   end
 end
 
@@ -219,4 +236,4 @@ for token in pairs(settled_crawls) do
   end
 end
 write_all()
-return { answers, idle, used_up }
+return { already, idle, used_up }

@@ -128,7 +128,6 @@ local function add_batch(crawl, addition, answer, at, first_position)
     end
     return urls + 2 * count
   end
-  local header -- with the number of the terms, which are kept only once something is queued under them
   local share = limits.domain_max_pending and share_of(crawl.token, domain)
   local room = share and limits.domain_max_pending - queued_in(share) - (addition.pending[domain] or 0) or INF
   -- The limit of assets counts those that were added before, and those of this call. An asset that was redirected to
@@ -139,7 +138,8 @@ local function add_batch(crawl, addition, answer, at, first_position)
     local in_call = (hash_changes[crawl.key] or {})["a:" .. ASSETS] or 0 -- added by this call so far
     room = math.min(room, limits.max_assets - (before[1] or 0) + (before[2] or 0) - in_call)
   end
-  local entries, found = {}, 0
+  -- `header`: it has the number of the terms, which are kept only once something is queued under them
+  local entries, found, header = {}, 0, nil
   for k = 0, count - 1 do
     local fingerprint = ARGV[urls + 2 * k]
     if found >= room then

@@ -32,12 +32,7 @@ end
 -- Adds to a crawl's counter.
 local function count_crawl(token, field, count)
   local crawl = crawls[token]
-  local fields = crawl and hash_changes[crawl.key]
-  if fields then
-    fields[field] = (fields[field] or 0) + count
-  else
-    count_in(BASE .. "c:" .. token, field, count)
-  end
+  count_in(crawl and crawl.key or BASE .. "c:" .. token, field, count)
 end
 
 -- Writes changes of the counters of a hash, and further fields. Removes counters that become 0, so that an empty hash is

@@ -14,6 +14,15 @@ local function terms_number_of(entry)
   return a * 65536 + b * 256 + c
 end
 
+-- Returns the number of the terms of an entry that begins behind the first `at` bytes of a packed text (msgpack).
+local function terms_number_in(packed, at)
+  local mark = string.byte(packed, at + 1)
+  -- The header of the entry as a text: one byte up to 31 bytes, two up to 255, three up to 65535, else five.
+  local header = mark < 0xd9 and 1 or mark == 0xd9 and 2 or mark == 0xda and 3 or 5
+  local a, b, c = string.byte(packed, at + header + 5, at + header + 7)
+  return a * 65536 + b * 256 + c
+end
+
 -- Returns the names in an entry, and where the rest of it begins.
 local function names_in(entry)
   if string.byte(entry, 1) < SUSPECT then

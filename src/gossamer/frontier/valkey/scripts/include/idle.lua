@@ -20,24 +20,20 @@ local function spiders_of(crawl)
   end
   local answer = {}
   for _, spider in ipairs(spiders) do
-    answer[#answer + 1] = spider
-    answer[#answer + 1] = tonumber(expired[spider] or 0)
+    answer[#answer + 1], answer[#answer + 2] = spider, tonumber(expired[spider] or 0)
   end
   return answer
 end
 
 -- Whether every spider's part that had requests here was stopped or has expired.
 local function all_parts_ended(crawl)
-  if not crawl.parts then
-    return false
-  end
-  local spiders = spiders_of(crawl)
+  local spiders = crawl.parts and spiders_of(crawl) or {}
   for k = 1, #spiders, 2 do
     if not end_reason(crawl, spiders[k]) then
       return false
     end
   end
-  return true
+  return crawl.parts ~= false
 end
 
 -- Whether the run, with nothing to do, stays idle for a while before it finishes.

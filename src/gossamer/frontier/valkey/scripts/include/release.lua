@@ -4,10 +4,11 @@
 -- Names that are not declared below come from these files or their includes:
 -- include ready
 
--- Ends a lease's hold on its scope, and places the domain again for the groups that waited for that.
-local function release(scope, domain)
+-- Ends the hold of so many leases (nil: of one) on their scope, and places its domain again for the groups that waited
+-- for that.
+local function release(scope, domain, count)
   local record = record_of(scope)
-  record[IN_FLIGHT] = record[IN_FLIGHT] > 0 and record[IN_FLIGHT] - 1 or 0
+  record[IN_FLIGHT] = math.max(0, record[IN_FLIGHT] - (count or 1))
   changed[scope] = true
   if record[PARKED] ~= "" then
     local parked = record[PARKED]
@@ -15,5 +16,35 @@ local function release(scope, domain)
     for group in string.gmatch(parked, "([^\n]+)\n") do
       update_domain(group, domain)
     end
+  end
+end
+
+-- Ends the holds of many leases. `holds`: their number by scope. Reads the records with one command; those of which only
+-- the number of requests in flight changes are written at once, without a table for each.
+local function release_all(holds)
+  local scopes, keys, rows_by_power = {}, {}, {}
+  for scope in pairs(holds) do
+    scopes[#scopes + 1], keys[#keys + 1] = scope, BASE .. "w:" .. scope
+  end
+  local packed_records = #keys > 0 and redis.call("MGET", unpack(keys)) or {}
+  for i = 1, #scopes do
+    local scope, packed = scopes[i], packed_records[i]
+    local debt, in_flight, idle, parked, keep, start, hits, further
+    if packed and not records[scope] then
+      debt, in_flight, idle, parked, keep, start, hits, further = cmsgpack.unpack(packed)
+    end
+    if further or not start or parked ~= "" then
+      records[scope] = records[scope] or unpack_record(packed)
+      release(scope, string.match(scope, "^[^|]*"), holds[scope]) -- a scope begins with its domain
+    else
+      local left = in_flight > holds[scope] and in_flight - holds[scope] or 0
+      local power = power_of_life(start, keep, left)
+      local rows = rows_by_power[power] or {}
+      rows[#rows + 1], rows[#rows + 2] = keys[i], cmsgpack.pack(debt, left, idle, parked, keep, start, hits)
+      rows_by_power[power] = #rows < 200 and rows or set_strings(power, rows)
+    end
+  end
+  for power, rows in pairs(rows_by_power) do
+    set_strings(power, rows)
   end
 end

@@ -14,11 +14,8 @@ local shares = {} -- by token, then domain
 
 -- Returns a crawl's shares that this script has read, by domain.
 local function shares_of(token)
-  local mine = shares[token]
-  if not mine then
-    mine = {}
-    shares[token] = mine
-  end
+  local mine = shares[token] or {}
+  shares[token] = mine
   return mine
 end
 
@@ -31,10 +28,9 @@ end
 local function load_shares(token, domains)
   local mine, missing = shares_of(token), {}
   for i = 1, #domains do
-    local domain = domains[i]
-    if mine[domain] == nil then
-      missing[#missing + 1] = domain
-      mine[domain] = false -- until it is read below: a domain may be named several times
+    if mine[domains[i]] == nil then
+      missing[#missing + 1] = domains[i]
+      mine[domains[i]] = false -- until it is read below: a domain may be named several times
     end
   end
   local packed = #missing > 0 and redis.call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
@@ -76,8 +72,7 @@ end
 
 -- Takes the queue whose three fields begin at `at` out of the row. Their order does not matter.
 local function remove_queue(share, spider, at)
-  local row = share.row
-  local last = #row
+  local row, last = share.row, #share.row
   row[at], row[at + 1], row[at + 2] = row[last - 2], row[last - 1], row[last]
   row[last], row[last - 1], row[last - 2] = nil, nil, nil
   if not has_spider(row, spider) then

@@ -30,10 +30,7 @@ end
 
 -- The same for some domains of a crawl: as many as pages are free, and at most a hundred.
 local function end_starving_of_some(crawl, count)
-  if count <= 0 then
-    return
-  end
-  for _, domain in ipairs(redis.call("SPOP", BASE .. "z:" .. crawl.token, math.min(count, 100))) do
+  for _, domain in ipairs(count > 0 and redis.call("SPOP", BASE .. "z:" .. crawl.token, math.min(count, 100)) or {}) do
     end_starving(crawl, domain)
   end
 end

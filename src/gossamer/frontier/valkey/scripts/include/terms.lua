@@ -16,11 +16,8 @@ end
 
 -- Returns the terms with this number, in the form of unpack_terms; without limits where the crawl is gone.
 local function terms_of(token, number)
-  local known = terms_by_number[token]
-  if not known then
-    known = {}
-    terms_by_number[token] = known
-  end
+  local known = terms_by_number[token] or {}
+  terms_by_number[token] = known
   local terms = known[number]
   if not terms then
     local crawl = crawl_of(token)

@@ -40,19 +40,22 @@ local function record_of(scope)
   return record
 end
 
--- Writes the records that were changed, a hundred at a time. One with requests in flight must not expire. The others live
--- for up to twice as long as they matter: those whose lives have the same next power of two are written together.
+-- Returns the power of two of the ms that a record lives, 0 for ever: one with requests in flight must not expire. The
+-- others live for up to twice as long as they matter: those with the same power are written together. `last`: start of
+-- the last hit.
+local function power_of_life(last, keep, in_flight)
+  return in_flight > 0 and 0 or select(2, math.frexp(math.max(1, last + keep + LINGER - now)))
+end
+
+-- Writes the records that were changed, a hundred at a time.
 local function write_records()
   local rows_by_power = {}
   for scope in pairs(changed) do
     local record, key = records[scope], BASE .. "w:" .. scope
-    local life = (last_hit(record) or 0) + record[KEEP] + LINGER - now
-    local _, power = math.frexp(life < 1 and 1 or life)
-    power = record[IN_FLIGHT] > 0 and 0 or power
+    local power = power_of_life(last_hit(record) or 0, record[KEEP], record[IN_FLIGHT])
     local rows = rows_by_power[power] or {}
-    local n = #rows
-    rows[n + 1], rows[n + 2] = key, cmsgpack.pack(unpack(record))
-    rows_by_power[power] = n < 198 and rows or set_strings(power, rows)
+    rows[#rows + 1], rows[#rows + 2] = key, cmsgpack.pack(unpack(record))
+    rows_by_power[power] = #rows < 200 and rows or set_strings(power, rows)
   end
   for power, rows in pairs(rows_by_power) do
     set_strings(power, rows)
