@@ -179,10 +179,25 @@ _OPTIONS: Mapping[str, str] = {
 }
 
 
-_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65535"}
+_TUNABLES = ["glibc.malloc.tcache_count=65535"]
 """Lets glibc keep small freed objects for reuse instead of merging them. Scripts make and drop many of them: a lease
 takes a third less processor time. Other C libraries, and versions of glibc without this tunable, ignore it. May be
 left out."""
+
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Asks Linux for pages of 2 MB, where it gives them to those that ask. A broad crawl reads its domains in random order,
+for which the processor then finds addresses sooner: a tenth of the processor time of additions and leases. May be left
+out."""
+_SPLITS_HUGE_PAGES = (5, 8)
+"""First version of Linux that copies 4 KB instead of 2 MB when a page is written while the server rewrites its log.
+With earlier ones a rewrite could double the server's memory."""
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of the server process: those of this process and, unless it has them, our tunables."""
+    version = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+    tunables = [*_TUNABLES, _HUGE_PAGES] if version >= _SPLITS_HUGE_PAGES else _TUNABLES
+    return {"GLIBC_TUNABLES": ":".join(tunables)} | os.environ
 
 
 class EmbeddedValkey:
@@ -372,7 +387,7 @@ class EmbeddedValkey:
                 stderr=log,
                 pass_fds=(alive.descriptor,),
                 start_new_session=True,
-                env=_ENVIRONMENT | os.environ,
+                env=_environment(),
             )
 
     async def _until_ready(self, socket_path: Path, exited: asyncio.Event) -> None:

@@ -215,7 +215,16 @@ async def test_one_call_settles_each_lease_once_whatever_its_outcome(pair: Pair)
         for place, (lease, outcome) in enumerate(zip(leases, outcomes, strict=True))
     ]
     answers = await pair.settle(worker, [*settlements, settlements[3], settlements[5]])
-    assert [answer is SettleResult.SETTLED for answer in answers] == [True, False, False, True, True, True, False, False]
+    assert [answer is SettleResult.SETTLED for answer in answers] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     await pair.check()
 
 

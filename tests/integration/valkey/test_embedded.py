@@ -64,6 +64,21 @@ async def test_it_is_there_while_it_runs_and_its_data_after(data_dir: Path) -> N
         assert await got(server) == [b"a"]
 
 
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not _HUGE_PAGES.exists() or "[madvise]" not in _HUGE_PAGES.read_text(),
+    reason="this system gives huge pages to all programs, or to none",
+)
+async def test_it_asks_for_huge_pages(data_dir: Path) -> None:
+    async with EmbeddedValkey(data_dir) as server:
+        await put(server, *("x" * 1000 for _ in range(100)))
+        smaps = Path(f"/proc/{server.pid}/smaps")
+        regions = (await asyncio.to_thread(smaps.read_text)).splitlines()
+        assert any(line.startswith("VmFlags:") and "hg" in line.split() for line in regions)
+
+
 async def test_only_its_user_may_reach_it(data_dir: Path) -> None:
     async with EmbeddedValkey(data_dir):
         for path in (data_dir, data_dir / "valkey" / "s.sock"):
