@@ -153,11 +153,13 @@ class Outlinks:
         May be repeated: links that the frontier has added in its current data epoch are not sent again. Their counts
         are entered in the settlement of a page once.
         """
+        data_epoch = self._frontier.data_epoch
         for page in pages:
             groups = self._groups_of_page.get(id(page), ())
             for group in groups:
-                if group.data_epoch != self._frontier.data_epoch:
+                if group.data_epoch != data_epoch:
                     await self._add(group)
+                    data_epoch = self._frontier.data_epoch
             on_links_added, page.on_links_added = page.on_links_added, None
             if on_links_added:
                 if len(groups) <= 1:
@@ -208,11 +210,18 @@ def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, li
     cost is one more call.
     """
     groups: dict[tuple[int, int, str], tuple[Run, Terms, list[FinishedLease]]] = {}
+    last: Lease | None = None
     for page in pages:
         if page.batches or page.on_links_added:
             lease = page.settlement.lease
-            key = (id(lease.run), id(lease.terms), lease.spider)
-            _, _, members = groups.setdefault(key, (lease.run, lease.terms, []))
+            if (
+                last is None
+                or last.run is not lease.run
+                or last.terms is not lease.terms
+                or last.spider != lease.spider
+            ):
+                last, key = lease, (id(lease.run), id(lease.terms), lease.spider)
+                _, _, members = groups.setdefault(key, (lease.run, lease.terms, []))
             members.append(page)
     return list(groups.values())
 

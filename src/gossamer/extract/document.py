@@ -166,13 +166,20 @@ def _parser() -> "Callable[[bytes], LexborHTMLParser]":
 class HtmlDocument:
     """HTML of one page. It is parsed when a tree is asked for, and the tree lives as long as the document."""
 
-    __slots__ = ("_is_costly", "_is_parsable", "_tree", "_xpath_root", "base", "cut", "data")
+    # Class attributes, because most documents never change these. None may be mutable.
+    cut = False
+    """True: the HTML was longer than MAX_PARSED_BYTES; the rest is missing."""
+    base = ""
+    """Canonical URL that relative links are resolved against. Empty: `LinkExtractor` has not read the links yet."""
+    _is_costly: bool | None = None
+    _is_parsable: bool | None = None
+    """False: the page nests too deeply to be parsed as a whole. None: that was not looked at yet."""
+    _tree: "LexborHTMLParser | None" = None
+    _xpath_root: Any = None
 
     def __init__(self, html: bytes | str, encoding: str | None = None) -> None:
         """`encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it; None: UTF-8."""
-        self.cut = False
-        """True: the HTML was longer than MAX_PARSED_BYTES; the rest is missing."""
-        if isinstance(html, bytes) and encoding is not None and not is_utf8(encoding):
+        if encoding is not None and not is_utf8(encoding) and isinstance(html, bytes):
             self.cut = len(html) > MAX_PARSED_BYTES
             html = decode_as(html[:MAX_PARSED_BYTES], encoding)
         data = html if isinstance(html, bytes) else html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")
@@ -181,13 +188,6 @@ class HtmlDocument:
             data = data[:MAX_PARSED_BYTES]
         self.data = data
         """The HTML in UTF-8, perhaps with invalid bytes."""
-        self._is_costly: bool | None = None
-        self._is_parsable: bool | None = None
-        """False: the page nests too deeply to be parsed as a whole. None: that was not looked at yet."""
-        self._tree: LexborHTMLParser | None = None
-        self._xpath_root: Any = None
-        self.base = ""
-        """Canonical URL that relative links are resolved against. Empty: `LinkExtractor` has not read the links yet."""
 
     @property
     def is_costly(self) -> bool:

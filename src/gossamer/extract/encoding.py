@@ -233,9 +233,13 @@ def decode_as(body: bytes, codec: str) -> str:
     return _decoded(body, codec).text
 
 
+_UTF8 = frozenset(("utf-8", "utf8", "ascii"))
+"""Codecs whose bytes are UTF-8: names of Python, fixed."""
+
+
 def is_utf8(codec: str) -> bool:
     """Return whether bytes in this codec can be parsed as UTF-8 without decoding."""
-    return codec in ("utf-8", "utf8", "ascii")
+    return codec in _UTF8
 
 
 def is_html(content_type: str | None, body_start: bytes) -> bool:
@@ -244,7 +248,7 @@ def is_html(content_type: str | None, body_start: bytes) -> bool:
     XML counts if its root is `html`. A type that says something else is believed (MIME Sniffing standard).
     """
     content_type = content_type or ""
-    if _HTML_TYPE.match(content_type):
+    if _parse_content_type(content_type).is_html:
         return True
     start = body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)
     if _XML_TYPE.match(content_type):
@@ -260,6 +264,7 @@ class _ContentType(NamedTuple):
     """True for HTML, XML, or an unknown type: the body may name its encoding."""
     textual: bool
     """True for text or an unknown type: the encoding may be detected."""
+    is_html: bool
 
 
 @lru_cache(maxsize=64)  # tuning only: sites send few different headers
@@ -272,6 +277,7 @@ def _parse_content_type(content_type: str) -> _ContentType:
         codec=codec_of(label) if label else None,
         may_declare=unknown or "html" in lower or "xml" in lower,
         textual=unknown or _TEXTUAL.match(content_type) is not None,
+        is_html=_HTML_TYPE.match(content_type) is not None,
     )
 
 

@@ -171,12 +171,12 @@ class ResponseReader:
         self.headers, self.headers_by_name, self.content_length = headers, by_name, length
         if encodings:
             self.content_encodings = tuple(encodings)
-        self.head, self._headers_done = data[:end], True
-        if len(data) - end == length:  # a small page comes in one read
-            self._body, self.body_bytes, self._left, self.complete = data[end:], length, 0, True
+        self.head, self._headers_done, body = data[:end], True, data[end:]
+        if len(body) == length:  # a small page comes in one read
+            self._body, self.body_bytes, self.complete = body, length, True
         else:
             self._left = length
-            self._append_body(data[end:])
+            self._append_body(body)
         return True
 
     def _append_body(self, data: bytes) -> bool:

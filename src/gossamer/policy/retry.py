@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from gossamer.model.request import DropReason, Outcome
+
 Failure = str | int
 """The `kind` of a FetchError (such as `dns`), or the status of a response."""
 
@@ -71,6 +73,14 @@ class Retry(msgspec.Struct, frozen=True):
 def is_worth_a_retry(failure: Failure) -> bool:
     """Return whether a failure is worth another attempt. An unknown kind or status is not."""
     return WORTH_A_RETRY.get(failure, False)
+
+
+def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
+    """Return whether a person who starts the crawl again expects another attempt: no response came (`status` None), or
+    one that is worth a retry. What was dropped is a decision, except that a host may have got another address."""
+    if outcome is Outcome.DROPPED:
+        return reason == DropReason.BLOCKED_ADDRESS
+    return status is None or is_worth_a_retry(status)
 
 
 _LONGEST_DELAY_SECONDS = 600.0

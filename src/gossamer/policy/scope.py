@@ -257,6 +257,12 @@ class LinkScope:
         self._url_starts = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
         self._compiled: Any = None
+        self._bytes_without_origins = (
+            _SCOPE_BYTES
+            + _ORIGIN_BYTES * (len(domains) + len(hosts) + len(prefixes))
+            + allow.estimated_bytes
+            + deny.estimated_bytes
+        )
         self._known_origins: dict[str, bool] = {}
         """True for each origin (`scheme://host:port`) whose host is inside. Prefixes are checked apart, for each
         URL."""
@@ -273,8 +279,7 @@ class LinkScope:
     @property
     def estimated_bytes(self) -> int:
         """Estimated memory of the scope now. It grows with the number of cached origins."""
-        names = len(self._domains) + len(self._hosts) + len(self._prefixes) + len(self._known_origins)
-        return _SCOPE_BYTES + _ORIGIN_BYTES * names + self._allow.estimated_bytes + self._deny.estimated_bytes
+        return self._bytes_without_origins + _ORIGIN_BYTES * len(self._known_origins)
 
     def reason(self, url: str) -> str | None:
         """Return the reason why this *canonical* URL is refused (see Refusal), or None. Faster than `refusal`.

@@ -240,7 +240,7 @@ def from_user_input(text: str) -> str:
 def host(url: str) -> str:
     """Return the host of a canonical URL, without port. An IPv6 address keeps its brackets."""
     authority = url.split("/", 3)[2]  # the host, and the port if there is one
-    if authority[-1] == "]":
+    if ":" not in authority or authority[-1] == "]":
         return authority
     return authority.partition(":")[0] if authority[0] != "[" else authority.rpartition(":")[0]
 

@@ -217,7 +217,9 @@ class Tally(msgspec.Struct):
 
     def status(self, spider: str, code: int) -> None:
         """Count a response with this status code; 0 means that no response came."""
-        codes = self.statuses.setdefault(spider, {})
+        codes = self.statuses.get(spider)
+        if codes is None:
+            codes = self.statuses[spider] = {}
         code = code or _NO_RESPONSE
         codes[code] = codes.get(code, 0) + 1
 

@@ -15,7 +15,6 @@ from gossamer.fetch.request import OWNED
 from gossamer.model.assets import Asset
 from gossamer.model.record import WireExchange
 from gossamer.model.request import EMPTY_PAYLOAD, Lease, Payload, pack, unpack
-from gossamer.policy.secrets import REDACTED
 from gossamer.policy.urls import host, origin
 from gossamer.worker.context import Context
 
@@ -104,7 +103,7 @@ class Attempt:
     def __init__(self, lease: Lease, context: Context) -> None:
         """Raises msgspec.ValidationError for a payload in an unknown format."""
         self.lease = lease
-        self.start = lease.start
+        self.start = lease.charged + lease.ahead_seconds  # `lease.start`, without a call
         """Time at which the next request is to start; monotonic."""
         self.context = context
         self.url = lease.url
@@ -160,13 +159,6 @@ class Attempt:
             pairs += [f"{name}={value}" for name, value in self.cookies.items()]
             headers = (*headers, ("Cookie", "; ".join(pairs)))
         return headers
-
-    def shown_headers(self) -> dict[str, list[str]]:
-        """Return the request headers for a record, with secret values redacted."""
-        hidden = self.context.hidden_headers
-        if not hidden:
-            return {name: [value] for name, value in self.headers()}
-        return {name: [REDACTED if name.lower() in hidden else value] for name, value in self.headers()}
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:
         """Continue with `target`, after a response at `url` with this status and these headers."""

@@ -22,7 +22,7 @@ from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
 from gossamer.model.request import Batch, Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
-from gossamer.policy.secrets import SecretHeaders, has_secrets
+from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.worker.spider import Spider
 
@@ -63,9 +63,13 @@ class SeenCache:
             self._data_epoch = data_epoch
             self._young, self._old, self._count = {}, {}, 0
 
-    def unseen_positions(self, namespace: Hashable, fingerprints: Iterable[int]) -> list[int]:
-        """Return the positions of the fingerprints that are not known to be in the seen-set."""
-        self._enter_data_epoch()
+    def unseen_positions(
+        self, namespace: Hashable, fingerprints: Iterable[int], *, data_epoch: int | None = None
+    ) -> list[int]:
+        """Return the positions of the fingerprints that are not known to be in the seen-set. `data_epoch`: that of this
+        cache, where the caller has read it since the last await; None: it is read here."""
+        if data_epoch is None:
+            self._enter_data_epoch()
         young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
         return [at for at, value in enumerate(fingerprints) if value not in young and value not in old]
 
@@ -135,13 +139,20 @@ class SharedMemory:
         self.seen = seen
         self.hrefs = new_href_memory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
+        self._last_scope: tuple[bytes, LinkScope, int] | None = None
+        """Name, scope and size of the entry of `_scopes` that was used last, so the last one that it would remove."""
         self._rules: BoundedCache[bytes, CompiledExtraction] = BoundedCache(rules_bytes)
 
     def scope(self, name: bytes, terms: Terms) -> LinkScope:
         """Return the compiled filters of these terms. `name`: their `scope_name`. Raises BadInput for an invalid
         regex."""
+        last = self._last_scope
+        if last is not None and last[0] == name and last[1].estimated_bytes == last[2]:
+            return last[1]
         scope = self._scopes.get(name) or scope_of(terms)
-        self._scopes.put(name, scope, scope.estimated_bytes)  # its size grows with the origins that it has judged
+        size = scope.estimated_bytes  # it grows with the origins that the scope has judged
+        self._scopes.put(name, scope, size)
+        self._last_scope = name, scope, size
         return scope
 
     def rules(self, name: bytes, terms: Terms) -> "CompiledExtraction | None":
@@ -205,6 +216,7 @@ class Context:
         self.headers = CrawlHeaders(terms, self.user_agent)
         self.hidden_headers = self.headers.secrets.names if options.redact else frozenset[str]()
         """Lower-case names of the request headers whose values records do not show."""
+        self._shown_headers: tuple[Headers, dict[str, list[str]]] | None = None
         self.proxy = terms.proxy or options.app_proxies.get(run.crawl.id.appid) or options.proxy or None
         """List of proxies, one of which each request goes through. None: no proxy."""
         self.guard_proxy = run.crawl.pool == SHARED_POOL and terms.proxy is not None
@@ -262,6 +274,16 @@ class Context:
         """Extraction rules. None: no items are taken from pages by rules."""
         return self._memory.rules(self._rules_name, self.terms) if self.extracts else None
 
+    def shown_headers(self, headers: Headers) -> dict[str, list[str]]:
+        """Return request headers for a record, with secret values redacted. Pages share the result, because most have
+        the same headers, so it must not be changed."""
+        known = self._shown_headers
+        if known is None or known[0] is not headers:
+            hidden = self.hidden_headers
+            shown = {name: [REDACTED if name.lower() in hidden else value] for name, value in headers}
+            known = self._shown_headers = headers, shown
+        return known[1]
+
     def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         """Return the fingerprint of a request for this spider under these terms."""
         if self.terms.query_order is QueryOrder.IGNORED:
@@ -272,9 +294,12 @@ class Context:
         """Return whether links of a page at this depth are followed."""
         return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
 
-    def extract_links(self, html: bytes | HtmlDocument, url: str, *, encoding: str) -> Links:
-        """Return the page's links. Links that are known to be in the frontier are only counted."""
-        self._memory.hrefs.enter_data_epoch(self._seen.data_epoch)
+    def extract_links(
+        self, html: bytes | HtmlDocument, url: str, *, encoding: str, data_epoch: int | None = None
+    ) -> Links:
+        """Return the page's links. Links that are known to be in the frontier are only counted. `data_epoch`: the
+        current one, where the caller has read it since the last await; None: it is read here."""
+        self._memory.hrefs.enter_data_epoch(self._seen.data_epoch if data_epoch is None else data_epoch)
         return self._extractor.extract(html, url, encoding=encoding, scope=self.scope)
 
     def has_sitemaps_of(self, origin: str) -> bool:
@@ -291,9 +316,9 @@ class Context:
         """Current data epoch of the frontier."""
         return self._seen.data_epoch
 
-    def unseen_positions(self, links: Links) -> list[int]:
-        """Return the positions of the links that may be new to the frontier."""
-        return self._seen.unseen_positions(self._namespace, links.fingerprints)
+    def unseen_positions(self, links: Links, *, data_epoch: int) -> list[int]:
+        """Return the positions of the links that may be new to the frontier. `data_epoch`: as for `extract_links`."""
+        return self._seen.unseen_positions(self._namespace, links.fingerprints, data_epoch=data_epoch)
 
     def unseen_assets(self, fingerprints: Collection[int]) -> list[int]:
         """Return the positions of the fingerprints of assets that may be new to the frontier."""

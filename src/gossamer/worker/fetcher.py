@@ -43,7 +43,7 @@ from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
-from gossamer.policy.retry import Retry, decide, is_worth_a_retry, longest_retrying, parse_retry_after
+from gossamer.policy.retry import Retry, decide, is_unanswered, longest_retrying, parse_retry_after
 from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.policy.words import fetch_error, follow_advice
@@ -134,13 +134,8 @@ class Fetcher:
 
     def _context(self, lease: Lease) -> Context:
         """Return the context of a lease, which is mostly that of the lease before."""
-        last = self._last_context
-        if (
-            last is None
-            or last.terms is not lease.terms
-            or last.run is not lease.run
-            or last.spider_name != lease.spider
-        ):
+        last, terms, run = self._last_context, lease.terms, lease.run
+        if last is None or last.terms is not terms or last.run is not run or last.spider_name != lease.spider:
             last = self._last_context = self._contexts.for_lease(lease)
         return last
 
@@ -148,15 +143,20 @@ class Fetcher:
         """Fetch a page whose main content is wanted. If too many of them are in progress, postpone it for a moment, so
         that other crawls have slots."""
         contents = self._reader.contents
-        delay_seconds = contents.delay_seconds
-        if delay_seconds and attempt.lease.deaths < MAX_DEATHS and not attempt.lease.blacklisted:
-            return self._requeue(attempt, Outcome.POSTPONED, delay_seconds)
-        with contents.place():
-            return await self._fetch(attempt)
+        try:
+            delay_seconds = contents.delay_seconds
+            if delay_seconds and attempt.lease.deaths < MAX_DEATHS and not attempt.lease.blacklisted:
+                return self._requeue(attempt, Outcome.POSTPONED, delay_seconds)
+            with contents.place():
+                return await self._fetch(attempt)
+        except FrontierError:
+            raise
+        except Exception as error:
+            return self._fail_unexpectedly(attempt, error)
 
     async def _fetch(self, attempt: Attempt) -> FinishedLease:
         """Fetch the attempt's URL and the redirects from it, and return the result. For most pages nothing here waits
-        but `_send`: what may have to wait has a check before it that does not."""
+        but the HTTP client: what may have to wait has a check before it that does not."""
         lease = attempt.lease
         try:
             if lease.deaths >= MAX_DEATHS or lease.blacklisted:
@@ -175,7 +175,15 @@ class Fetcher:
                     if at is None or (at - now > _PUNCTUAL_SECONDS and await self._wakes_late(attempt, at - now)):
                         # Its robots.txt took long. Others waited for it, too: without new hits all would be sent now.
                         return self._give_back(attempt)
-                    fetched = await self._send(attempt, request)
+                    name, began = host(attempt.url), time.monotonic()
+                    allowed = self._set_limits(attempt, request, name, now=began)
+                    timeout = attempt.context.terms.timeout_seconds
+                    try:
+                        fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
+                    except NotSentInTime as error:
+                        self._note_late(name, error, allowed=allowed, began=began)
+                        return self._give_back(attempt)
+                    self._count_response(attempt, name, fetched)
                     if 200 <= fetched.status < 300 and len(fetched.body) <= LARGE_BYTES and not self._keep_wire:
                         finished = await self._reader.read(attempt, fetched)  # a small page, as most are
                         if attempt.content_encoding is not None or finished.size >= LARGE_BYTES:
@@ -183,8 +191,6 @@ class Fetcher:
                         return finished
                     if (ended := await self._handle_response(attempt, fetched)) is not None:
                         return ended
-                except NotSentInTime:
-                    return self._give_back(attempt)
                 except FetchError as error:
                     if isinstance(error, BlockedAddress):
                         return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
@@ -195,25 +201,25 @@ class Fetcher:
         except FrontierError:
             raise
         except Exception as error:
-            log.exception("%s %s", logs.PAGE_BROKE, attempt.url)
-            return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
+            return self._fail_unexpectedly(attempt, error)
 
-    async def _send(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
-        """Send the attempt's next request, and return the response. Raises FetchError and BadInput."""
-        name, began = host(attempt.url), time.monotonic()
-        # Seconds by which requests to this host may be late, because connecting takes that long, as learnt below.
-        allowed = self._slow_hosts.allowance(name, now=began)
-        # Later, the hit is no longer valid.
+    def _set_limits(self, attempt: Attempt, request: FetchRequest, name: str, *, now: float) -> float:
+        """Set the time by which the attempt's next request to this host must be sent: later, its hit is no longer
+        valid. Returns the seconds of it that the host has because connecting to it takes long."""
+        allowed = self._slow_hosts.allowance(name, now=now) if self._slow_hosts else 0.0
         request.send_by = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
         if attempt.payload.asset is not None:
             request.body_bytes, request.whole_only = self._asset_bytes, True
-        try:
-            fetched = await self._clients.fetch(request, attempt.context.terms.timeout_seconds, wait_for_room=True)
-        except NotSentInTime as error:
-            if error.connecting:
-                took, now = error.connect_seconds, time.monotonic()
-                self._slow_hosts.on_late(name, took=took, allowed=allowed, began=began, now=now)
-            raise
+        return allowed
+
+    def _note_late(self, name: str, error: NotSentInTime, *, allowed: float, began: float) -> None:
+        """Learn from a request that was not sent in time. `allowed`: what `_set_limits` has returned, at `began`."""
+        if error.connecting:
+            now, took = time.monotonic(), error.connect_seconds
+            self._slow_hosts.on_late(name, took=took, allowed=allowed, began=began, now=now)
+
+    def _count_response(self, attempt: Attempt, name: str, fetched: FetchResponse) -> None:
+        """Count a response of this host, and learn how long connecting took."""
         timings = fetched.timings
         if took := timings.connect + timings.tls:
             self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
@@ -221,7 +227,6 @@ class Fetcher:
             self._proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, timings.total)
         self._tally.bytes += fetched.received_bytes
-        return fetched
 
     async def _wakes_late(self, attempt: Attempt, seconds: float) -> bool:
         """Wait until the attempt's next request may start. Returns True if that is too late for its hit."""
@@ -461,6 +466,11 @@ class Fetcher:
             self._tell_if_seed(attempt, reason, detail, advice=advice)
         return self._finish(attempt, Outcome.DROPPED, reason, detail, fetched)
 
+    def _fail_unexpectedly(self, attempt: Attempt, error: Exception) -> FinishedLease:
+        """Return the result of a request that an error in this program ended."""
+        log.error("%s %s", logs.PAGE_BROKE, attempt.url, exc_info=error)
+        return self._fail(attempt, "internal_error", f"{type(error).__name__}: {error}")
+
     def _finish(
         self, attempt: Attempt, outcome: Outcome, reason: str, detail: str, fetched: FetchResponse | None
     ) -> FinishedLease:
@@ -472,7 +482,8 @@ class Fetcher:
         record = page_record(attempt, fetched, decoded, now=time.time(), failure=reason, exception=detail)
         body = fetched.body if fetched else b""
         output = Output(record=record, body=body, wires=tuple(attempt.wires), asset=attempt.payload.asset)
-        settlement = Settlement(attempt.lease, outcome, reason, unanswered=_is_unanswered(outcome, reason, fetched))
+        unanswered = is_unanswered(outcome, reason, fetched.status if fetched else None)
+        settlement = Settlement(attempt.lease, outcome, reason, unanswered=unanswered)
         return FinishedLease(settlement, [output], size=output_size(output))
 
     async def _fail_unstarted(self, lease: Lease, error: Exception) -> FinishedLease:
@@ -486,11 +497,3 @@ class Fetcher:
         output = Output(record=bare_record(lease, now=time.time(), reason=reason, exception=detail), asset=asset)
         settlement = Settlement(lease, Outcome.FAILED, reason, unanswered=True)
         return FinishedLease(settlement, [output], size=PAGE_OVERHEAD_BYTES)
-
-
-def _is_unanswered(outcome: Outcome, reason: str, fetched: FetchResponse | None) -> bool:
-    """Return whether a person who starts the crawl again expects another attempt: no response came, or one that is
-    worth a retry. What was dropped is a decision, except that a host may have got another address."""
-    if outcome is Outcome.DROPPED:
-        return reason == DropReason.BLOCKED_ADDRESS
-    return fetched is None or is_worth_a_retry(fetched.status)

@@ -12,11 +12,12 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from sys import getsizeof
 
 import msgspec
 
-from gossamer.commit.outlinks import LINK_BYTES, FinishedLease, LinksAddedCallback
+from gossamer.commit.outlinks import LINK_BYTES, FinishedLease
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import decode, is_html, is_utf8_as_it_is
 from gossamer.extract.links import Links
@@ -129,17 +130,17 @@ def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, dep
 
 
 _DROP_REASONS = {
-    "known": DropReason.DUPLICATE,
-    "allow_regex": DropReason.FILTERED,
-    "deny_regex": DropReason.FILTERED,
-    "too_long": DropReason.BAD_URL,
+    "known": DropReason.DUPLICATE.value,
+    "allow_regex": DropReason.FILTERED.value,
+    "deny_regex": DropReason.FILTERED.value,
+    "too_long": DropReason.BAD_URL.value,
 }
 """Reasons of the extractor and the scope that have another name in the frontier's counts."""
 
 
 def drop_reason(reason: str) -> str:
     """Return the reason under which the frontier counts a refusal by the extractor or the scope."""
-    return str(_DROP_REASONS.get(reason, reason))
+    return _DROP_REASONS.get(reason, reason)
 
 
 PAGE_OVERHEAD_BYTES = 4096
@@ -204,7 +205,7 @@ class PageReader:
     @staticmethod
     def decode(fetched: FetchResponse, *, wants_text: bool = True) -> PageText:
         """Return the body as text. `wants_text` False: it may stay apart (`PageText.is_apart`)."""
-        content_type = first_header(fetched.headers, "content-type") or ""
+        content_type = _content_type(fetched)
         if not fetched.body:
             return PageText("", "", content_type)
         if not wants_text and is_utf8_as_it_is(fetched.body, content_type):
@@ -225,6 +226,7 @@ class PageReader:
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
         links: Links | None = None
+        data_epoch = 0
         document: HtmlDocument | None = None
         # A spider with its own `parse` asks for links when it wants them.
         wants_links = context.include_links or (follows and not custom_parse)
@@ -234,7 +236,8 @@ class PageReader:
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(fetched.body, decoded.encoding)
             if wants_links:
-                links = context.extract_links(document, attempt.url, encoding=decoded.encoding)
+                data_epoch = context.data_epoch
+                links = context.extract_links(document, attempt.url, encoding=decoded.encoding, data_epoch=data_epoch)
         if context.terms.content is not None and is_html(decoded.content_type, fetched.body):
             attempt.content_encoding = decoded.encoding  # the fetcher extracts the content later, with this
         record = page_record(
@@ -250,7 +253,7 @@ class PageReader:
             if not await self._run_spider(attempt, finished, document, decoded):
                 return finished
         elif links is not None and follows:
-            _add_all_links(context, lease, links, finished, self._counts)
+            _add_all_links(context, lease, links, finished, self._counts, data_epoch)
             finished.size += urls_size(links.urls)
         if context.asset_kinds and document is not None:
             size = batches_size(finished.batches)
@@ -289,36 +292,41 @@ def child_priority(priority: int) -> int:
     return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
 
 
-def _add_all_links(context: Context, lease: Lease, links: Links, finished: FinishedLease, counts: WorkerCounts) -> None:
+def _content_type(fetched: FetchResponse) -> str:
+    """Return the Content-Type of a response; empty: it has none."""
+    usual = fetched.headers_by_name and fetched.headers_by_name.get("Content-Type")
+    return usual[0] if usual else first_header(fetched.headers, "content-type") or ""
+
+
+def _add_all_links(
+    context: Context, lease: Lease, links: Links, finished: FinishedLease, counts: WorkerCounts, data_epoch: int
+) -> None:
     """Add every link of the page that may be new, grouped by domain. This runs for every page of most crawls, so it
-    must make no object for each link."""
+    must make no object for each link. `data_epoch`: a number that changes when the frontier may have lost what it
+    confirmed; it was read since the last await, and before the links are sent."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
-        count_drop(drops, drop_reason(reason), count)
+        reason = _DROP_REASONS.get(reason, reason)
+        drops[reason] = drops.get(reason, 0) + count
     if links.urls:
-        unknown = context.unseen_positions(links)
+        unknown = context.unseen_positions(links, data_epoch=data_epoch)
         known = len(links.urls) - len(unknown)
         if known:
             count_drop(drops, DropReason.DUPLICATE, known)
         if unknown:
             finished.batches = _grouped(lease, links, unknown if known else None)
         # Also where nothing is sent: the hrefs of the known links are remembered then.
-        finished.on_links_added = _confirm_callback(context, links, counts)
+        finished.on_links_added = partial(_confirm_links, context, links, counts, data_epoch)
     if drops:
         finished.settlement.drops = drops
 
 
-def _confirm_callback(context: Context, links: Links, counts: WorkerCounts) -> LinksAddedCallback:
-    """Return a callback that remembers the links once the frontier has them. The data epoch (a number that changes when
-    the frontier may have lost what it confirmed) must be read now, before they are sent."""
-    since = context.data_epoch
-
-    def confirm(rejected: Collection[int]) -> None:
-        context.confirm(links, rejected, since=since)
-        if counts.listed:
-            counts.link(links.fingerprints)
-
-    return confirm
+def _confirm_links(context: Context, links: Links, counts: WorkerCounts, since: int, rejected: Collection[int]) -> None:
+    """Remember the links, which the frontier has now, without those that it rejected. `since`: the data epoch before
+    they were sent."""
+    context.confirm(links, rejected, since=since)
+    if counts.listed:
+        counts.link(links.fingerprints)
 
 
 def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Batch]:

@@ -5,14 +5,14 @@ Safe to change: how the values are computed, and how much text an error keeps.
 """
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gossamer.fetch.exchange import FetchResponse
+from gossamer.fetch.exchange import FetchResponse, Timings
 from gossamer.model.record import ItemRecord, PageRecord, RecordLink, RedirectHop, WireExchange
 from gossamer.model.request import Lease
 from gossamer.policy.secrets import redacted_head
@@ -40,6 +40,8 @@ class PageText(NamedTuple):
 
 NO_TEXT = PageText(None, "", "")
 """Text of a request without a response."""
+_NO_RESPONSE = FetchResponse("", 0, "", "", [], b"", b"", b"", None, False, "", 0, False, Timings(), 0)
+"""Values of a record without a response."""
 
 
 def page_record(
@@ -50,14 +52,14 @@ def page_record(
     now: float,
     failure: str = "",
     exception: str = "",
-    links: Iterable[tuple[str, str]] = (),
+    links: Collection[tuple[str, str]] = (),
 ) -> PageRecord:
     """Return the record of a request that ended.
 
     `fetched` None: there was no response, or no request. `decoded`: a binary body goes into the record as base64.
     `now`: Unix time. `failure`: reason why the request failed or was dropped; empty: it succeeded.
     """
-    lease = attempt.lease
+    lease, crawl, answer = attempt.lease, attempt.lease.run.crawl.id, fetched or _NO_RESPONSE
     if fetched is None or decoded.is_apart:
         body, body_encoding = "", "text"
     elif decoded.text is None:
@@ -65,32 +67,32 @@ def page_record(
     else:
         body, body_encoding = decoded.text, "text"
     return PageRecord(
-        appid=lease.run.crawl.id.appid,
-        crawlid=lease.run.crawl.id.crawlid,
+        appid=crawl.appid,
+        crawlid=crawl.crawlid,
         spiderid=lease.spider,
         request_id=attempt.request_id,
         attempt=lease.attempt,
         depth=lease.depth,
         url=lease.url,
         response_url=attempt.url,
-        status_code=fetched.status if fetched else 0,
-        status_msg=fetched.reason if fetched else "",
-        response_headers=(fetched.headers_by_name or _grouped(fetched.headers)) if fetched else {},
-        request_headers=attempt.shown_headers(),
+        status_code=answer.status,
+        status_msg=answer.reason,
+        response_headers=answer.headers_by_name or _grouped(answer.headers),
+        request_headers=attempt.context.shown_headers(attempt.headers()),
         body=body,
         body_encoding=body_encoding,  # type: ignore[arg-type]
         encoding=decoded.encoding,
         content_type=decoded.content_type,
-        links=[RecordLink(url, text) for url, text in links],
+        links=[RecordLink(url, text) for url, text in links] if links else [],
         attrs=attempt.attrs,
         timestamp=timestamp(now),
         success=not failure,
         reason=failure,
-        exception=exception[:EXCEPTION_CHARACTERS],
-        redirects=[RedirectHop(url, status) for url, status in attempt.chain],
-        timings=_timings(fetched),
-        ip=fetched.ip if fetched else "",
-        truncated=fetched.truncated if fetched else False,
+        exception=exception[:EXCEPTION_CHARACTERS] if exception else "",
+        redirects=[RedirectHop(url, status) for url, status in attempt.chain] if attempt.chain else [],
+        timings=_timings(fetched.timings) if fetched else {},
+        ip=answer.ip,
+        truncated=answer.truncated,
     )
 
 
@@ -211,23 +213,20 @@ def _grouped(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
-def _timings(fetched: FetchResponse | None) -> dict[str, float]:
-    """Return the seconds that each step took, to the microsecond."""
-    if fetched is None:
-        return {}
-    timings = fetched.timings
+def _timings(timings: Timings) -> dict[str, float]:
+    """Return the seconds that each step took, to the microsecond. On a kept connection most took none."""
     return {
-        "dns": _microseconds(timings.dns),
-        "connect": _microseconds(timings.connect),
-        "tls": _microseconds(timings.tls),
+        "dns": timings.dns and _microseconds(timings.dns),
+        "connect": timings.connect and _microseconds(timings.connect),
+        "tls": timings.tls and _microseconds(timings.tls),
         "first_byte": _microseconds(timings.first_byte),
         "total": _microseconds(timings.total),
     }
 
 
 def _microseconds(seconds: float) -> float:
-    """Return seconds, to the microsecond. `round` takes twice as long, and this runs five times for each page."""
-    return int(seconds * 1e6 + 0.5) / 1e6 if seconds else 0.0
+    """Return seconds, to the microsecond. `round` takes twice as long, and this runs for each page."""
+    return int(seconds * 1e6 + 0.5) / 1e6
 
 
 def without_long_body(fetched: FetchResponse) -> FetchResponse:

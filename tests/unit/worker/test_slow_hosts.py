@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
+from gossamer.model.request import Outcome
 from gossamer.policy.timing import send_by
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
@@ -36,20 +37,21 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, Tally()
     nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
+    robots = cast(Any, SimpleNamespace(allows_at_once=lambda attempt: True))
     fetcher = Fetcher(
-        nothing, cast(Any, clients), nothing, nothing, nothing, nothing, policy=nothing, budget=nothing
+        nothing, cast(Any, clients), robots, nothing, nothing, nothing, policy=nothing, budget=nothing
     )  # fmt: skip
     late = []
     for _ in range(5):
         start = time.monotonic()
-        attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start))
-        attempt.lease = SimpleNamespace(spacing_seconds=SPACING)
+        attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start, was_sent=False))
+        attempt.lease = SimpleNamespace(domain="slow.test", spacing_seconds=SPACING, deaths=0, blacklisted=False)
         attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None), proxy=None)
         attempt.payload = SimpleNamespace(asset=None)
-        try:
-            await fetcher._send(attempt, FetchRequest(attempt.url))
-        except NotSentInTime:
-            late.append(clients.limits[-1] - send_by(start, SPACING))
+        attempt.request = lambda keep_wire: FetchRequest("https://slow.test/")
+        finished = await fetcher._fetch(attempt)
+        assert finished.settlement.outcome is Outcome.RETURNED
+        late.append(clients.limits[-1] - send_by(start, SPACING))
     assert late[0] == 0.0
     assert all(math.isfinite(seconds) for seconds in late)
     assert CONNECT_SECONDS <= late[-1] <= 1.5 * CONNECT_SECONDS
