@@ -257,12 +257,8 @@ class LinkScope:
         self._url_starts = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
         self._compiled: Any = None
-        self._bytes_without_origins = (
-            _SCOPE_BYTES
-            + _ORIGIN_BYTES * (len(domains) + len(hosts) + len(prefixes))
-            + allow.estimated_bytes
-            + deny.estimated_bytes
-        )
+        names = len(domains) + len(hosts) + len(prefixes)
+        self._fixed_bytes = _SCOPE_BYTES + _ORIGIN_BYTES * names + allow.estimated_bytes + deny.estimated_bytes
         self._known_origins: dict[str, bool] = {}
         """True for each origin (`scheme://host:port`) whose host is inside. Prefixes are checked apart, for each
         URL."""
@@ -279,7 +275,7 @@ class LinkScope:
     @property
     def estimated_bytes(self) -> int:
         """Estimated memory of the scope now. It grows with the number of cached origins."""
-        return self._bytes_without_origins + _ORIGIN_BYTES * len(self._known_origins)
+        return self._fixed_bytes + _ORIGIN_BYTES * len(self._known_origins)
 
     def reason(self, url: str) -> str | None:
         """Return the reason why this *canonical* URL is refused (see Refusal), or None. Faster than `refusal`.
