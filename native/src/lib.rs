@@ -51,5 +51,6 @@ fn gossamer_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(record::put_bodies, module)?)?;
     module.add_function(wrap_pyfunction!(record::is_utf8, module)?)?;
     module.add_function(wrap_pyfunction!(response::read_head, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::text_hash, module)?)?;
     module.add_function(wrap_pyfunction!(scan_links, module)?)
 }

@@ -6,9 +6,11 @@
 
 use crate::urls::Base;
 use pyo3::prelude::*;
+use std::collections::hash_map::RandomState;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use xxhash_rust::xxh3::xxh3_64;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What became of an href. The names are those of the statistics: fixed.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -55,13 +57,25 @@ impl Outcome {
     }
 }
 
-/// Hashes by XXH3. A site that crafts hrefs of one hash makes look-ups of its own hrefs slower; a place holds few enough.
+/// Hashes by XXH3 with a key that each process draws, so that no page can be crafted whose hrefs have one hash: to look
+/// them all up would take minutes.
 #[derive(Default)]
 pub struct TextHasher(u64);
 
+fn hash_key() -> u64 {
+    static KEY: OnceLock<u64> = OnceLock::new();
+    *KEY.get_or_init(|| RandomState::new().build_hasher().finish())
+}
+
+/// Return the hash of a text, for tests.
+#[pyfunction]
+pub fn text_hash(text: &str) -> u64 {
+    BuildTextHasher::default().hash_one(text)
+}
+
 impl Hasher for TextHasher {
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = self.0.rotate_left(5) ^ xxh3_64(bytes);
+        self.0 = self.0.rotate_left(5) ^ xxh3_64_with_seed(bytes, hash_key());
     }
 
     fn write_u8(&mut self, value: u8) {

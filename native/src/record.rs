@@ -7,11 +7,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-/// The field that a body is put into. Before it, a record has no other field of this name with a text, and in a text
-/// quotes are escaped, so the first occurrence in a line is the field.
-const FIELD: &[u8] = b",\"body\":";
-/// The value that a body replaces.
-const EMPTY: &[u8] = b"\"\"";
+/// The empty field that a body is put into. Before it, a record has texts, whose quotes are escaped, and headers, whose
+/// values are lists also for a header `body`. So the first occurrence in a line is the field.
+const FIELD: &[u8] = b",\"body\":\"\"";
+/// Length of the value that a body replaces.
+const EMPTY: usize = 2;
 
 /// Return the lines of records with these bodies in their empty field `body`. Raises ValueError for a line without that
 /// field, and for a body that is no UTF-8.
@@ -28,7 +28,8 @@ pub fn put_bodies<'py>(
     let texts: Vec<Option<&[u8]>> = kept.iter().map(|body| body.as_ref().map(|bytes| bytes.as_bytes())).collect();
     let lines = lines.as_bytes();
     let put = py.detach(|| put(lines, &texts));
-    put.map(|text| PyBytes::new(py, &text)).ok_or_else(|| PyValueError::new_err("a line has no place for its body, or the body is no UTF-8"))
+    put.map(|text| PyBytes::new(py, &text))
+        .ok_or_else(|| PyValueError::new_err("a line has no place for its body, or the body is no UTF-8"))
 }
 
 fn put(lines: &[u8], bodies: &[Option<&[u8]>]) -> Option<Vec<u8>> {
@@ -44,10 +45,10 @@ fn put(lines: &[u8], bodies: &[Option<&[u8]>]) -> Option<Vec<u8>> {
         match body {
             None => out.extend_from_slice(line),
             Some(body) => {
-                let at = finder.find(line)? + FIELD.len();
-                out.extend_from_slice(&line[..at]);
+                let end = finder.find(line)? + FIELD.len();
+                out.extend_from_slice(&line[..end - EMPTY]);
                 escape_into(std::str::from_utf8(body).ok()?, &mut out);
-                out.extend_from_slice(line[at..].strip_prefix(EMPTY)?);
+                out.extend_from_slice(&line[end..]);
             }
         }
     }

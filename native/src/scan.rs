@@ -452,7 +452,7 @@ impl<'a> Scanner<'a> {
         match lower {
             b"a" | b"area" => {
                 if let Some(href) = attributes.href.get() {
-                    let nofollow = attributes.rel.get().is_some_and(|rel| has_word(&decode(rel), b"nofollow"));
+                    let nofollow = attributes.rel.get().is_some_and(|rel| has_word(&decode(rel), "nofollow"));
                     self.found.anchors.push(Anchor { href: decode(href), nofollow });
                 }
             }
@@ -463,7 +463,7 @@ impl<'a> Scanner<'a> {
             }
             b"link" => {
                 if let (Some(href), Some(rel)) = (attributes.href.get(), attributes.rel.get()) {
-                    if has_word(&decode(rel), b"next") {
+                    if has_word(&decode(rel), "next") {
                         self.found.nexts.push(decode(href));
                     }
                 }
@@ -474,17 +474,20 @@ impl<'a> Scanner<'a> {
 
     fn meta(&mut self, attributes: &Attributes<'a>) {
         let Some(content) = attributes.content.get() else { return };
-        let is = |seen: Seen<'a>, word: &[u8]| {
-            seen.get().is_some_and(|value| trim_python(&decode(value)).eq_ignore_ascii_case(word))
+        let is = |seen: Seen<'a>, word: &str| {
+            seen.get().is_some_and(|value| {
+                String::from_utf8_lossy(&decode(value)).trim_matches(is_python_space).eq_ignore_ascii_case(word)
+            })
         };
-        if is(attributes.name, b"robots") {
+        if is(attributes.name, "robots") {
             let content = decode(content);
-            for word in content.split(|byte| *byte == b',' || is_python_space(*byte)) {
-                let none = word.eq_ignore_ascii_case(b"none");
-                self.found.nofollow |= none || word.eq_ignore_ascii_case(b"nofollow");
-                self.found.noindex |= none || word.eq_ignore_ascii_case(b"noindex");
+            let content = String::from_utf8_lossy(&content);
+            for word in content.split(|one| one == ',' || is_python_space(one)) {
+                let none = word.eq_ignore_ascii_case("none");
+                self.found.nofollow |= none || word.eq_ignore_ascii_case("nofollow");
+                self.found.noindex |= none || word.eq_ignore_ascii_case("noindex");
             }
-        } else if is(attributes.http_equiv, b"refresh") {
+        } else if is(attributes.http_equiv, "refresh") {
             self.found.refreshes.push(decode(content));
         }
     }
@@ -789,17 +792,12 @@ fn is_space(byte: u8) -> bool {
     CLASS[byte as usize] & SPACE != 0
 }
 
-/// White space of Python's `str.split` and `strip` within ASCII, by which the reference reads words.
-pub fn is_python_space(byte: u8) -> bool {
-    matches!(byte, b'\t'..=b'\r' | 0x1c..=0x1f | b' ')
+/// White space of Python's `str.split` and `strip`, by which the reference reads words.
+fn is_python_space(one: char) -> bool {
+    one.is_whitespace() || matches!(one, '\x1c'..='\x1f')
 }
 
-fn trim_python(text: &[u8]) -> &[u8] {
-    let start = text.iter().position(|byte| !is_python_space(*byte)).unwrap_or(text.len());
-    let end = text.iter().rposition(|byte| !is_python_space(*byte)).map_or(start, |last| last + 1);
-    &text[start..end]
-}
-
-fn has_word(text: &[u8], word: &[u8]) -> bool {
-    text.split(|byte| is_python_space(*byte)).any(|found| found.eq_ignore_ascii_case(word))
+/// Whether a text has a word of ASCII letters, in any case.
+fn has_word(text: &[u8], word: &str) -> bool {
+    String::from_utf8_lossy(text).split(is_python_space).any(|found| found.eq_ignore_ascii_case(word))
 }

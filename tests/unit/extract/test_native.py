@@ -1,6 +1,8 @@
 """The compiled extension reads links as the reference in Python does."""
 
 import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -74,6 +76,31 @@ def test_no_link_of_a_well_formed_page_is_read_differently() -> None:
     chance, both = random.Random(21), BothExtractors()
     for _ in range(WELL_FORMED):
         assert both.difference(well_formed(chance).encode()) == ""
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\x85", "\u2003", "\u3000", "\x1c", "\v", "&nbsp;"])
+def test_words_are_split_at_the_white_space_of_python(space: str) -> None:
+    html = (
+        f"<a rel='x{space}NoFollow' href=no><link rel='prev{space}next' href=next>"
+        f"<meta name='robots{space}' content='noindex,{space}x'>"
+        f"<meta http-equiv='{space}refresh' content='0;url=there'>"
+    )
+    anchors, nexts, refreshes, _, nofollow, noindex = memory.native.scan_links(html.encode())
+    assert anchors == [("no", True)]
+    assert (nexts, refreshes, nofollow, noindex) == (["next"], ["0;url=there"], False, True)
+    assert BothExtractors().difference(html.encode()) == ""
+
+
+@pytest.mark.parametrize("host", ["xn--", "xn--a", "XN--a-.test", "xn--bcher-kva.test", "xn--ä.test", "ä.test", "1.2"])
+def test_hosts_are_read_by_one_release_of_the_url_parser(host: str) -> None:
+    assert BothExtractors().difference(f"<a href=//{host}/x><base href=http://{host}/y/>".encode()) == ""
+
+
+def test_hashes_of_texts_differ_between_processes() -> None:
+    """Or a page could be crafted whose hrefs have one hash, and to look them up would take time squared."""
+    program = "import gossamer_native; print(gossamer_native.text_hash('x'))"
+    found = {subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout for _ in "12"}
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("options", [{"follow_nofollow": True}, {"sorted_queries": True}, {"texts": True}])

@@ -133,3 +133,13 @@ def test_a_body_apart_gives_the_same_line_as_one_in_the_record(page, step):
         output.body, output.body_apart = text.encode(), True
     beside = Output(record=item(1))
     assert json_units([*apart, beside]) == [encode_lines([*(output.record for output in whole), beside.record])]
+
+
+@pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
+@pytest.mark.parametrize("name", ["body", 'x","body":""', "body\ud800"])
+def test_a_body_apart_goes_into_its_field_whatever_the_headers_are_called(page, name):
+    headers = {"server": [], name: ["", ',"body":""'], "x,": []}
+    whole = page("r1", body="text", response_headers=headers, request_headers=headers)
+    apart = page("r1", body="", response_headers=headers, request_headers=headers)
+    apart.body, apart.body_apart = b"text", True
+    assert json_units([apart]) == [encode_lines([whole.record])]
