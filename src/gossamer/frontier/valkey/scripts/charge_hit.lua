@@ -24,10 +24,10 @@ end
 local blocked = block_of(domain)[BLOCK_ENDS]
 local scope = scope_of(policy, spider, domain, egress)
 local budgets = budgets_of(policy, { token = token, requested_rate = rate }, domain)
-local hits = blocked <= now and free_hits(record_of(scope), policy, budgets, 1)
-if hits and hits.starts[1] then
-  charge(scope, budgets, hits, 1)
+local record = record_of(scope)
+if blocked <= now and free_hits(record, policy, budgets, 1) == 1 then
+  charge(scope, record, budgets, 1)
   write_all()
-  return { 1, string.format("%.3f", hits.starts[1] - now) }
+  return { 1, string.format("%.3f", starts[1] - now) }
 end
-return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, record_of(scope), policy, budgets)) - now) }
+return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, record, policy, budgets)) - now) }

@@ -12,7 +12,7 @@
 local group, domain = ARGV[3] .. "|" .. ARGV[4], ARGV[5]
 local head = head_of(group, domain)
 local blocked = block_of(domain)[BLOCK_ENDS]
-local due = head and due_of(group, ARGV[4], domain, "", head) or INF
+local due = head and due_of(group, domain, "", head) or INF
 local ahead = wall - now
 return { blocked > now and string.format("%.3f", blocked + ahead) or "",
   due < INF and string.format("%.3f", due + ahead) or "", string.format("%.3f", ahead) }

@@ -49,11 +49,12 @@
 -- include load_records
 -- include terms
 -- include lease_reply
+-- include sources
 -- include later
 -- include discarding
 -- include resting
 -- include check_finished
--- seldom: check_finished, count_later, crawls_with_other_rates, discard_queue, end_rests, enqueue, entry_for_worker, park,
+-- seldom: check_finished, count_later, crawls_with_other_rates, discard_queue, end_rests, enqueue, lease_for_worker, park,
 --         release, remove_from_ready
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
@@ -92,7 +93,9 @@ if last_call then
         local run, token, _, _, domain, scope, entry = cmsgpack.unpack(packed)
         local crawl = crawl_of(token)
         if crawl and crawl.run == run then
-          show_lease(index, packed, crawl, entry, terms_number_of(entry))
+          local row = #leases
+          leases[row + 1], leases[row + 2] = index, lease_for_worker(packed)
+          show_crawl(crawl, terms_number_of(entry))
         else -- its run was given up; a fresh one may have forgotten its terms
           redis.call("HDEL", leases_key, first_id + index)
           release(scope, domain)
@@ -133,27 +136,19 @@ local function starve(crawl, group, domain, priority)
   redis.call("SADD", BASE .. "starving", crawl.token)
 end
 
--- Lets a queue rest if only its own crawl's requested rate holds it up, and a crawl with another rate waits behind it.
--- Returns true if so.
-local function give_way(group, domain, priority, scope, crawl, policy, budgets)
-  local at = next_allowed(scope, record_of(scope), policy, budgets)
-  if at <= now or #crawls_with_other_rates(group, domain, crawl) == 0 then
-    return false
-  end
-  rest_queue(group, domain, crawl.token, priority, at)
-  return true
-end
-
 -- Takes the entries (oldest first) that may be leased, and drops those whose terms forbid it. Returns how many were
 -- taken, how many were dropped, and whether the rest was put back: all pages that the crawl may fetch on the domain are
 -- reserved, but one of them may come back without a page.
-local function take_entries(crawl, spider, domain, priority, scope, hits, entries)
-  local token, count, gone = crawl.token, 0, 0
-  local share = share_of(token, domain)
+local function take_entries(crawl, source, domain, scope, spacing, share, entries)
+  local token, spider, count, gone = crawl.token, source.spider, 0, 0
   for index = 1, #entries do
     local entry = entries[index]
-    local terms_number = terms_number_of(entry)
-    local limits = terms_of(token, terms_number)
+    local flags, _, _, _, a, b, c = string.byte(entry, 1, 7)
+    local terms_number = a * 65536 + b * 256 + c -- see entries.lua
+    if terms_number ~= source.terms_number then
+      source.terms_number, source.terms = terms_number, terms_of(token, terms_number)
+    end
+    local limits = source.terms
     local most_pages = spider ~= ASSETS and limits.domain_max_pages
     if limits.expires > 0 and wall >= limits.expires then
       count_done(crawl, "D:" .. spider .. ":expired", 1)
@@ -164,7 +159,7 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
         for k = #entries, index, -1 do
           back[#back + 1] = entries[k]
         end
-        call_on_key(crawl.lifo and "RPUSH" or "LPUSH", queue_key(token, spider, domain, priority), back)
+        call_on_key(crawl.lifo and "RPUSH" or "LPUSH", source.before .. domain .. source.behind, back)
         return count, gone, true
       end
       count_done(crawl, "D:" .. spider .. ":budget", 1)
@@ -172,30 +167,20 @@ local function take_entries(crawl, spider, domain, priority, scope, hits, entrie
     else
       if most_pages then
         share.row[RESERVED] = share.row[RESERVED] + 1
-        share.dirty = true
       end
       count = count + 1
-      local packed = cmsgpack.pack(crawl.run, token, priority, spider, domain, scope, entry, "", 0, hits.starts[count],
-        hits.spacing)
-      lease_rows[2 * taken + 1], lease_rows[2 * taken + 2] = first_id + taken, packed
-      show_lease(taken, packed, crawl, entry, terms_number)
+      local packed = source.packed .. cmsgpack.pack(domain, scope, entry, "", 0, starts[count], spacing)
+      local row = 2 * taken
+      lease_rows[row + 1], lease_rows[row + 2] = first_id + taken, packed
+      leases[row + 1], leases[row + 2] = taken, flags < SUSPECT and packed or lease_for_worker(packed)
+      if source.shown ~= terms_number then
+        source.shown = terms_number
+        show_crawl(crawl, terms_number)
+      end
       taken = taken + 1
     end
   end
   return count, gone, false
-end
-
--- Notes that entries have left a queue: in its crawl's counts, and in the agenda. `takes_turns`: it goes behind the
--- other queues of its priority.
-local function leave_queue(crawl, group, spider, domain, priority, left, takes_turns)
-  local count = change_share(share_of(crawl.token, domain), spider, priority, -left)
-  count_queued(crawl.token, spider, priority, -left)
-  if count == 0 then
-    change_agenda("ZREM", group, domain, crawl.token .. "|" .. priority)
-  elseif takes_turns then
-    local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
-    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), crawl.token .. "|" .. priority)
-  end
 end
 
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `head`: see head_of. In this
@@ -204,26 +189,23 @@ end
 -- Must leave share, counters, agenda and record of hits up to date: the next queue of the domain is judged by them.
 local function take(group, spider, domain, lease_egress, policy, head)
   local token, priority, second = head.token, head.priority, head.second
-  local crawl = crawl_of(token)
-  if not crawl or end_reason(crawl, spider) then
+  local crawl = crawls[token] or crawl_of(token)
+  if not crawl or ((crawl.state ~= "r" or crawl.parts) and end_reason(crawl, spider)) then
     discard_queue(token, group, spider, domain, priority)
     return true
   end
-  if block_of(domain)[BLOCK_ENDS] > now and not policy.drops then
+  if (blocks[domain] or block_of(domain))[BLOCK_ENDS] > now and not policy.drops then
     return false
   end
-  local scope = scope_of(policy, spider, domain, lease_egress)
-  local record = record_of(scope)
-  local budgets = budgets_of(policy, crawl, domain)
-  local most = concurrency_of(policy, crawl, budgets) - record[IN_FLIGHT]
-  most = most < limit - taken and most or limit - taken
-  local hits = free_hits(record, policy, budgets, most)
-  hits.spacing = policy.drops and -1 or hits.spacing
-  local allowed, free = #hits.starts, #hits.starts
-  if free == 0 then
-    return give_way(group, domain, priority, scope, crawl, policy, budgets)
+  local scope = policy.by_domain and domain or scope_of(policy, spider, domain, lease_egress)
+  local record, budgets = records[scope] or record_of(scope), budgets_of(policy, crawl, domain)
+  local most, room = limit - taken, budgets.concurrency - record[IN_FLIGHT]
+  local allowed, spacing = free_hits(record, policy, budgets, most < room and most or room)
+  if allowed == 0 then
+    return give_way(group, domain, head, scope, record, crawl, policy, budgets)
   end
-  if crawl.max_pages and spider ~= ASSETS then
+  local free, has_page_budget = allowed, crawl.max_pages and spider ~= ASSETS
+  if has_page_budget then
     if crawl.reserved >= crawl.quota then
       starve(crawl, group, domain, priority)
       starved[token] = true
@@ -233,22 +215,31 @@ local function take(group, spider, domain, lease_egress, policy, head)
   end
   local takes_turns = second and select(2, read_member(second)) == priority -- the next queue has the same priority
   free = takes_turns and 1 or free
-  local command, key = crawl.lifo and "RPOP" or "LPOP", queue_key(token, spider, domain, priority)
+  local source, share = sources[head.member] or source_of(crawl, spider, head), share_of(token, domain)
+  local command, key = crawl.lifo and "RPOP" or "LPOP", source.before .. domain .. source.behind
   local entries = free == 1 and { redis.call(command, key) or nil } or redis.call(command, key, math.min(free, 1000))
-  local count, gone, is_starved = take_entries(crawl, spider, domain, priority, scope, hits, entries or {})
+  local count, gone, is_starved = take_entries(crawl, source, domain, scope, policy.drops and -1 or spacing, share,
+    entries or {})
+  local left = count + gone
+  dropped = dropped + gone
   if gone > 0 and check_finished(token, retention, false) then
     idle[#idle + 1] = token
   end
   if is_starved then
     starve(crawl, group, domain, priority)
   end
-  dropped = dropped + gone
-  leave_queue(crawl, group, spider, domain, priority, gone + count, takes_turns and not is_starved)
+  -- The entries have left the queue: its share and the agenda note it now, its counters at the end of the call.
+  source.left, source.leased = source.left + left, source.leased + count
+  if change_share(share, spider, priority, -left) == 0 then
+    change_agenda("ZREM", group, domain, head.member)
+  elseif takes_turns and not is_starved then -- it goes behind the other queues of its priority
+    local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
+    change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), head.member)
+  end
   if count > 0 then
-    count_crawl(token, "h:" .. spider, count)
-    charge(scope, budgets, hits, count)
+    charge(scope, record, budgets, count)
     record[IN_FLIGHT] = record[IN_FLIGHT] + count
-    if crawl.max_pages and spider ~= ASSETS then
+    if has_page_budget then
       crawl.reserved = crawl.reserved + count
       count_crawl(token, "R", count)
     end
@@ -256,7 +247,7 @@ local function take(group, spider, domain, lease_egress, policy, head)
   if count == allowed and gone == 0 and not second then
     return false -- nothing is free any more, and no other queue could be allowed what this one is not
   end
-  return gone + count > 0 or is_starved
+  return left > 0 or is_starved
 end
 
 -- --- the domains that are ready ------------------------------------------------------------------------------------
@@ -267,11 +258,15 @@ local function load_domains(group, domains, spider, lease_egress)
   local scopes, domains_by_crawl = {}, {}
   for index = 1, #domains do
     local domain = domains[index]
-    scopes[index] = scope_of(policy_of(domain), spider, domain, lease_egress)
+    local policy = policies[domain]
+    scopes[index] = policy.by_domain and domain or scope_of(policy, spider, domain, lease_egress)
     local head = head_of(group, domain)
     if head then
-      local mine = domains_by_crawl[head.token] or {}
-      domains_by_crawl[head.token] = mine
+      local mine = domains_by_crawl[head.token]
+      if not mine then
+        mine = {}
+        domains_by_crawl[head.token] = mine
+      end
       mine[#mine + 1] = domain
     end
   end
@@ -283,24 +278,10 @@ end
 
 local next_due, inspected = INF, 0
 
--- Leases from the queues of one domain that stand in this band.
-local function lease_from_domain(group, spider, band, domain, lease_egress)
-  if has_requested_rates() then
-    end_rests(group, domain)
-  end
-  local more, policy = true, policy_of(domain)
-  while more and taken < limit and dropped < MOST_DROPPED do
-    local head = head_of(group, domain)
-    if not head or head.resting or band_of(head.priority) ~= band then
-      break
-    end
-    more = take(group, spider, domain, lease_egress, policy, head)
-  end
-end
-
 -- Leases from the domains of one band, either those of this egress or (nil) those without one.
 local function lease_from_band(group, spider, band, lease_egress)
   local key = ready_key(group, band, lease_egress)
+  use_sources_of(group)
   while taken < limit and inspected < MOST_DOMAINS and dropped < MOST_DROPPED do
     write_ready()
     local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - taken))
@@ -314,11 +295,19 @@ local function lease_from_band(group, spider, band, lease_egress)
         break
       end
       inspected = inspected + 1
-      local policy = policy_of(domain)
-      if (policy.by_ip and lease_egress == nil) or (not policy.by_ip and lease_egress) then
+      local policy = policies[domain]
+      local head = head_of(group, domain)
+      if not policy.by_ip == (lease_egress ~= nil) then
         leave_band(group, band, lease_egress, domain) -- its policy has changed; place_domain knows where it belongs
-      elseif not policy.off then
-        lease_from_domain(group, spider, band, domain, lease_egress or "")
+        head = false
+      elseif head and (head.second or head.resting) and has_requested_rates() then
+        end_rests(group, domain)
+        head = head_of(group, domain)
+      end
+      local more = not policy.off
+      while more and head and not head.resting and head.band == band and taken < limit and dropped < MOST_DROPPED do
+        more = take(group, spider, domain, lease_egress or "", policy, head)
+        head = head_of(group, domain)
       end
       place_domain(group, domain, band)
     end
@@ -397,5 +386,6 @@ if taken < limit then
   end
 end
 for token in pairs(starved) do starved_tokens[#starved_tokens + 1] = token end
+count_sources()
 write_all()
 return { "ok", wait_ms, leases, crawl_rows, terms_rows, starved_tokens, idle, enrolled <= 0 and 1 or 0, called }

@@ -42,10 +42,10 @@ else
   entry = with_tail(entry, tail)
   local policy = policy_of(domain)
   local budgets = budgets_of(policy, crawl, domain)
-  local hits = free_hits(record_of(scope), policy, budgets, 1)
-  local start_now = hits.starts[1] and hits.starts[1] <= now
+  local record = record_of(scope)
+  local start_now = free_hits(record, policy, budgets, 1) == 1 and starts[1] <= now
   if start_now and not policy.off and not policy.drops and block_of(domain)[BLOCK_ENDS] <= now then
-    charge(scope, budgets, hits, 1)
+    charge(scope, record, budgets, 1)
     answer = GRANTED
     update_domain(crawl.pool .. "|" .. spider, domain)
   else

@@ -37,8 +37,9 @@ local function read_member(member)
   return parts[1], parts[2]
 end
 
--- Returns the next queue of a domain, or false: { token and priority, `resting`: until when even this one rests (nil:
--- it does not), `second`: the member behind it (nil: there is none) }. Cached, so callers must not change it.
+-- Returns the next queue of a domain, or false: { its member of the agenda, token, priority and band, `resting`: until when
+-- even this one rests (nil: it does not), `second`: the member behind it (nil: there is none) }. Cached, and shared by
+-- domains that have only this queue: callers must not change it.
 local function head_of(group, domain)
   local mine = heads[group]
   if not mine then
@@ -47,12 +48,15 @@ local function head_of(group, domain)
   end
   local head = mine[domain]
   if head == nil then
-    local row = redis.call("ZRANGE", agenda_key(group, domain), "0", "1", "WITHSCORES")
-    head = false
-    if row[1] then
-      local score = row[2] + 0
-      head = { resting = score >= RESTING and score - RESTING or nil, second = row[3] }
-      head.token, head.priority = read_member(row[1])
+    local row = redis.call("ZRANGE", BASE .. "a:" .. group .. "|" .. domain, "0", "1", "WITHSCORES")
+    local member, score, second = row[1], (row[2] or 0) + 0, row[3]
+    local is_common = member and not second and score < RESTING
+    head = is_common and mine[member] or false
+    if member and not head then
+      head = { member = member, second = second, resting = score >= RESTING and score - RESTING or nil }
+      head.token, head.priority = read_member(member)
+      head.band = band_of(head.priority)
+      mine[is_common and member or domain] = head -- no domain has a name like a member
     end
     mine[domain] = head
   end

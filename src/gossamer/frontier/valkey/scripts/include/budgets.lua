@@ -38,55 +38,44 @@ end
 -- window, and how many requests may be in flight unless that is set: twice the hits of a second, from 1 to 16, so that
 -- slow answers do not hold up a fast domain. (That is tuning only.)
 local function with_spacing(budgets)
-  local rate = INF
-  budgets.spacing, budgets.window, budgets.longest = 0, budgets[1].window, 0
-  for _, budget in ipairs(budgets) do
-    if budget.spacing > budgets.spacing then
-      budgets.spacing, budgets.window = budget.spacing, budget.window
+  local spacing, window, longest, rate = 0, budgets[1].window, 0, INF
+  for i = 1, #budgets do
+    local budget = budgets[i]
+    if budget.spacing > spacing then
+      spacing, window = budget.spacing, budget.window
     end
-    budgets.longest = math.max(budgets.longest, budget.window)
+    longest = math.max(longest, budget.window)
     rate = math.min(rate, budget.hits * 1000 / budget.window)
   end
+  budgets.spacing, budgets.window, budgets.longest = spacing, window, longest
   budgets.concurrency = rate <= 1 and 1 or math.min(16, math.ceil(2 * rate))
   return budgets
 end
 
 -- Returns every budget that a hit of this crawl must fit into: the operator's where one is set, the crawl's requested
--- rate, and the delay of robots.txt.
+-- rate, and the delay of robots.txt. Their `concurrency`: how many of its requests may be in flight on a domain at once.
 local function budgets_of(policy, crawl, domain)
-  if policy.drops then
-    return with_spacing({ scaled_budget(policy.hits, policy.window, 1, false) })
-  end
-  local delay = block_of(domain)[CRAWL_DELAY]
+  local delay = (blocks[domain] or block_of(domain))[CRAWL_DELAY]
   local name = crawl and crawl.token or ""
-  local budgets = delay == 0 and policy.budgets[name]
+  local budgets = (delay == 0 or policy.drops) and policy.budgets[name]
   if budgets then
     return budgets
   end
+  crawl = not policy.drops and crawl or {}
+  local rate, requested, set = crawl.requested_rate, crawl.concurrency, policy.concurrency
   budgets = {}
-  local rate = crawl and crawl.requested_rate
   if policy.explicit or not rate then
     budgets[1] = scaled_budget(policy.hits, policy.window, policy.scale, policy.moderated)
   end
   if rate then
     budgets[#budgets + 1] = scaled_budget(rate.hits, rate.window, policy.scale, rate.moderated)
   end
-  if delay > 0 then
+  if delay > 0 and not policy.drops then
     budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }
   else
     policy.budgets[name] = budgets
   end
-  return with_spacing(budgets)
-end
-
--- Returns how many requests of this crawl may be in flight on a domain at once.
-local function concurrency_of(policy, crawl, budgets)
-  if policy.drops then
-    return INF
-  end
-  local requested = crawl and crawl.concurrency
-  if policy.concurrency then
-    return requested and math.min(requested, policy.concurrency) or policy.concurrency
-  end
-  return requested or budgets.concurrency
+  with_spacing(budgets)
+  budgets.concurrency = requested and set and math.min(requested, set) or requested or set or budgets.concurrency
+  return budgets
 end

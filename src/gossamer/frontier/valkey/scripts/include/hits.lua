@@ -6,50 +6,47 @@
 -- May be changed: longer gives one worker more of a domain's hits, shorter costs more calls.
 local AHEAD = 20
 
--- Returns the hits that may be handed out at this moment, at most `most`: { starts, debts after each, spacing }.
+local starts, debts = {}, {} -- of the hits that free_hits found last: when each starts, and the debt after it
+
+-- Finds the hits that may be handed out at this moment, at most `most`. Returns how many there are, and the spacing.
 local function free_hits(record, policy, budgets, most)
   local at, free, debt, spacing = next_hit(record, policy, budgets)
-  local starts, debts, count, gap = {}, {}, 0, 0
+  local count, gap = 0, nil
   if at <= now + EARLY then
     most = free < most and free or most
     while count < most and at <= now + AHEAD do
       count = count + 1
       starts[count], debts[count] = at, debt
-      gap, debt = next_gap(spacing, debt)
-      at = at + gap
+      if count < most then
+        gap, debt = next_gap(spacing, debt)
+        at = at + gap
+      end
     end
   end
-  return { starts = starts, debts = debts, spacing = spacing }
-end
-
--- Removes the hits that matter no more. Returns the length of the record then.
-local function forget_hits(record)
-  local keep, size, gone = record[KEEP], #record, 0
-  while HITS + gone < size and record[HITS + gone] <= now - keep do
-    gone = gone + 2
-  end
-  if gone > 0 then
-    for i = HITS, size do
-      record[i] = record[i + gone]
-    end
-    size = size - gone
-  end
-  return size
+  return count, spacing
 end
 
 -- Charges the first `count` of the hits that free_hits found.
-local function charge(scope, budgets, hits, count)
-  local record = record_of(scope)
+local function charge(scope, record, budgets, count)
+  local keep, size, gone = record[KEEP], #record, 0
   changed[scope] = true
-  record[DEBT], record[IDLE] = hits.debts[count], 0
-  if budgets.longest > record[KEEP] then
-    record[KEEP] = budgets.longest
+  record[DEBT], record[IDLE] = debts[count], 0
+  if budgets.longest > keep then
+    keep = budgets.longest
+    record[KEEP] = keep
   end
-  local size, slot = forget_hits(record), record[KEEP] / SLOTS
+  while HITS + gone < size and record[HITS + gone] <= now - keep do
+    gone = gone + 2 -- these matter no more
+  end
+  for i = HITS, gone > 0 and size or 0 do
+    record[i] = record[i + gone]
+  end
+  size = size - gone
+  local slot = keep / SLOTS
   -- The record has pairs of start time and count. A hit that starts with the last one is counted in its pair; once
   -- there are SLOTS pairs, so is one that starts in the same slot (a part of the window).
   for index = 1, count do
-    local at, last = hits.starts[index], size >= HITS and record[size - 1]
+    local at, last = starts[index], size >= HITS and record[size - 1]
     if last and (last == at
       or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(at / slot))) then
       record[size - 1], record[size] = at, record[size] + 1

@@ -7,15 +7,21 @@
 -- include terms
 
 local leases, crawl_rows, terms_rows, shown = {}, {}, {}, {} -- shown: the crawls and terms in the reply, by name
-local last_crawl, last_terms -- of the last lease, which most often has the next one's crawl and terms
 local ENTRY = 7 -- place of the entry among the fields of a lease (see lease.lua)
 
--- Returns an entry (a packed request, see entries.lua) as a worker gets it: with the number of workers that died while
--- they held it, in flags 2 and 4, and without their names. Seven bytes are its header.
-local function entry_for_worker(entry)
+-- Returns a lease as a worker gets it: as it is stored, but for an entry (a packed request, see entries.lua) with names
+-- of workers. It has the number of those that died while they held it, in flags 2 and 4, and no names. Seven bytes are
+-- its header.
+local function lease_for_worker(packed)
+  local lease = { cmsgpack.unpack(packed) }
+  local entry = lease[ENTRY]
+  if string.byte(entry, 1) < SUSPECT then
+    return packed
+  end
   local _, rest = names_in(entry)
-  return string.char(string.byte(entry, 1) % 2 + 2 * deaths_of(entry)) .. string.sub(entry, 2, 7)
+  lease[ENTRY] = string.char(string.byte(entry, 1) % 2 + 2 * deaths_of(entry)) .. string.sub(entry, 2, 7)
     .. string.sub(entry, rest)
+  return cmsgpack.pack(unpack(lease))
 end
 
 -- Adds to the reply what the worker has to know of a crawl and of terms, unless it is there.
@@ -33,21 +39,5 @@ local function show_crawl(crawl, terms_number)
     terms_rows[#terms_rows + 1] = token
     terms_rows[#terms_rows + 1] = terms_number
     terms_rows[#terms_rows + 1] = terms_of(token, terms_number).blob
-  end
-end
-
--- Adds a lease to the reply. `index`: its place among the leases of its call. `packed`: the lease as it is stored; only
--- an entry with names of workers is shown in another form. `terms_number`: of its entry.
-local function show_lease(index, packed, crawl, entry, terms_number)
-  if string.byte(entry, 1) >= SUSPECT then
-    local lease = { cmsgpack.unpack(packed) }
-    lease[ENTRY] = entry_for_worker(entry)
-    packed = cmsgpack.pack(unpack(lease))
-  end
-  local n = #leases
-  leases[n + 1], leases[n + 2] = index, packed
-  if crawl ~= last_crawl or terms_number ~= last_terms then
-    last_crawl, last_terms = crawl, terms_number
-    show_crawl(crawl, terms_number)
   end
 end

@@ -5,22 +5,26 @@
 
 -- Reads the blocks of these domains and the records of these scopes with one command, where they were not read yet.
 local function load_records(domains, scopes)
-  local keys, missing = {}, {}
-  for i = 1, #domains do
-    keys[i] = BASE .. "x:" .. domains[i]
+  local keys, missing, size, count = {}, {}, #domains, 0
+  local block_keys, record_keys = BASE .. "x:", BASE .. "w:"
+  for i = 1, size do
+    keys[i] = block_keys .. domains[i]
   end
   for i = 1, #scopes do
     local scope = scopes[i]
     if records[scope] == nil then
-      missing[#missing + 1], keys[#keys + 1] = scope, BASE .. "w:" .. scope
+      count = count + 1
+      missing[count], keys[size + count] = scope, record_keys .. scope
       records[scope] = false -- until it is read below: a scope may be named several times
     end
   end
-  local packed = #keys > 0 and redis.call("MGET", unpack(keys)) or {}
-  for i = 1, #domains do
-    blocks[domains[i]] = packed[i] and cmsgpack.unpack(packed[i]) or NO_BLOCK
+  local packed = size + count > 0 and redis.call("MGET", unpack(keys)) or {}
+  for i = 1, size do
+    local block = packed[i]
+    blocks[domains[i]] = block and cmsgpack.unpack(block) or NO_BLOCK
   end
-  for i = 1, #missing do
-    records[missing[i]] = unpack_record(packed[#domains + i])
+  for i = 1, count do
+    local record = packed[size + i]
+    records[missing[i]] = record and { cmsgpack.unpack(record) } or unpack_record(false)
   end
 end

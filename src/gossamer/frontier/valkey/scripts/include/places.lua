@@ -14,17 +14,9 @@ local function band_of(priority)
   return 5
 end
 
-local last_group, last_band, last_ready_key -- of the last ready set that was asked for
-
 -- Returns the key of a ready set.
 local function ready_key(group, band, egress)
-  if egress then
-    return BASE .. "r:" .. group .. "|" .. band .. "|" .. egress
-  end
-  if group ~= last_group or band ~= last_band then
-    last_group, last_band, last_ready_key = group, band, BASE .. "r:" .. group .. "|" .. band
-  end
-  return last_ready_key
+  return BASE .. "r:" .. group .. "|" .. band .. (egress and "|" .. egress or "")
 end
 
 -- Returns the key of a domain's agenda: its queues in the order in which they are served.

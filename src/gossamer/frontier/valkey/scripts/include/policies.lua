@@ -8,24 +8,20 @@ local policies, default_policy = {}, nil
 
 -- Completes a domain's own policy.
 local function policy_from(own)
-  local function pick(name, built_in)
-    if own[name] ~= nil then return own[name] end
-    if default_policy[name] ~= nil then return default_policy[name] end
-    return built_in
-  end
-  local scope, scale = pick("scope", "domain"), pick("scale", 1)
-  local blacklisted = pick("blacklisted", false)
-  if blacklisted and pick("when_blacklisted", "held") == "dropped" then
+  local set = setmetatable(own, { __index = default_policy })
+  local scope, scale, blacklisted = set.scope or "domain", set.scale or 1, set.blacklisted
+  if blacklisted and set.when_blacklisted == "dropped" then
     -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no
     -- hit of the domain is charged.
     return { drops = true, explicit = true, hits = 1000, window = 1000, scale = 1, concurrency = INF, budgets = {} }
   end
   return {
-    explicit = pick("hits") ~= nil or pick("window") ~= nil,
-    hits = pick("hits", BUILT_IN_HITS), window = pick("window", BUILT_IN_WINDOW),
-    moderated = pick("moderated", true), elastic = pick("elastic", true), scale = scale,
+    explicit = (set.hits or set.window) ~= nil,
+    hits = set.hits or BUILT_IN_HITS, window = set.window or BUILT_IN_WINDOW,
+    moderated = set.moderated ~= false, elastic = set.elastic ~= false, scale = scale,
     by_type = scope == "type" or scope == "type+ip", by_ip = scope == "ip" or scope == "type+ip",
-    concurrency = pick("concurrency"), off = blacklisted or scale <= 0,
+    by_domain = scope == "domain",
+    concurrency = set.concurrency, off = blacklisted or scale <= 0,
     budgets = {}, -- by crawl, where robots.txt asks for no delay
   }
 end
@@ -43,7 +39,10 @@ local function load_policies(domains)
     all_plain = length == (found[1] and 1 or 0) + (found[2] and 1 or 0)
   end
   if all_plain then
-    return -- policy_of knows
+    for i = 1, #domains do
+      policies[domains[i]] = plain_policy
+    end
+    return
   end
   local fields = {}
   for index, domain in ipairs(domains) do
@@ -57,20 +56,23 @@ end
 
 -- Returns the policy in force for a domain.
 local function policy_of(domain)
-  if not all_plain and not policies[domain] then
+  if not policies[domain] then
     load_policies({ domain })
   end
-  return policies[domain] or plain_policy
+  return policies[domain]
 end
 
 -- Returns the name of what shares one budget with this request: a domain, with its spider or the egress address or both
 -- where the policy says so.
 local function scope_of(policy, spider, domain, egress)
+  if policy.by_domain then
+    return domain
+  end
   if policy.drops then
     return domain .. "|,dropped" -- no name has a comma
   end
   if policy.by_ip then
     return domain .. "|" .. (policy.by_type and spider or "") .. "|" .. egress
   end
-  return policy.by_type and (domain .. "|" .. spider) or domain
+  return domain .. "|" .. spider
 end

@@ -32,14 +32,15 @@ end
 -- Puts a queue that was empty on the agenda of its domain, which is placed again if this queue is now the next one there.
 local function join_agenda(crawl, spider, domain, priority)
   local group = crawl.pool .. "|" .. spider
-  local old = head_of(group, domain)
-  change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), crawl.token .. "|" .. priority)
+  local old, member = head_of(group, domain), crawl.token .. "|" .. priority
+  change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), member)
   if not old then
-    heads[group][domain] = { token = crawl.token, priority = priority }
+    heads[group][domain] = { member = member, token = crawl.token, priority = priority,
+      band = band_of(priority) }
     noted[group] = noted[group] or redis.call("ZADD", BASE .. "groups", now, group)
     place_domain(group, domain, nil)
   elseif priority > old.priority or old.resting then
-    place_domain(group, domain, band_of(old.priority))
+    place_domain(group, domain, old.band)
   end
 end
 

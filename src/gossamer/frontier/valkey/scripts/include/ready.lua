@@ -35,14 +35,16 @@ local function write_wakes()
   wake_times = {}
 end
 
-local ready_rows = {}
+local ready_rows = {} -- by key: time, domain, ...; `first` of the times; group and band
+local last_rows -- of the band that set_ready was called for last
 
 -- Writes what set_ready gathered. Must be called before the ready sets are read or taken from: they lack it until then.
 local function write_ready()
   for key, rows in pairs(ready_rows) do
     call_on_key("ZADD", key, rows)
+    wake(group_parts(rows.group).pool, rows.first)
   end
-  ready_rows = {}
+  ready_rows, last_rows = {}, nil
 end
 
 writers[#writers + 1] = write_ready
@@ -72,19 +74,19 @@ end
 --   1. when the head may go: after its rest, or after the next free hit at its crawl's rate; or when a request ends
 --   2. when another crawl that asked for another rate may go, because the head of a slower crawl must not delay it
 --   3. when the first resting queue has rested, because that one may go before the head
-local function due_of(group, spider, domain, egress, head)
-  local policy, resting = policy_of(domain), head.resting
+local function due_of(group, domain, egress, head)
+  local policy, resting = policies[domain] or policy_of(domain), head.resting
   if policy.drops then
     return resting or now
   end
-  local crawl = crawl_of(head.token)
+  local crawl = crawls[head.token] or crawl_of(head.token)
   local budgets = budgets_of(policy, crawl, domain)
-  local scope = scope_of(policy, spider, domain, egress)
-  local record, block_ends = record_of(scope), block_of(domain)[BLOCK_ENDS]
+  local scope = policy.by_domain and domain or scope_of(policy, group_parts(group).spider, domain, egress)
+  local record, block_ends = records[scope] or record_of(scope), (blocks[domain] or block_of(domain))[BLOCK_ENDS]
   local at = resting or next_allowed(scope, record, policy, budgets)
   at = at < block_ends and block_ends or at
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
-  if at <= now and record[IN_FLIGHT] >= concurrency_of(policy, crawl, budgets) then
+  if at <= now and record[IN_FLIGHT] >= budgets.concurrency then
     return park(scope, group)
   end
   if at <= now or not head.second then
@@ -95,7 +97,7 @@ local function due_of(group, spider, domain, egress, head)
     for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
       local their_budgets = budgets_of(policy, other, domain)
       local their_time = next_allowed(scope, record, policy, their_budgets)
-      if their_time <= now and record[IN_FLIGHT] >= concurrency_of(policy, other, their_budgets) then
+      if their_time <= now and record[IN_FLIGHT] >= their_budgets.concurrency then
         their_time = park(scope, group)
       end
       at = math.min(at, their_time)
@@ -131,13 +133,16 @@ end
 
 -- Notes the domain's time in the ready set of a band, and that work of its pool is due then.
 local function set_ready(group, band, egress, domain, at)
-  local key = ready_key(group, band, egress)
-  local rows = ready_rows[key] or {}
-  ready_rows[key] = rows
+  local rows = last_rows
+  if egress or not rows or rows.band ~= band or rows.group ~= group then
+    local key = ready_key(group, band, egress)
+    rows = ready_rows[key] or { first = INF, group = group, band = band }
+    ready_rows[key], last_rows = rows, not egress and rows
+  end
   local n = #rows
   rows[n + 1], rows[n + 2] = at == INF and "inf" or at, domain
-  if at < INF then
-    wake(group_parts(group).pool, at)
+  if at < rows.first then
+    rows.first = at
   end
 end
 
@@ -165,8 +170,7 @@ end
 -- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on
 -- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
 local function place_domain(group, domain, old_band)
-  local spider, policy = group_parts(group).spider, policy_of(domain)
-  local head = head_of(group, domain)
+  local policy, head = policies[domain] or policy_of(domain), head_of(group, domain)
   if not head then
     remove_domain(group, domain, policy, old_band)
     return
@@ -176,27 +180,27 @@ local function place_domain(group, domain, old_band)
     redis.call("SADD", place_key(group, OFF), domain)
     return
   end
-  local band = band_of(head.priority)
+  local band = head.band
   if policy.by_ip then
     redis.call("SADD", place_key(group, PER_EGRESS), domain)
     for _, egress in ipairs(list_egresses()) do
       if old_band and old_band ~= band then
         leave_band(group, old_band, egress, domain)
       end
-      set_ready(group, band, egress, domain, due_of(group, spider, domain, egress, head))
+      set_ready(group, band, egress, domain, due_of(group, domain, egress, head))
     end
     return
   end
   if old_band and old_band ~= band then
     leave_band(group, old_band, nil, domain)
   end
-  set_ready(group, band, nil, domain, due_of(group, spider, domain, "", head))
+  set_ready(group, band, nil, domain, due_of(group, domain, "", head))
 end
 
 -- Places a domain again, after its budget or its time has changed. Nothing to do where no queue of the group is there.
 local function update_domain(group, domain)
   local head = head_of(group, domain)
   if head then
-    place_domain(group, domain, band_of(head.priority))
+    place_domain(group, domain, head.band)
   end
 end

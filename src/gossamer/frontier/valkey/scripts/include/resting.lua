@@ -4,9 +4,15 @@
 -- now is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 
--- Lets a queue rest until its crawl's requested rate allows a hit.
-local function rest_queue(group, domain, token, priority, at)
-  change_agenda("ZADD", group, domain, "XX", string.format("%.0f", RESTING + math.ceil(at)), token .. "|" .. priority)
+-- Lets a queue rest if only its own crawl's requested rate holds it up, until that allows a hit, and a crawl with another
+-- rate waits behind it. Returns true if so. `head`: the queue, from head_of; `record`: of the scope.
+local function give_way(group, domain, head, scope, record, crawl, policy, budgets)
+  local at = next_allowed(scope, record, policy, budgets)
+  if at <= now or #crawls_with_other_rates(group, domain, crawl) == 0 then
+    return false
+  end
+  change_agenda("ZADD", group, domain, "XX", string.format("%.0f", RESTING + math.ceil(at)), head.member)
+  return true
 end
 
 -- Puts queues whose rest is over back into their places. Queues rest only where a crawl asked for a rate.

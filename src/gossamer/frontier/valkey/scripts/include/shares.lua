@@ -12,44 +12,34 @@
 local RESERVED, FETCHED, FIRST_QUEUE = 1, 2, 3
 local shares = {} -- by token, then domain
 
--- Returns a crawl's shares that this script has read, by domain.
-local function shares_of(token)
-  local mine = shares[token] or {}
-  shares[token] = mine
-  return mine
-end
-
--- Returns a share from its stored row; without one, an empty share.
-local function new_share(token, domain, packed)
-  return { token = token, domain = domain, row = packed and cmsgpack.unpack(packed) or { 0, 0 } }
-end
-
--- Reads a crawl's shares of many domains with one command.
+-- Reads a crawl's shares of many domains with one command. A crawl that is new here has none.
 local function load_shares(token, domains)
-  local mine, missing = shares_of(token), {}
+  local mine, crawl, missing, count = shares[token] or {}, crawls[token], {}, 0
+  shares[token] = mine
   for i = 1, #domains do
-    if mine[domains[i]] == nil then
-      missing[#missing + 1] = domains[i]
-      mine[domains[i]] = false -- until it is read below: a domain may be named several times
+    local domain = domains[i]
+    if mine[domain] == nil then
+      count = count + 1
+      missing[count] = domain
+      mine[domain] = false -- until it is read below: a domain may be named several times
     end
   end
-  local packed = #missing > 0 and redis.call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
-  for i = 1, #missing do
-    mine[missing[i]] = new_share(token, missing[i], packed[i])
+  local is_stored = count > 0 and not (crawl and crawl.new)
+  local rows = is_stored and redis.call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
+  for i = 1, count do
+    local domain, packed = missing[i], rows[i]
+    mine[domain] = { token = token, domain = domain, row = packed and cmsgpack.unpack(packed) or { 0, 0 } }
   end
 end
 
--- Returns a crawl's share on a domain, read where it was not yet. A crawl that is new here has none.
+-- Returns a crawl's share on a domain, read where it was not yet: { token, domain, row }.
 local function share_of(token, domain)
-  local mine = shares_of(token)
-  local share = mine[domain]
-  if not share then
-    local crawl = crawls[token]
-    local packed = not (crawl and crawl.new) and redis.call("HGET", BASE .. "d:" .. token, domain)
-    share = new_share(token, domain, packed)
-    mine[domain] = share
+  local mine = shares[token]
+  if not mine or not mine[domain] then
+    load_shares(token, { domain })
+    mine = shares[token]
   end
-  return share
+  return mine[domain]
 end
 
 -- Whether a row has a queue of this spider.

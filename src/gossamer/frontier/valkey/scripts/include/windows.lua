@@ -52,10 +52,12 @@ local function write_records()
   local rows_by_power = {}
   for scope in pairs(changed) do
     local record, key = records[scope], BASE .. "w:" .. scope
-    local power = power_of_life(last_hit(record) or 0, record[KEEP], record[IN_FLIGHT])
+    local in_flight = record[IN_FLIGHT]
+    local power = in_flight > 0 and 0 or power_of_life(last_hit(record) or 0, record[KEEP], in_flight)
     local rows = rows_by_power[power] or {}
-    rows[#rows + 1], rows[#rows + 2] = key, cmsgpack.pack(unpack(record))
-    rows_by_power[power] = #rows < 200 and rows or set_strings(power, rows)
+    local n = #rows
+    rows[n + 1], rows[n + 2] = key, cmsgpack.pack(unpack(record))
+    rows_by_power[power] = n < 198 and rows or set_strings(power, rows)
   end
   for power, rows in pairs(rows_by_power) do
     set_strings(power, rows)
@@ -73,26 +75,6 @@ local EARLY = 10
 -- tenth shorter" (`elastic` in model/crawl.py), so it may only rise, up to 1 (nothing is made up for).
 local CATCH_UP = 0.9
 
--- Returns how many hits are free in a budget's rolling window that ends at `at`, and when the next one is free if none
--- is.
-local function free_in_window(record, budget, at)
-  -- The hits may have been forgotten. Where they are evenly spaced, the spacing alone is enough.
-  if #record < HITS and budget.spacing == 0 and forgot + budget.window > at then
-    return 0, forgot + budget.window
-  end
-  local used = 0
-  for i = #record - 1, HITS, -2 do
-    if record[i] <= at - budget.window then
-      break
-    end
-    used = used + record[i + 1]
-    if used >= budget.hits then
-      return 0, record[i] + budget.window
-    end
-  end
-  return budget.hits - used, at
-end
-
 -- Returns the gap before the next hit, and what is left of the debt then. Example: even spacing is 1000 ms, and the
 -- last hit was 150 ms late. The next gap is 900 ms and leaves a debt of 50; the one after it is 950 ms and leaves none.
 local function next_gap(spacing, debt)
@@ -105,28 +87,44 @@ end
 -- gap. First its time by the spacing (`paced`), then the time from which on every budget's window has room. Missed hits
 -- are made up for only while the windows leave room, and those of one window at most.
 local function next_hit(record, policy, budgets)
-  local spacing, window = budgets.spacing, budgets.window
-  local catches_up = spacing > 0 and policy.elastic and record[IDLE] == 0
-  local known, debt, at = last_hit(record), 0, now
-  local last = known or forgot -- the last hit may have been forgotten then
+  local spacing, size, debt, at = budgets.spacing, #record, 0, now
+  local known = size >= HITS
+  local last = known and record[size - 1] or forgot -- the last hit may have been forgotten then
   if last > 0 then
-    local gap
-    gap, debt = next_gap(spacing, catches_up and record[DEBT] or 0)
-    at = last + gap > now and last + gap or now
-    debt = catches_up and known and math.min(window, debt + at - last - gap) or 0
+    local gap, catches_up = spacing, spacing > 0 and record[IDLE] == 0 and policy.elastic
+    if catches_up and record[DEBT] ~= 0 then
+      gap, debt = next_gap(spacing, record[DEBT])
+    end
+    local even = last + gap
+    at = even > now and even or now
+    debt = catches_up and known and debt + at - even or 0
+    debt = debt < budgets.window and debt or budgets.window
   end
   local paced, free = at, nil
   repeat
-    local moved = false
+    local began = at
     free = INF
-    for i = 1, #budgets do
-      local left, free_at = free_in_window(record, budgets[i], at)
-      if free_at > at then
-        at, moved = free_at, true
+    for i = 1, #budgets do -- counts the hits in each window that ends at `at`
+      local budget = budgets[i]
+      local left, window = budget.hits, budget.window
+      -- The hits may have been forgotten. Where they are evenly spaced, the spacing alone is enough.
+      if not known and budget.spacing == 0 and forgot + window > at then
+        left, at = 0, forgot + window
+      end
+      for k = size - 1, HITS, -2 do
+        local start = record[k]
+        if start <= at - window then
+          break
+        end
+        left = left - record[k + 1]
+        if left <= 0 then
+          left, at = 0, start + window
+          break
+        end
       end
       free = left < free and left or free
     end
-  until not moved
+  until at == began
   return at, free, at > paced and 0 or debt, spacing
 end
 

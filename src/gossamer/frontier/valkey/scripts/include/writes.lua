@@ -7,9 +7,7 @@ local writers = {}
 
 -- Makes all gathered writes. Every script that gathers any calls it before it returns.
 local function write_all()
-  for _, write in ipairs(writers) do
-    write()
-  end
+  for _, write in ipairs(writers) do write() end
 end
 
 -- Sets strings, which expire after 2^power ms (0: never). `rows`: key, value, key, value, ..., some thousand at most. One
