@@ -1,6 +1,7 @@
 """Loading scripts: what is included, and when."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,47 @@ def test_a_missing_include_names_both(tmp_path: Path) -> None:
 def test_a_circle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="include each other: a -> b -> c -> b"):
         Scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))["a"]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of assembled scripts of `tmp_path / "scripts"`."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    (tmp_path / "scripts").mkdir()
+    return tmp_path / "scripts" / "__pycache__"
+
+
+def test_an_assembled_script_is_kept_for_other_processes(kept: Path) -> None:
+    folder = write(kept.parent, "-- include b\na\n", b="b\n")
+    first = Scripts(folder)["a"]
+    [file] = kept.iterdir()
+    state, _, _ = file.read_text().partition(" ")
+    other = Script("a", "other\n")
+    file.write_text(f"{state} {other.sha.decode()}\nother\n")
+    assert (first.source, Scripts(folder)["a"].source) == ("b\na\n", "other\n")
+
+
+def test_a_kept_script_is_assembled_again_after_a_change_of_any_file(kept: Path) -> None:
+    folder = write(kept.parent, "-- include b\na\n", b="b\n")
+    assert Scripts(folder)["a"].source == "b\na\n"
+    (folder / "include" / "b.lua").write_text("bb\n")
+    assert Scripts(folder)["a"].source == "bb\na\n"
+
+
+def test_a_kept_script_that_was_not_written_to_its_end_is_assembled_again(kept: Path) -> None:
+    folder = write(kept.parent, "-- include b\na\n", b="b\n")
+    assert Scripts(folder)["a"].source == "b\na\n"
+    [file] = kept.iterdir()
+    for length in range(len(file.read_text())):
+        file.write_text(file.read_text()[:length])
+        assert Scripts(folder)["a"].source == "b\na\n"
+
+
+def test_nothing_is_kept_where_python_keeps_no_modules(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert Scripts(write(kept.parent, "a\n"))["a"].source == "a\n"
+    assert not kept.exists()
 
 
 def test_functions_and_tables_that_nothing_uses_are_left_out(tmp_path: Path) -> None:
