@@ -16,7 +16,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from gossamer.extract.encoding import decode_as, is_utf8
-from gossamer.extract.flatten import MAX_REOPENED, MAX_TAG_BYTES, RAW_NAME, TAG_NAME, TOKEN, flatten, is_costly
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -67,6 +66,9 @@ def is_nested_deeply(html: bytes) -> bool:
 
     In doubt True. Takes one or two microseconds a tag.
     """
+    # Imported late, as below: with the compiled extension most crawls parse no page.
+    from gossamer.extract.flatten import MAX_REOPENED, MAX_TAG_BYTES, RAW_NAME, TAG_NAME, TOKEN
+
     if html.count(b"<") > _MAX_TAGS or b"<![CDATA[" in html:  # in drawings, tags in CDATA are text
         return True
     walk = _Walk()
@@ -107,6 +109,8 @@ class _Walk:
         text = raw[0]
         if self._foreign and text.count(b"<") > 2:
             return True
+        from gossamer.extract.flatten import RAW_NAME
+
         return raw[RAW_NAME].lower() == b"script" and _ESCAPED_SCRIPT.search(text) is not None
 
     def start(self, name: bytes, *, is_closed: bool) -> None:
@@ -193,6 +197,8 @@ class HtmlDocument:
     def is_costly(self) -> bool:
         """True: a parser might take far more time or memory than the page's size suggests."""
         if self._is_costly is None:
+            from gossamer.extract.flatten import is_costly
+
             self._is_costly = is_costly(self.data)
         return self._is_costly
 
@@ -220,6 +226,8 @@ class HtmlDocument:
             if tree is not None:
                 yield tree
         else:
+            from gossamer.extract.flatten import flatten
+
             for piece in flatten(self.data):
                 yield _parse(piece)
 

@@ -171,10 +171,9 @@ _XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
 _UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
 # The part before the first tag is possessive: `<!--.*?-->` may end at any later `-->`, so a row of comments could be
 # divided in exponentially many ways, all of which would be tried where no tag follows.
-_HTML_START = re.compile(
-    rb"\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
-    rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])",
-    re.IGNORECASE | re.DOTALL,
+_HTML_START = (
+    rb"(?is)\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
+    rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])"
 )
 
 
@@ -253,7 +252,7 @@ def is_html(content_type: str | None, body_start: bytes) -> bool:
     start = body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)
     if _XML_TYPE.match(content_type):
         return re.search(rb"<(?:\w+:)?html[\s>]", start) is not None
-    return _UNKNOWN_TYPE.match(content_type) is not None and _HTML_START.match(start) is not None
+    return _UNKNOWN_TYPE.match(content_type) is not None and re.match(_HTML_START, start) is not None
 
 
 class _ContentType(NamedTuple):

@@ -30,24 +30,22 @@ from typing import NamedTuple
 import msgspec
 
 # How the files of a folder of scripts are found and joined. May be changed together with all those files: their lines
-# `-- include`, and their names.
-_INCLUDE = re.compile(r"^-- include (\w+)[ \t]*$", re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*(?:--.*)?\n", re.MULTILINE)
+# `-- include`, and their names. Compiled when they are needed first, which is seldom.
+_INCLUDE = r"(?m)^-- include (\w+)[ \t]*$"
+_COMMENT = r"(?m)^[ \t]*(?:--.*)?\n"
 """Empty lines, and comments on lines of their own, which are left out. Must not match a first line `#!lua`: the server
 needs it."""
-_CONSTANTS = re.compile(r"^local ([A-Z_, ]+) = (.*?)(?: --.*)?\n", re.MULTILINE)
+_CONSTANTS = r"(?m)^local ([A-Z_, ]+) = (.*?)(?: --.*)?\n"
 """A line that declares locals in capitals. Those with numbers or texts are constants. No text of a script has one of
 their names as a word."""
-_WORD = re.compile(r"([A-Z][A-Z_]+)\b")
+_WORD = r"([A-Z][A-Z_]+)\b"
 """A name of a constant, as far as can be seen."""
 _NUMBER_CHARACTERS = frozenset("0123456789.e*^ -")
-_DECLARATION = re.compile(
-    r"^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end|([a-z_, ]+)(?: = (?:\{\}|nil|, )+)?(?: --.*)?)\n", re.MULTILINE
-)
+_DECLARATION = r"(?m)^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end|([a-z_, ]+)(?: = (?:\{\}|nil|, )+)?(?: --.*)?)\n"
 """A function that takes several lines, all of them indented except for the first and the last; or a line that declares
 empty tables and variables."""
-_SELDOM = re.compile(r"^-- seldom: (.*(?:\n--   .*)*)", re.MULTILINE)
-_WORDS = re.compile(r"\w+")
+_SELDOM = r"(?m)^-- seldom: (.*(?:\n--   .*)*)"
+_WORDS = r"\w+"
 _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
@@ -290,7 +288,7 @@ def _arranged(blocks: list[_Block]) -> list[_Block]:
 
 def _text(text: str) -> _Block:
     """Return a block that declares nothing that could be left out."""
-    return _Block(_BlockKind.TEXT, frozenset(), _WORD.split(text), _names_in(text))
+    return _Block(_BlockKind.TEXT, frozenset(), re.split(_WORD, text), _names_in(text))
 
 
 def _names_in(text: str) -> frozenset[str]:
@@ -310,10 +308,10 @@ def _read_file(folder: Path, name: str) -> _ScriptFile | None:
             source = file.read()
     except OSError:  # there is no such file or folder
         return None
-    parts, found = _INCLUDE.split(source), _SELDOM.search(source)
-    seldom = _WORDS.findall(found[1]) if found else []
+    parts, found = re.split(_INCLUDE, source), re.search(_SELDOM, source)
+    seldom = re.findall(_WORDS, found[1]) if found else []
     constants: dict[str, str] = {}
-    texts = [_split_text(_take_constants(_COMMENT.sub("", text), constants)) for text in parts[::2]]
+    texts = [_split_text(_take_constants(re.sub(_COMMENT, "", text), constants)) for text in parts[::2]]
     return _ScriptFile(texts, parts[1::2], constants, seldom)
 
 
@@ -328,18 +326,18 @@ def _take_constants(text: str, constants: dict[str, str]) -> str:
             constants[name] = value if value[0] == '"' or value.isalnum() else f"({value})"
         return ""
 
-    return _CONSTANTS.sub(take, text)
+    return re.sub(_CONSTANTS, take, text)
 
 
 def _split_text(text: str) -> list[_Block]:
     """Return the blocks of a text."""
     blocks, end = [], 0
-    for found in _DECLARATION.finditer(text):
+    for found in re.finditer(_DECLARATION, text):
         if found.start() > end:
             blocks.append(_text(text[end : found.start()]))
         function, state = found.groups()
         kind, declared = (_BlockKind.FUNCTION, [function]) if function else (_BlockKind.STATE, state.split(", "))
-        blocks.append(_Block(kind, frozenset(declared), _WORD.split(found[0]), _names_in(found[0])))
+        blocks.append(_Block(kind, frozenset(declared), re.split(_WORD, found[0]), _names_in(found[0])))
         end = found.end()
     if end < len(text):
         blocks.append(_text(text[end:]))
