@@ -4,19 +4,33 @@ Fixed: the variable GOSSAMER_NATIVE, which is documented.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 _INTERFACE = 3
 """Form of the extension's functions that this program calls. Must be that of native/src/lib.rs."""
 
-try:
-    if os.environ.get("GOSSAMER_NATIVE") == "0":  # to compare, or to find out whether a fault comes from it
-        raise ImportError
-    import gossamer_native
+native: Any = None
+"""The extension. None: it is not installed, is switched off, or cannot be used."""
 
-    if getattr(gossamer_native, "INTERFACE", 1) != _INTERFACE:  # one of another version of this program
-        raise ImportError
-except ImportError:
-    native: Any = None
-else:
-    native = gossamer_native
+_problem = ""
+"""Reason why an extension that is installed cannot be used. Empty: there is none."""
+
+if os.environ.get("GOSSAMER_NATIVE") != "0":  # to compare, or to find out whether a fault comes from it
+    try:
+        import gossamer_native
+    except Exception as error:
+        if not (isinstance(error, ModuleNotFoundError) and error.name == "gossamer_native"):
+            _problem = f"it cannot be loaded ({str(error) or type(error).__name__})"
+    else:
+        _found = getattr(gossamer_native, "INTERFACE", 1)
+        if _found == _INTERFACE:
+            native = gossamer_native
+        else:
+            _problem = f"it is of another version (interface {_found}, not {_INTERFACE})"
+
+
+def warn_of_unusable_extension(say: Callable[[str], None]) -> None:
+    """Warn of an extension that is installed, but left out. Without a word, a crawl would only be slower."""
+    if _problem:
+        say(f"The compiled extension is left out, because {_problem}. Build it again: pip install ./native")

@@ -19,6 +19,7 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
+from gossamer.compiled import warn_of_unusable_extension
 from gossamer.errors import BadInput, FrontierError, GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run
@@ -186,6 +187,7 @@ async def work(
     pool, spiders, run, bus = assignment.pool, assignment.spiders, assignment.run, assignment.bus
     crawl = run.crawl.id if run else None
     metrics_address = settings.worker.metrics
+    warn_of_unusable_extension(observer.say)
     for folder in missing_folders(settings.crawl.output):
         if not Path(folder).is_relative_to(settings.data_dir):  # else it is an output of our own
             observer.say(f"The folder {folder} does not exist; it is created for the output.")

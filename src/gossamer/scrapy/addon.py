@@ -8,6 +8,7 @@ generated from them: run `python -m tools.reference`). Fixed: the name of Addon,
 settings, and of `drops_known`, `request_seen` and `request_fingerprint`, which schedulers have and extensions call.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.util import find_spec
@@ -20,7 +21,10 @@ from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.reactor import is_reactor_installed
 
+from gossamer.compiled import warn_of_unusable_extension
 from gossamer.scrapy import download_handler, links, proxies
+
+_log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -159,6 +163,7 @@ class Addon:
             for scheme in download_handler.SCHEMES:
                 _set_default_handler(settings, scheme)
         links.install(wanted=_is_wanted(settings, "GOSSAMER_FAST_LINKS"))
+        warn_of_unusable_extension(_log.warning)
         settings.set("GOSSAMER_FAST_ENGINE", _is_wanted(settings, "GOSSAMER_FAST_ENGINE"), priority="addon")
 
 

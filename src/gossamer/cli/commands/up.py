@@ -22,6 +22,7 @@ from gossamer.cli.commands.beside import platform_beside
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
+from gossamer.compiled import warn_of_unusable_extension
 from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
@@ -181,6 +182,7 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
             if platform_port is not None:
                 platform = await closing.enter_async_context(_platform(settings, platform_port))
         warn_of_memory_only(cluster.frontier, terminal.say)
+        warn_of_unusable_extension(terminal.say)
         processes = None
         if workers:
             # For the worker processes, which take a second to start: requests for a spider that was not announced are
