@@ -6,7 +6,6 @@ cent. Deletions of expired keys, which the server makes now and then, are includ
 """
 
 import asyncio
-import os
 import random
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
-from gossamer.valkey.embedded import _ENVIRONMENT, _OPTIONS, find_server
+from gossamer.valkey.embedded import _OPTIONS, _environment, find_server
 from gossamer.valkey.shards import Shards
 
 _DOMAINS = 3000
@@ -96,7 +95,7 @@ async def _counted() -> AsyncIterator[_Counted]:
             out = folder / "callgrind.out"
             command = [valgrind, "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}", *command]
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **_ENVIRONMENT}
+            *command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment()
         )
         try:
             shards = await _connect(f"unix://{options['unixsocket']}")

@@ -48,7 +48,7 @@ end
 local function enqueue(crawl, spider, domain, priority, entries, in_front)
   local command = in_front and not crawl.lifo and "LPUSH" or "RPUSH"
   local length = call_on_key(command, queue_key(crawl.token, spider, domain, priority), entries)
-  change_share(share_of(crawl.token, domain), spider, priority, #entries)
+  change_share(crawl.token, domain, spider, priority, #entries)
   count_queued(crawl.token, spider, priority, #entries)
   if length == #entries then -- else the queue was not empty, so it is on the agenda, or set aside
     join_agenda(crawl, spider, domain, priority)
