@@ -135,6 +135,21 @@ async def test_what_was_seen_stays_seen_however_many(pair: Pair, count: int) -> 
     assert info.seen == count + 100
 
 
+@pytest.mark.parametrize("known", [0, 1, 2, 300])
+async def test_one_call_adds_a_url_once_and_rejects_what_has_no_room(pair: Pair, known: int) -> None:
+    """However many were seen before: URLs are looked up one by one, or together."""
+    run = await pair.frontier.open_crawl(a_crawl())
+    if known:
+        assert (await pair.frontier.add(run, PLAIN, [a_batch("a.test", range(known))])).added == known
+    twice = [*range(known), *range(1000, 1010), *range(1000, 1010)]
+    result = await pair.frontier.add(run, Terms(domain_max_pending=known + 5), [a_batch("a.test", twice)])
+    assert (result.added, result.duplicates) == (5, known + 5)
+    places = [known + place for place in (5, 6, 7, 8, 9, 15, 16, 17, 18, 19)]
+    assert result.rejected == {(0, place): "budget" for place in places}
+    again = await pair.frontier.add(run, PLAIN, [a_batch("a.test", twice)])
+    assert (again.added, again.duplicates) == (5, known + 15)
+
+
 @pytest.mark.parametrize("value", [0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)])
 async def test_every_fingerprint_counts_in_full(pair: Pair, value: int) -> None:
     """Lua's numbers hold 53 bits, fingerprints 64: neighbours must not meet."""

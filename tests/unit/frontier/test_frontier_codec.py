@@ -11,6 +11,7 @@ from gossamer.errors import FrontierIncompatible
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.queries import decode_share
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
+from gossamer.model.request import Batch
 
 CRAWL = Crawl(
     id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4, keep_failed=True
@@ -94,3 +95,17 @@ def test_leases_of_one_run_share_it_until_its_crawl_is_changed() -> None:
     assert run_of(CRAWL) is first
     changed = msgspec.structs.replace(CRAWL, rate=Rate(9, 1.0))
     assert run_of(changed) == Run(changed, 1, 7)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 300, 70_000])
+def test_a_batch_is_packed_without_bytes_which_the_scripts_cannot_read(size: int) -> None:
+    """Values follow each other; a tail of any length is a text."""
+    batch = Batch("link", "a.test", -5, 3, ["https://a.test/x"], [-(2**63)], [b"\xff" * size] if size else None)
+    packed = codec.pack_batch(batch)
+    spider, domain, priority, depth, unfiltered, extended, fingerprint, tail = codec.unpack_parts(packed, 8)
+    assert (spider, domain, fingerprint) == (b"link", b"a.test", b"-9223372036854775808")
+    assert [codec.unpack_number(part) for part in (priority, depth, extended)] == [-5, 3, int(size > 0)]
+    assert unfiltered == b"\xc2"  # false
+    identity = batch.fingerprints[0].to_bytes(8, signed=True)
+    payload = b"\xff" * size
+    assert tail == (codec.pack_tail(batch.urls[0], payload, identity) if size else b"https://a.test/x")

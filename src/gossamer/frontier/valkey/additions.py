@@ -334,9 +334,8 @@ class RequestAdder:
             self._retention_ms,
             int(last),
             int(seeds),
+            *(codec.pack_batch(batch) for _, _, batch in call.group),
         ]
-        for _, _, batch in call.group:
-            arguments += codec.batch_arguments(batch)
         try:
             return await call_after_purge(
                 self._commands,

@@ -179,33 +179,50 @@ def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
     return _TAIL.pack(identity or _NO_IDENTITY, len(encoded)) + encoded + (payload or b"")
 
 
-def batch_arguments(batch: Batch) -> list[bytes | str | int]:
-    """Return the arguments of the `add` scripts for one batch, which these read by position. All its entries are
-    extended where one has a payload, or where they are added even when seen."""
+def pack_batch(batch: Batch) -> bytes:
+    """Return a batch as the `add` scripts take it: values in msgpack, one after the other, which they read by position.
+    All its entries are extended where one has a payload, or where they are added even when seen."""
     payloads = batch.payloads
     extended = batch.unfiltered or (payloads is not None and any(p is not None for p in payloads))
-    head: list[bytes | str | int] = [
+    head: list[str | int | bool | msgspec.Raw] = [
         batch.spider,
         batch.domain,
         batch.priority,
         batch.depth,
-        1 if batch.unfiltered else 0,
+        batch.unfiltered,
         1 if extended else 0,
-        len(batch.urls),
     ]
     # Fingerprint and tail of each URL in turn. A tail is the URL, or an extended entry without its header.
-    rest: list[bytes | str | int] = [b""] * (2 * len(batch.urls))
-    rest[::2] = batch.fingerprints
+    rest: list[str | int | bool | msgspec.Raw] = [""] * (2 * len(batch.urls))
+    rest[::2] = map(str, batch.fingerprints)  # as text, because Lua's numbers have 53 bits
     if not extended:
         rest[1::2] = batch.urls
-        return head + rest
+        return _without_header(head + rest)
     for index, url in enumerate(batch.urls):
         if batch.unfiltered:
             identity = secrets.token_bytes(8)
         else:
             identity = batch.fingerprints[index].to_bytes(8, "big", signed=True)
-        rest[2 * index + 1] = pack_tail(url, payloads[index] if payloads else None, identity)
-    return head + rest
+        rest[2 * index + 1] = _packed_text(pack_tail(url, payloads[index] if payloads else None, identity))
+    return _without_header(head + rest)
+
+
+def _without_header(values: Sequence[object]) -> bytes:
+    """Return values in msgpack one after the other: a list without its header."""
+    count = len(values)
+    return _pack(values)[1 if count < 16 else 3 if count < 1 << 16 else 5 :]
+
+
+def _packed_text(raw: bytes) -> msgspec.Raw:
+    """Return bytes as a text in msgpack: the library of the scripts does not know msgpack's type for bytes."""
+    size = len(raw)
+    if size < 32:
+        return msgspec.Raw(bytes((0xA0 | size,)) + raw)
+    if size < 1 << 8:
+        return msgspec.Raw(bytes((0xD9, size)) + raw)
+    if size < 1 << 16:
+        return msgspec.Raw(b"\xda" + size.to_bytes(2) + raw)
+    return msgspec.Raw(b"\xdb" + size.to_bytes(4) + raw)
 
 
 def split_batches(batches: Sequence[Batch], max_urls: int) -> Iterator[list[tuple[int, int, Batch]]]:

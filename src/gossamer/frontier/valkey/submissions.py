@@ -334,12 +334,10 @@ def _only_shard(submission: Submission, shard_count: int) -> int | None:
 
 def _add_arguments(opening: _Opening, run: Run, packed: codec.PackedTerms, submission: Submission) -> list[Argument]:
     """Return the arguments of `add_many` for one submission, which the script reads by position."""
-    batches: list[Argument] = []
-    for batch in submission.batches:
-        batches += codec.batch_arguments(batch)
     crawl = opening.packed if run.crawl is opening.crawl else codec.pack_crawl(run.crawl)
     head: list[Argument] = [run.crawl.id.token, run.number, run.generation, crawl, packed.digest, packed.blob]
-    return [*head, opening.version, opening.ended, len(batches), *batches]
+    batches = map(codec.pack_batch, submission.batches)
+    return [*head, opening.version, opening.ended, len(submission.batches), *batches]
 
 
 def _split(calls: Mapping[int, list[tuple[T, list[Argument]]]]) -> Iterator[tuple[int, list[tuple[T, list[Argument]]]]]:

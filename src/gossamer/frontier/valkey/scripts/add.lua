@@ -14,8 +14,8 @@
 --       15 last: 1 when nothing more of this submission comes and nothing was new so far
 --       16 seeds: 1 when no settlement will count what is dropped, so it is counted here, and the positions of
 --       duplicates are returned too
---       then for each batch: spider, domain, priority, depth, unfiltered 1|0, extended 1|0, count,
---       and for each URL: fingerprint (decimal), tail (URL, or what the client packed)
+--       then each batch (msgpack, one value after the other): spider, domain, priority, depth, unfiltered,
+--       extended 1|0, and for each URL: fingerprint (decimal text), tail (URL, or what the client packed)
 -- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
 --         { "purging" } when the queues of an earlier run have to be purged first, or
 --         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates of seeds },
@@ -33,8 +33,7 @@
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
--- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, note_rejected, set_only_fingerprint,
---         split_bucket
+-- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, set_only_fingerprint, split_bucket
 local addition = {
   token = ARGV[3], run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],
   digest = ARGV[8], packed_terms = ARGV[9], confirmed = tonumber(ARGV[10]), call = ARGV[11], number = ARGV[12],

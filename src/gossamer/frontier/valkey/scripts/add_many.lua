@@ -6,8 +6,8 @@
 -- ARGV  1, 2 see include/shard.lua  3 single: 1 where there is one shard  4 retention ms
 --       then for each: token (16 characters that stand for its crawl), run, generation, crawl (msgpack), digest of
 --       the terms (options of the submission), limits (msgpack) and terms (opaque), version at which the home shard
---       confirmed the run just now, spiders whose part has ended: "slink,eother", number of arguments of its batches,
---       and those, as in `add`
+--       confirmed the run just now, spiders whose part has ended: "slink,eother", number of its batches, and those, as
+--       in `add`
 -- Returns for each what `add` does; a submission that is "closed" or "purging" has changed nothing
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},
@@ -23,8 +23,7 @@
 -- include add_urls
 local single, retention, answers, i = ARGV[3], tonumber(ARGV[4]), {}, 5
 while i <= #ARGV do
-  local first = i + 9
-  local final = first + tonumber(ARGV[i + 8]) - 1
+  local first, final = i + 9, i + 8 + tonumber(ARGV[i + 8])
   local addition = {
     token = ARGV[i], run = tonumber(ARGV[i + 1]), generation = ARGV[i + 2], single = single, packed_crawl = ARGV[i + 3],
     digest = ARGV[i + 4], packed_terms = ARGV[i + 5], confirmed = tonumber(ARGV[i + 6]), call = "", number = "",

@@ -20,6 +20,7 @@
 -- Bytes. A hash with a longer value is stored in another form, which takes several times the memory
 -- (hash-max-listpack-value). Tuning only: smaller puts more terms into a key of their own.
 local SHORT = 64
+local FIRST_URL = 7 -- where the URLs of a batch begin: each has a fingerprint and a tail
 -- Must stay longer than a client repeats a call.
 local CALL_LIFE = 3600000 -- ms that the answer of a named call is kept
 
@@ -43,14 +44,13 @@ local function crawl_for(addition)
     return nil, { "closed" }
   end
   if order > 0 then
-    local run = { token, addition.run, addition.generation, addition.single, addition.packed_crawl }
-    crawl = begin_run(run, addition.stopped)
+    crawl = begin_run({ token, addition.run, addition.generation, addition.single, addition.packed_crawl },
+      addition.stopped)
     if not crawl then
       return nil, { "purging" }
     end
-    if crawl.requested_rate then
-      requested_rates = "1" -- begin_run has stored it; agendas.lua may have read it before
-    end
+    -- begin_run has stored it; agendas.lua may have read it before.
+    requested_rates = crawl.requested_rate and "1" or requested_rates
   elseif crawl.state == "f" then
     redis.call("HSET", crawl.key, "st", "r")
     crawl.state = "r"
@@ -79,24 +79,6 @@ local function keep_terms(crawl, addition)
   return number
 end
 
--- Counts a URL that the seen-set has. `position`: its place among all URLs of the call. A seed that is submitted again
--- is no link, so the crawl's counts of links leave it out.
-local function note_duplicate(answer, addition, position)
-  answer.duplicates = answer.duplicates + 1
-  if addition.seeds then
-    answer.known[#answer.known + 1] = position
-  end
-end
-
--- Counts a URL that does not enter the seen-set. The caller must learn of each.
-local function note_rejected(answer, addition, spider, position, reason)
-  local rejected = answer.rejected
-  rejected[#rejected + 1], rejected[#rejected + 2] = position, reason
-  if addition.seeds then
-    count_crawl(addition.token, "L:" .. spider .. ":" .. reason, 1)
-  end
-end
-
 -- Returns how many requests lie in the queues of a share.
 local function queued_in(share)
   local row, total = share.row, 0
@@ -108,95 +90,93 @@ local function queued_in(share)
   return total
 end
 
--- Returns the 7 bytes before each tail, as entries.lua and codec.py read them. Depth stops at 65535.
-local function entry_header(extended, depth, terms_number)
-  return string.char(extended, 0, math.floor(math.min(depth, 65535) / 256), math.min(depth, 65535) % 256,
-    math.floor(terms_number / 65536), math.floor(terms_number / 256) % 256, terms_number % 256)
+-- Returns the 7 bytes before each tail, as entries.lua and codec.py read them. Depth stops at 65535. They have the number
+-- of the terms, which are kept only once something is queued under them.
+local function entry_header(crawl, addition, extended, depth)
+  local name = 2 * depth + extended
+  local header = addition.headers[name]
+  if not header then
+    addition.terms_number = addition.terms_number or keep_terms(crawl, addition)
+    local number, stored_depth = addition.terms_number, math.min(depth, 65535)
+    header = string.char(extended, 0, math.floor(stored_depth / 256), stored_depth % 256, math.floor(number / 65536),
+      math.floor(number / 256) % 256, number % 256)
+    addition.headers[name] = header
+  end
+  return header
 end
 
--- Adds one batch, whose arguments begin at ARGV[at]: spider, domain, priority, depth, unfiltered, extended, number of
--- URLs, then the fingerprint and the tail of each (see add.lua). `first_position`: the place of its first URL among
--- all of the call. Returns where the next batch begins, and what is to be queued, for queue_batches.
-local function add_batch(crawl, addition, answer, at, first_position)
-  local spider, domain, priority, depth = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local unfiltered, extended, count = ARGV[at + 4] == "1", tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
-  local urls, limits = at + 7, addition.limits
-  local reason = end_reason(crawl, spider) or (limits.expires > 0 and wall >= limits.expires and "expired") or nil
-  if reason then
-    for k = 0, count - 1 do
-      note_rejected(answer, addition, spider, first_position + k, reason)
-    end
-    return urls + 2 * count
+-- Returns how many requests may still be added to the queues of a domain. `share`: that of the crawl there.
+local function room_on(crawl, addition, spider, share)
+  local limits, room = addition.limits, INF
+  if limits.domain_max_pending then
+    room = limits.domain_max_pending - queued_in(share) - (addition.pending[share.domain] or 0)
   end
-  local share = limits.domain_max_pending and share_of(crawl.token, domain)
-  local room = share and limits.domain_max_pending - queued_in(share) - (addition.pending[domain] or 0) or INF
   -- The limit of assets counts those that were added before, and those of this call. An asset that was redirected to
   -- another domain is added there in a batch with a name of its own (call number 0): it was counted before, and its
   -- first request ends as moved.
   if spider == ASSETS and limits.max_assets and addition.number ~= "0" then
     local before = redis.call("HMGET", crawl.key, "a:" .. ASSETS, "D:" .. ASSETS .. ":moved")
-    local in_call = (hash_changes[crawl.key] or {})["a:" .. ASSETS] or 0 -- added by this call so far
+    -- Added by this call so far.
+    local in_call = ((hash_changes[crawl.key] or {})["a:" .. ASSETS] or 0) + (addition.added[ASSETS] or 0)
     room = math.min(room, limits.max_assets - (before[1] or 0) + (before[2] or 0) - in_call)
   end
-  -- `header`: it has the number of the terms, which are kept only once something is queued under them
-  local entries, found, header = {}, 0, nil
-  for k = 0, count - 1 do
-    local fingerprint = ARGV[urls + 2 * k]
-    if found >= room then
-      if not unfiltered and is_seen(crawl, fingerprint) then
-        note_duplicate(answer, addition, first_position + k)
-      else
-        note_rejected(answer, addition, spider, first_position + k, "budget")
-      end
-    elseif mark_seen(crawl, fingerprint) or unfiltered then
-      if not header then
-        addition.terms_number = addition.terms_number or keep_terms(crawl, addition)
-        header = entry_header(extended, depth, addition.terms_number)
-      end
+  return room
+end
+
+-- Adds one batch: spider, domain, priority, depth, unfiltered, extended, then the fingerprint and the tail of each URL (see
+-- add.lua). `first_position`: the place of its first URL among all of the call. A seed that is submitted again is no
+-- link, so the crawl's counts of links leave it out. Returns what is to be queued: { spider, domain, priority,
+-- entries }, or nil.
+local function add_batch(crawl, addition, answer, parts, first_position)
+  local spider, domain, priority, depth, unfiltered, extended = unpack(parts, 1, 6)
+  local expires = addition.limits.expires
+  local reason = end_reason(crawl, spider) or (expires > 0 and wall >= expires and "expired")
+  local share, entries, found = share_of(crawl.token, domain), {}, 0
+  local room = reason and 0 or room_on(crawl, addition, spider, share)
+  unfiltered = unfiltered or reason
+  for place = FIRST_URL, #parts, 2 do
+    if found < room and (mark_seen(crawl, parts[place]) or unfiltered) then
       found = found + 1
-      entries[found] = header .. ARGV[urls + 2 * k + 1]
-    else
-      note_duplicate(answer, addition, first_position + k)
+      entries[found] = parts[place + 1]
+    elseif found >= room and (unfiltered or not is_seen(crawl, parts[place])) then
+      local rejected, cause = answer.rejected, reason or "budget" -- the caller must learn of each
+      rejected[#rejected + 1], rejected[#rejected + 2] = first_position + (place - FIRST_URL) / 2, cause
+      if addition.seeds then
+        count_crawl(crawl.token, "L:" .. spider .. ":" .. cause, 1)
+      end
+    elseif addition.seeds then
+      answer.known[#answer.known + 1] = first_position + (place - FIRST_URL) / 2
     end
   end
-  if found > 0 then
-    answer.added = answer.added + found
-    crawl.added = crawl.added + found
-    count_crawl(crawl.token, "a:" .. spider, found)
-    addition.pending[domain] = (addition.pending[domain] or 0) + found
-    return urls + 2 * count, { spider = spider, domain = domain, priority = priority, entries = entries }
+  if found == 0 then
+    return nil
   end
-  return urls + 2 * count
+  local header = entry_header(crawl, addition, extended, depth)
+  for k = 1, found do
+    entries[k] = header .. entries[k]
+  end
+  if #share.row < FIRST_QUEUE then
+    addition.new_domains[#addition.new_domains + 1] = domain
+  end
+  addition.added[spider] = (addition.added[spider] or 0) + found
+  addition.pending[domain] = (addition.pending[domain] or 0) + found
+  return { spider = spider, domain = domain, priority = priority, entries = entries }
 end
 
 -- Reads with few commands what decides when these domains are due. `spider`: of most of the requests.
-local function load_domains(domains, spider)
-  local scopes = {}
+local function load_domains(crawl, domains, spider)
+  local scopes, agendas, group = {}, {}, crawl.pool .. "|" .. spider
   load_policies(domains)
   for i = 1, #domains do
-    scopes[i] = scope_of(policy_of(domains[i]), spider, domains[i], "")
+    agendas[i], scopes[i] = agenda_key(group, domains[i]), scope_of(policy_of(domains[i]), spider, domains[i], "")
   end
   load_records(domains, scopes)
-end
-
--- Queues what the batches of a call have brought: { spider, domain, priority, entries } each, `domains`: their domains.
--- The shares, and of domains that had no request of the crawl what decides when they are due, are read together.
-local function queue_batches(crawl, batches, domains)
-  local new_domains = {}
-  if not crawl.new then
-    load_shares(crawl.token, domains)
-  end
-  for i = 1, #batches do
-    if #share_of(crawl.token, domains[i]).row < FIRST_QUEUE then
-      new_domains[#new_domains + 1] = domains[i]
+  if redis.call("EXISTS", unpack(agendas)) == 0 then -- no crawl has a request there
+    local mine = heads[group] or {}
+    heads[group] = mine
+    for i = 1, #domains do
+      mine[domains[i]] = false
     end
-  end
-  if #new_domains > 1 then
-    load_domains(new_domains, batches[1].spider)
-  end
-  for i = 1, #batches do
-    local batch = batches[i]
-    enqueue(crawl, batch.spider, batch.domain, batch.priority, batch.entries, false)
   end
 end
 
@@ -213,8 +193,8 @@ local function check_nothing_added(crawl, addition)
   return 0
 end
 
--- Adds batches of URLs, whose arguments stand in ARGV from `first` to `final`. `addition` has the arguments of `add` by
--- name; returns the answer of `add`. write_all is to be called afterwards.
+-- Adds batches of URLs, which stand in ARGV from `first` to `final`. `addition` has the arguments of `add` by name;
+-- returns the answer of `add`. write_all is to be called afterwards.
 local function add_batches(addition, first, final)
   local earlier = earlier_answer(addition)
   if earlier then
@@ -224,24 +204,42 @@ local function add_batches(addition, first, final)
   if not crawl then
     return refusal
   end
-  addition.limits, addition.pending = unpack_terms(addition.packed_terms), {} -- what is to be queued, by domain
+  -- How many requests are to be queued, by spider (`added`) and by domain (`pending`). `headers`: by depth and flag.
+  addition.limits, addition.added = unpack_terms(addition.packed_terms), {}
+  addition.pending, addition.headers, addition.new_domains = {}, {}, {}
   local other_terms -- whether what was seen here was seen under other terms
   if addition.seeds and not crawl.new then
     addition.terms_number = known_terms(crawl, addition.digest, addition.packed_terms)
     other_terms = not addition.terms_number
   end
-  local result = { added = 0, duplicates = 0, known = {}, rejected = {} }
-  local at, position, batches, domains, batch = first, 0, {}, {}, nil
-  while at <= final do
-    local count = tonumber(ARGV[at + 6])
-    at, batch = add_batch(crawl, addition, result, at, position)
-    batches[#batches + 1], domains[#domains + 1] = batch, batch and batch.domain
-    position = position + count
+  local batches, domains, urls = {}, {}, 0
+  for i = 1, final - first + 1 do
+    local parts = { cmsgpack.unpack(ARGV[first + i - 1]) }
+    batches[i], domains[i], urls = parts, parts[2], urls + (#parts - FIRST_URL + 1) / 2
   end
-  queue_batches(crawl, batches, domains)
+  load_shares(crawl.token, domains)
+  -- Where few fingerprints fall into the same bucket, looking them up first would take more commands.
+  if crawl.seen > 1 and urls > 3 * crawl.buckets then
+    look_up(crawl, batches, FIRST_URL)
+  end
+  local result, position, queued = { added = 0, known = {}, rejected = {} }, 0, {}
+  for i = 1, #batches do
+    queued[#queued + 1] = add_batch(crawl, addition, result, batches[i], position)
+    position = position + (#batches[i] - FIRST_URL + 1) / 2
+  end
+  if #addition.new_domains > 1 then
+    load_domains(crawl, addition.new_domains, queued[1].spider)
+  end
+  for _, batch in ipairs(queued) do
+    enqueue(crawl, batch.spider, batch.domain, batch.priority, batch.entries, false)
+  end
+  for spider, count in pairs(addition.added) do
+    result.added, crawl.added = result.added + count, crawl.added + count
+    count_crawl(crawl.token, "a:" .. spider, count)
+  end
   grow_seen(crawl)
   local idle = result.added == 0 and check_nothing_added(crawl, addition) or 0
-  local answer = { "ok", result.added, result.duplicates, idle, result.known, result.rejected,
+  local answer = { "ok", result.added, position - result.added - #result.rejected / 2, idle, result.known, result.rejected,
     (other_terms and #result.known > 0) and 1 or 0 }
   if addition.call ~= "" then
     redis.call("SET", BASE .. "call:" .. addition.call, cmsgpack.pack({ addition.number, answer }), "PX", CALL_LIFE)

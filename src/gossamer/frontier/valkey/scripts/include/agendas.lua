@@ -25,7 +25,6 @@ local function group_parts(group)
 end
 
 local parts_by_member = {}
-local requested_rates -- what has_requested_rates has read
 local heads = {} -- of the domains' agendas, as far as they were read: by group, then domain
 
 -- Returns the token and the priority in a member of an agenda.
@@ -49,9 +48,8 @@ local function head_of(group, domain)
   end
   local head = mine[domain]
   if head == nil then
-    local key, may_rest = BASE .. "a:" .. group .. "|" .. domain, requested_rates ~= false -- else scores do not matter
-    local row = may_rest and call("ZRANGE", key, "0", "1", "WITHSCORES") or call("ZRANGE", key, "0", "1")
-    local member, second, score = row[1], row[may_rest and 3 or 2], may_rest and (row[2] or 0) + 0 or 0
+    local row = redis.call("ZRANGE", BASE .. "a:" .. group .. "|" .. domain, "0", "1", "WITHSCORES")
+    local member, score, second = row[1], (row[2] or 0) + 0, row[3]
     local is_common = member and not second and score < RESTING
     head = is_common and mine[member] or false
     if member and not head then
@@ -72,9 +70,13 @@ local function change_agenda(command, group, domain, ...)
   return redis.call(command, agenda_key(group, domain), ...)
 end
 
+local requested_rates
+
 -- Whether any crawl of this shard ever asked for a rate of its own. Only then queues rest.
 local function has_requested_rates()
-  if requested_rates == nil then requested_rates = call("HGET", BASE .. "n", "rates") end
+  if requested_rates == nil then
+    requested_rates = redis.call("HGET", BASE .. "n", "rates")
+  end
   return requested_rates
 end
 

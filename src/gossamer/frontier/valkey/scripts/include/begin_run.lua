@@ -14,11 +14,11 @@ local function end_earlier_run(crawl)
   if drop_waiting(crawl, nil, "stopped") > 0 then
     redis.call("HSET", crawl.key, "st", "f")
   end
-  if redis.call("ZSCORE", BASE .. "purge", crawl.token) then
+  local has_queues = redis.call("ZSCORE", BASE .. "purge", crawl.token)
+  if has_queues then
     write_counters()
-    return true
   end
-  return false
+  return has_queues
 end
 
 -- Begins a run on this shard. What was seen stays, unless the run has a seen-set of its own. `run`: { token, number,
@@ -29,9 +29,6 @@ local function begin_run(run, stopped)
   local before = crawl_of(token)
   local _, _, _, _, max_pages, rate, _, _, keeps_failed = unpack(cmsgpack.unpack(packed_crawl), 1, 9) -- see codec.py
   local row = { "run", number, "gen", generation, "st", "r", "crawl", packed_crawl }
-  local function set(field, value)
-    row[#row + 1], row[#row + 2] = field, value
-  end
   local same_seen_set = before and before.generation == generation
   if before then
     if end_earlier_run(before) then
@@ -47,26 +44,24 @@ local function begin_run(run, stopped)
       redis.call("UNLINK", before.key, BASE .. "d:" .. token)
     end
     if not same_seen_set then
-      redis.call("UNLINK", BASE .. "failed:" .. token)
       redis.call("RPUSH", BASE .. "old", cmsgpack.pack(token, before.generation, before.buckets))
-      redis.call("UNLINK", BASE .. "t:" .. token) -- it says under which terms the seen-set was filled
+      redis.call("UNLINK", BASE .. "failed:" .. token, BASE .. "t:" .. token) -- the terms are those of the seen-set
     end
     redis.call("UNLINK", BASE .. "z:" .. token)
     redis.call("ZREM", BASE .. "ending", token)
   end
   if same_seen_set and before.seen > 0 then
-    set("n", before.seen)
-    set(before.only_fingerprint and "s" or "b", before.only_fingerprint or before.buckets)
+    row[#row + 1], row[#row + 2] = "n", before.seen
+    row[#row + 1], row[#row + 2] = before.only_fingerprint and "s" or "b", before.only_fingerprint or before.buckets
   end
   if same_seen_set and before.first_terms then
-    set("t", before.first_terms) -- the numbers of terms count on
+    row[#row + 1], row[#row + 2] = "t", before.first_terms -- the numbers of terms count on
   end
   if rate then
     redis.call("HSET", BASE .. "n", "rates", 1)
   end
   if max_pages and single == "1" then -- this shard has the whole page budget
-    set("Q", max_pages)
-    set("alone", 1)
+    row[#row + 1], row[#row + 2], row[#row + 3], row[#row + 4] = "Q", max_pages, "alone", 1
   end
   local key = BASE .. "c:" .. token
   call_on_key("HSET", key, row)
@@ -74,8 +69,7 @@ local function begin_run(run, stopped)
   for letter, spider in string.gmatch(stopped, "([^,])([^,]+)") do
     redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   end
-  hash_changes[key] = nil
-  crawls[token] = nil
+  hash_changes[key], crawls[token] = nil, nil
   local crawl = crawl_of(token)
   crawl.new = not before and {} -- fields that are written with its first counters
   return crawl

@@ -29,6 +29,17 @@ end
 -- Adds a fingerprint. Returns true where it was not in the set. The first fingerprint becomes a field of the crawl; the
 -- second moves it into a bucket.
 local function mark_seen(crawl, fingerprint)
+  local known = crawl.known
+  if known then
+    local group = known[fingerprint]
+    if group == true then
+      return false
+    end
+    group.new = group.new or {}
+    table.insert(group.new, fingerprint)
+    known[fingerprint], crawl.seen = true, crawl.seen + 1
+    return true
+  end
   if crawl.only_fingerprint then
     if crawl.only_fingerprint == fingerprint then
       return false
@@ -40,11 +51,9 @@ local function mark_seen(crawl, fingerprint)
     crawl.seen = 1
     return true
   end
-  if redis.call("SADD", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint) == 1 then
-    crawl.seen = crawl.seen + 1
-    return true
-  end
-  return false
+  local added = redis.call("SADD", bucket_key(crawl, bucket_of(fingerprint, crawl.buckets)), fingerprint)
+  crawl.seen = crawl.seen + added
+  return added == 1
 end
 
 -- Moves part of the next bucket in turn into a new last one. Example: of five buckets, 0 to 4, bucket 1 is split into
@@ -52,17 +61,13 @@ end
 local function split_bucket(crawl)
   local index = crawl.buckets
   local _, level = bucket_of("0", index)
-  local from = index - level
-  local stay, move = {}, {}
+  local from, stay, move = index - level, {}, {}
   for _, fingerprint in ipairs(redis.call("SMEMBERS", bucket_key(crawl, from))) do
     -- The same formula as in bucket_of (4096 drops the low bits that a double does not keep): the bucket of the
     -- fingerprint once the new bucket is there.
     local hash = fingerprint / 4096
-    if (hash - hash % 1) % (level * 2) == index then
-      move[#move + 1] = fingerprint
-    else
-      stay[#stay + 1] = fingerprint
-    end
+    local into = (hash - hash % 1) % (level * 2) == index and move or stay
+    into[#into + 1] = fingerprint
   end
   if #move > 0 then
     redis.call("DEL", bucket_key(crawl, from))
@@ -72,9 +77,15 @@ local function split_bucket(crawl)
   crawl.buckets = index + 1
 end
 
--- Counts what was added, and splits buckets until their mean is right again. To be called after additions.
+-- Inserts what was marked after look_up, counts what was added, and splits buckets until their mean is right again. To be called after additions.
 local function grow_seen(crawl)
   local before = crawl.buckets
+  for index, group in pairs(crawl.groups or {}) do
+    if group.new then
+      redis.call("SADD", bucket_key(crawl, index), unpack(group.new))
+    end
+  end
+  crawl.groups, crawl.known = nil, nil
   count_crawl(crawl.token, "n", crawl.seen - crawl.before.seen)
   crawl.before.seen = crawl.seen
   while crawl.seen > crawl.buckets * MEAN_BUCKET do

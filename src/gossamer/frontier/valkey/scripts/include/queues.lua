@@ -7,9 +7,13 @@
 -- include shares
 -- include ready
 
+local priority_texts = {} -- by number: to write a number as text takes longer than the rest of a key
+
 -- Returns the key of a queue.
 local function queue_key(token, spider, domain, priority)
-  return BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority
+  local text = priority_texts[priority] or "|" .. priority
+  priority_texts[priority] = text
+  return BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. text
 end
 
 -- Part of stored scores. Larger, and a score of the lowest priority (LOWEST_PRIORITY in settle.lua) would reach
@@ -32,14 +36,19 @@ end
 -- Puts a queue that was empty on the agenda of its domain, which is placed again if this queue is now the next one there.
 local function join_agenda(crawl, spider, domain, priority)
   local group = crawl.pool .. "|" .. spider
-  local old, member = head_of(group, domain), crawl.token .. "|" .. priority
-  change_agenda("ZADD", group, domain, agenda_score(priority, next_turn()), member)
+  local old, member = head_of(group, domain), crawl.token .. priority_texts[priority] -- queue_key has noted the text
+  local score = agenda_score(priority, next_turn())
   if not old then
-    heads[group][domain] = { member = member, token = crawl.token, priority = priority,
-      band = band_of(priority) }
+    redis.call("ZADD", agenda_key(group, domain), score, member)
+    local mine = heads[group]
+    mine[member] = mine[member] or { member = member, token = crawl.token, priority = priority, band = band_of(priority) }
+    mine[domain] = mine[member] -- as in head_of
     noted[group] = noted[group] or redis.call("ZADD", BASE .. "groups", now, group)
     place_domain(group, domain, nil)
-  elseif priority > old.priority or old.resting then
+    return
+  end
+  change_agenda("ZADD", group, domain, score, member)
+  if priority > old.priority or old.resting then
     place_domain(group, domain, old.band)
   end
 end
@@ -47,10 +56,12 @@ end
 -- Adds entries (oldest first) to their queue: at the back, or (a single one) in front as if it had never left.
 local function enqueue(crawl, spider, domain, priority, entries, in_front)
   local command = in_front and not crawl.lifo and "LPUSH" or "RPUSH"
-  local length = call_on_key(command, queue_key(crawl.token, spider, domain, priority), entries)
-  change_share(crawl.token, domain, spider, priority, #entries)
-  count_queued(crawl.token, spider, priority, #entries)
-  if length == #entries then -- else the queue was not empty, so it is on the agenda, or set aside
+  local token, count = crawl.token, #entries
+  local key = queue_key(token, spider, domain, priority)
+  local length = count <= 1000 and redis.call(command, key, unpack(entries)) or call_on_key(command, key, entries)
+  change_share(share_of(token, domain), spider, priority, count)
+  count_queued(token, spider, priority, count)
+  if length == count then -- else the queue was not empty, so it is on the agenda, or set aside
     join_agenda(crawl, spider, domain, priority)
   end
 end

@@ -40,7 +40,9 @@ local function release_all(holds)
       local left = in_flight > holds[scope] and in_flight - holds[scope] or 0
       local power = power_of_life(start, keep, left)
       local rows = rows_by_power[power] or {}
-      rows[#rows + 1], rows[#rows + 2] = keys[i], cmsgpack.pack(debt, left, idle, parked, keep, start, hits)
+      rows[#rows + 1] = keys[i]
+      rows[#rows + 1] = debt == 0 and in_flight < 128 and string.char(0, left) .. string.sub(packed, 3)
+        or cmsgpack.pack(debt, left, idle, parked, keep, start, hits) -- a small number is one byte in msgpack
       rows_by_power[power] = #rows < 200 and rows or set_strings(power, rows)
     end
   end

@@ -36,9 +36,33 @@ local function bucket_key(crawl, index)
   return crawl.bucket_prefix .. index
 end
 
+-- Looks up fingerprints, those of a bucket with one command: of every second value from `first` on, in each list. Until
+-- grow_seen inserts those that are marked meanwhile, `crawl.known` has for each true, or the group of its bucket where it
+-- is not in the set.
+local function look_up(crawl, lists, first)
+  local groups, known = {}, {}
+  for _, list in ipairs(lists) do
+    for place = first, #list, 2 do
+      local index = bucket_of(list[place], crawl.buckets)
+      local group = groups[index] or {}
+      groups[index], group[#group + 1] = group, list[place]
+    end
+  end
+  for index, group in pairs(groups) do
+    local replies = redis.call("SMISMEMBER", bucket_key(crawl, index), unpack(group))
+    for i = 1, #group do
+      known[group[i]] = replies[i] == 1 or group
+    end
+  end
+  crawl.groups, crawl.known = groups, known
+end
+
 -- Returns whether a fingerprint is in the set. A crawl with one fingerprint has no set yet: the fingerprint is in a
 -- field of the crawl, because most crawls of a service have a single URL.
 local function is_seen(crawl, fingerprint)
+  if crawl.known then
+    return crawl.known[fingerprint] == true
+  end
   if crawl.only_fingerprint then
     return crawl.only_fingerprint == fingerprint
   end

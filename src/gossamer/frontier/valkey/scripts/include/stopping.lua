@@ -19,7 +19,7 @@ local function end_early(token, state, spider, marker_ms, retention)
   local letter, changed_now = string.sub(state, 1, 1), false
   if spider ~= "" then
     changed_now = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
-    unlist_running(token, spider)
+    unlist_part(token, spider)
   elseif before == "running" or (before == "finished" and state ~= "finished") then
     changed_now = true
     write_end(key, state)

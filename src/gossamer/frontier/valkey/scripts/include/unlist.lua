@@ -3,18 +3,22 @@
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include running
 
--- Takes a crawl, or (`spider` given) one spider's part of it, from the lists of those that run.
-local function unlist_running(token, spider)
+-- Takes one spider's part of a crawl from the lists of those that run.
+local function unlist_part(token, spider)
+  local packed_crawl = redis.call("HGET", BASE .. "h:" .. token, "crawl")
+  if packed_crawl then
+    redis.call("SREM", running_key(app_of(packed_crawl), spider), token)
+  end
+end
+
+-- Takes a crawl from the lists of those that run.
+local function unlist_running(token)
   local key = BASE .. "h:" .. token
   local packed_crawl = redis.call("HGET", key, "crawl")
   if not packed_crawl then
     return
   end
   local appid = app_of(packed_crawl)
-  if spider then
-    redis.call("SREM", running_key(appid, spider), token)
-    return
-  end
   redis.call("SREM", running_key(appid, ""), token)
   for _, field in ipairs(redis.call("HKEYS", key)) do
     local submitted = string.match(field, "^x:(.*)$")
