@@ -12,7 +12,7 @@ worker. Neighbouring parts of an expression that match the same characters there
 import codecs
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from gossamer.compiled import native
 
@@ -220,10 +220,13 @@ def is_utf8_as_it_is(body: bytes, content_type: str) -> bool:
     if native is None or body.startswith(_BOM_STARTS):
         return False
     parsed_type = _parse_content_type(content_type)
-    named = parsed_type.codec
-    if named is None and parsed_type.may_declare:
-        named = declared_codec(body)
-    return (named is None or is_utf8(named)) and native.is_utf8(body)
+    if not parsed_type.is_utf8:
+        named = parsed_type.codec
+        if named is None and parsed_type.may_declare:
+            named = declared_codec(body)
+        if named is not None and not is_utf8(named):
+            return False
+    return cast(bool, native.is_utf8(body))
 
 
 def decode_as(body: bytes, codec: str) -> str:
@@ -264,19 +267,23 @@ class _ContentType(NamedTuple):
     textual: bool
     """True for text or an unknown type: the encoding may be detected."""
     is_html: bool
+    is_utf8: bool
+    """True: the codec is UTF-8."""
 
 
 @lru_cache(maxsize=64)  # tuning only: sites send few different headers
 def _parse_content_type(content_type: str) -> _ContentType:
     """Return what a Content-Type header declares. Empty: there is no header."""
     label = charset_in(content_type)
+    codec = codec_of(label) if label else None
     unknown = _UNKNOWN_TYPE.match(content_type) is not None
     lower = content_type.lower()
     return _ContentType(
-        codec=codec_of(label) if label else None,
+        codec=codec,
         may_declare=unknown or "html" in lower or "xml" in lower,
         textual=unknown or _TEXTUAL.match(content_type) is not None,
         is_html=_HTML_TYPE.match(content_type) is not None,
+        is_utf8=codec is not None and is_utf8(codec),
     )
 
 

@@ -116,15 +116,17 @@ class ResponseReader:
     _chunked = False
     _left = -1
     """Bytes of the body that are still to come, behind a plain head. -1: llhttp reads the body."""
+    _head_only = False
+    _parser: httptools.HttpResponseParser | None = None
+    """Made for the first bytes of a response that `_begin_plainly` leaves to it."""
     headers_by_name: dict[str, list[str]] | None = None
     """Values of `headers` by name, spelled as sent. None: they were not collected."""
 
     def __init__(self, limits: ResponseLimits, *, head_only: bool = False) -> None:
         """`head_only`: the request was HEAD, so that the response has no body whatever its headers say."""
         self.limits = limits
-        self._head_only = head_only
-        self._parser: httptools.HttpResponseParser | None = None
-        """Made for the first bytes of a response that `_begin_plainly` leaves to it."""
+        if head_only:
+            self._head_only = True
         self.headers: list[tuple[str, str]] = []
         """Decoded as Latin-1, in the order and letter case received, without trailers."""
 
@@ -141,9 +143,10 @@ class ResponseReader:
         if self._left >= 0:
             self.received_bytes += len(data)
             return self._append_body(data)
-        is_first, self.received_bytes = not self.received_bytes, self.received_bytes + len(data)
+        before = self.received_bytes
+        self.received_bytes = before + len(data)
         if not self._headers_done:
-            if is_first and native is not None and self._begin_plainly(data):
+            if not before and native is not None and self._begin_plainly(data):
                 return self.complete
             data = self._feed_head(data)
             if not data:
@@ -160,8 +163,10 @@ class ResponseReader:
         """Read a whole head and what follows with the compiled extension, if both are as simple as from nearly all
         servers: a final status and one Content-Length. Returns False, without any effect, for others, which llhttp
         reads."""
+        if self._head_only:
+            return False
         limits = self.limits
-        found = None if self._head_only else native.read_head(data, limits.header_bytes, limits.headers)
+        found = native.read_head(data, limits.header_bytes, limits.headers)
         if found is None:
             return False
         end, status, reason, headers, by_name, encodings, length, keep_alive = found

@@ -97,6 +97,8 @@ class Attempt:
     cookies: Mapping[str, str] = MappingProxyType({})
     content_encoding: str | None = None
     """Python codec of the fetched page, if it is HTML whose main content is wanted; else None."""
+    _headers: tuple[tuple[str, str], ...] | None = None
+    """Result of `headers` until the next redirect."""
     wires: tuple[WireExchange, ...] = ()
     """Raw bytes of each exchange, if an output wants them."""
 
@@ -146,6 +148,11 @@ class Attempt:
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the
         request's own, and the cookies."""
+        if self._headers is None:
+            self._headers = self._make_headers()
+        return self._headers
+
+    def _make_headers(self) -> tuple[tuple[str, str], ...]:
         headers, cookie = self.context.headers.for_url(self.url)
         if cookie is None and not self.extra_headers and not self.cookies:  # most requests
             return headers
@@ -162,6 +169,7 @@ class Attempt:
 
     def redirect(self, status: int, headers: Headers, target: str) -> None:
         """Continue with `target`, after a response at `url` with this status and these headers."""
+        self._headers = None
         self.cookies = cookies_after(self.url, headers, target, self.cookies)
         method = method_after(status, self.method)
         if method != self.method:  # a changed method has no body, and so no headers that describe one

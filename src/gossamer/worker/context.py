@@ -211,6 +211,8 @@ class Context:
         self.available_spiders = available_spiders
         self.include_links = options.include_links or terms.links
         """True: records name the links of their page."""
+        self.custom_parse = not spider.follows_all_links
+        """True: the spider has a method `parse` of its own."""
         self.seed = spider_seed(secret, spider_name)
         self.user_agent = terms.useragent or options.user_agent
         self.headers = CrawlHeaders(terms, self.user_agent)
@@ -236,6 +238,9 @@ class Context:
         self.asset_seed = spider_seed(secret, ASSET_SPIDER)
         self.extracts = terms.extract is not None
         """True: items are taken from pages by rules."""
+        self.reads_html = bool(self.include_links or self.custom_parse or self.extracts or self.asset_kinds)
+        """True: HTML is read also where its links are not followed."""
+        self._maxdepth = None if spider.ignores_maxdepth else terms.maxdepth
         self._rules_name = rules_name(terms)
         memory.rules(self._rules_name, terms)  # raises for rules that are not valid
         # The scope is passed to each call: one that is kept here would escape the bound of the shared memory.
@@ -292,7 +297,7 @@ class Context:
 
     def follows_links_at(self, depth: int) -> bool:
         """Return whether links of a page at this depth are followed."""
-        return self.spider.ignores_maxdepth or self.terms.maxdepth is None or depth < self.terms.maxdepth
+        return self._maxdepth is None or depth < self._maxdepth
 
     def extract_links(
         self, html: bytes | HtmlDocument, url: str, *, encoding: str, data_epoch: int | None = None

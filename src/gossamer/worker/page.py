@@ -157,7 +157,8 @@ def output_size(output: Output) -> int:
     size = PAGE_OVERHEAD_BYTES + len(output.body)
     record = output.record
     if isinstance(record, PageRecord):
-        size += getsizeof(record.body)
+        if record.body:
+            size += getsizeof(record.body)
         if len(record.links) > _MANY_LINKS:
             size += sum(LINK_BYTES + len(link.url) + len(link.text) for link in record.links)
     for wire in output.wires:
@@ -219,35 +220,27 @@ class PageReader:
             finished = read_asset(attempt, fetched, self._tally)
             finished.size = output_size(finished.outputs[0]) + batches_size(finished.batches)
             return finished
-        context, lease = attempt.context, attempt.lease
-        custom_parse = not context.spider.follows_all_links  # the spider has a method `parse`
+        context, lease, body = attempt.context, attempt.lease, fetched.body
+        custom_parse = context.custom_parse
         decoded = self.decode(fetched, wants_text=self._wants_text or custom_parse)
-        if is_sitemap(attempt, fetched.body):
+        if (attempt.payload.sitemap or not lease.depth) and is_sitemap(attempt, body):
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
         links: Links | None = None
         data_epoch = 0
         document: HtmlDocument | None = None
         # A spider with its own `parse` asks for links when it wants them.
-        wants_links = context.include_links or (follows and not custom_parse)
-        if (wants_links or custom_parse or context.extracts or context.asset_kinds) and is_html(
-            decoded.content_type, fetched.body
-        ):
+        if (follows or context.reads_html) and is_html(decoded.content_type, body):
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
-            document = HtmlDocument(fetched.body, decoded.encoding)
-            if wants_links:
+            document = HtmlDocument(body, decoded.encoding)
+            if context.include_links or (follows and not custom_parse):
                 data_epoch = context.data_epoch
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding, data_epoch=data_epoch)
-        if context.terms.content is not None and is_html(decoded.content_type, fetched.body):
+        if context.terms.content is not None and is_html(decoded.content_type, body):
             attempt.content_encoding = decoded.encoding  # the fetcher extracts the content later, with this
-        record = page_record(
-            attempt,
-            fetched,
-            decoded,
-            now=time.time(),
-            links=links.texts or () if links else (),
-        )
-        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires), body_apart=decoded.is_apart)
+        texts = links.texts if links is not None else None
+        record = page_record(attempt, fetched, decoded, now=time.time(), links=texts or ())
+        output = Output(record=record, body=body, wires=attempt.wires, body_apart=decoded.is_apart)
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
         if custom_parse:
             if not await self._run_spider(attempt, finished, document, decoded):

@@ -78,9 +78,9 @@ class WorkerSlots:
             future.set_result(self._given.popleft())
             return future
         self._waiting.append(future)
-        if len(self._waiting) == 1:
+        if (count := len(self._waiting)) == 1:
             self._freed.set()
-        if len(self._waiting) == self._batch_slots:
+        if count == self._batch_slots:
             self._freed_enough.set()
         return future
 
