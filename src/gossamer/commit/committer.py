@@ -93,6 +93,8 @@ class Committer:
         self._has_room.set()
         self._drained = asyncio.Event()
         self._drained.set()
+        self._settled = asyncio.Event()
+        """Set when pages are no longer pending; cleared by `wait_for_settlement`."""
         self._stopped_lingering = False
         self._commits = 0
         """Batches in one of the three steps."""
@@ -129,6 +131,13 @@ class Committer:
     async def wait_until_drained(self) -> None:
         """Wait until nothing is pending."""
         await self._drained.wait()
+
+    async def wait_for_settlement(self, *, at_most_seconds: float) -> None:
+        """Wait until some of the pending pages are settled."""
+        self._settled.clear()
+        timer = asyncio.get_running_loop().call_later(at_most_seconds, self._settled.set)
+        await self._settled.wait()
+        timer.cancel()
 
     def flush(self) -> None:
         """Commit the queued pages without waiting for more, because no other page is being fetched."""
@@ -335,7 +344,44 @@ class Committer:
     def _mark_settled(self, pages: Sequence[FinishedLease]) -> None:
         """Count pages as no longer pending: settled, or given up with an error."""
         self._in_progress -= len(pages)
+        self._settled.set()
         self._update_events()
+
+
+_SETTLED_WITHIN_SECONDS = 0.01
+"""Longest wait of a lease for a commit. May be tuned: a longer one leaves slots free for longer while an output or the
+frontier is slow."""
+_WAITS_AFTER_EMPTY_LEASE = 16
+"""Leases that wait for a commit after one before a commit got nothing. May be tuned: with more, slots of a crawl whose
+domains change may be free for some milliseconds more often."""
+
+
+class LeasesAfterCommits:
+    """Decides whether a lease waits for the commit in progress.
+
+    While all domains have as many requests in progress as they may, a lease gets nothing until pages are settled, and
+    costs as much as one that gets many. Where requests wait for their time instead, leases do not wait.
+    """
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._waits_left = 0
+        self._is_early = False
+
+    async def before_lease(self) -> None:
+        """Wait for the commit in progress, if the next lease would get nothing before it."""
+        self._is_early = self._committer.pending > 0
+        if self._is_early and self._waits_left:
+            self._is_early = False
+            self._waits_left -= 1
+            await self._committer.wait_for_settlement(at_most_seconds=_SETTLED_WITHIN_SECONDS)
+
+    def after_lease(self, count: int, *, has_later_work: bool) -> None:
+        """Record how many requests the lease got, and whether others wait for their time."""
+        if has_later_work:
+            self._waits_left = 0
+        elif self._is_early and not count:
+            self._waits_left = _WAITS_AFTER_EMPTY_LEASE
 
 
 def _written_leases(batch: Sequence[FinishedLease], output_count: int) -> int:

@@ -21,7 +21,7 @@ from gossamer.frontier.base import AddResult, Frontier
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.record import Output
-from gossamer.model.request import Batch, DropReason, Lease, Settlement
+from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement
 
 _PAGE_BYTES = 2048
 """Estimate of the memory that a page without links takes after its records are written. Must stay above 0, and should
@@ -66,6 +66,12 @@ class FinishedLease(msgspec.Struct):
         on_released, self.on_released = self.on_released, None
         if on_released:
             on_released()
+
+
+def returned(lease: Lease) -> FinishedLease:
+    """Return the result of a lease that was not started: it goes back to its queue, and its hit (the charge for one
+    request to the site's rate limit) counts as not used."""
+    return FinishedLease(Settlement(lease, Outcome.RETURNED))
 
 
 class _LinkGroup(msgspec.Struct, eq=False):

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from gossamer.commit.committer import Committer
-from gossamer.commit.outlinks import FinishedLease
+from gossamer.commit.committer import Committer, LeasesAfterCommits
+from gossamer.commit.outlinks import FinishedLease, returned
 from gossamer.commit.worker_session import FrontierAccess, WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.fetch.budget import ByteBudget
@@ -296,8 +296,10 @@ class Worker:
     async def _lease_until_over(self) -> None:
         """Lease requests for free slots until `stop`, or until the run is over."""
         empty_leases = 0  # calls in a row that leased nothing
+        commits = LeasesAfterCommits(self._committer)
         while not self._stopping.is_set():
             await self._slots.wait_for_free()
+            await commits.before_lease()
             if self._stopping.is_set():
                 break
             self._progress.clear()
@@ -307,6 +309,7 @@ class Worker:
             except FrontierUnavailable:
                 await self._wait_or_stop(asyncio.ensure_future(self._session.wait_until_reachable()))
                 continue
+            commits.after_lease(len(leases), has_later_work=self._holder.has_later_work)
             self._slots.give(await self._postpone_suspects(leases))
             empty_leases = 0 if leases else empty_leases + 1
             if len(leases) >= free:
@@ -381,7 +384,7 @@ class Worker:
                 if self._holder.holds(lease):
                     start, now = lease.charged + lease.ahead_seconds, time.monotonic()
                     if now - start > SHORTEST_START_DELAY and is_late(start, lease.spacing_seconds, now=now):
-                        finished = _returned(lease)
+                        finished = returned(lease)
                     else:
                         self._working[number] = lease
                         self._latest_url = lease.url
@@ -400,7 +403,7 @@ class Worker:
 
     async def _drain(self) -> None:
         """Give back leases that were not started, and finish those in progress."""
-        if back := [_returned(lease).settlement for lease in self._slots.take_back()]:
+        if back := [returned(lease).settlement for lease in self._slots.take_back()]:
             with contextlib.suppress(FrontierUnavailable):
                 await self._holder.settle(back)
         ending = asyncio.ensure_future(self._finish_leases())
@@ -432,12 +435,6 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 await self._committer.wait_until_drained()
-
-
-def _returned(lease: Lease) -> FinishedLease:
-    """Return the result of a lease that was not started: it goes back to its queue, and its hit (the charge for one
-    request to the site's rate limit) counts as not used."""
-    return FinishedLease(Settlement(lease, Outcome.RETURNED))
 
 
 _REDIRECTS_FROM, _ERRORS_FROM = 300, 400
