@@ -190,6 +190,17 @@ class Context:
     A context is small: scopes, fingerprints and hrefs are in the shared memory.
     """
 
+    custom_parse: bool
+    """True: the spider has a method `parse` of its own."""
+    asset_kinds: frozenset[str]
+    """Kinds of assets to fetch. Empty: none."""
+    extracts: bool
+    """True: items are taken from pages by rules."""
+    reads_html: bool
+    """True: HTML is read also where its links are not followed."""
+    _shown_headers: tuple[Headers, dict[str, list[str]]] | None = None
+    """Request headers, and how records show them."""
+
     def __init__(
         self,
         run: Run,
@@ -212,13 +223,11 @@ class Context:
         self.include_links = options.include_links or terms.links
         """True: records name the links of their page."""
         self.custom_parse = not spider.follows_all_links
-        """True: the spider has a method `parse` of its own."""
         self.seed = spider_seed(secret, spider_name)
         self.user_agent = terms.useragent or options.user_agent
         self.headers = CrawlHeaders(terms, self.user_agent)
         self.hidden_headers = self.headers.secrets.names if options.redact else frozenset[str]()
         """Lower-case names of the request headers whose values records do not show."""
-        self._shown_headers: tuple[Headers, dict[str, list[str]]] | None = None
         self.proxy = terms.proxy or options.app_proxies.get(run.crawl.id.appid) or options.proxy or None
         """List of proxies, one of which each request goes through. None: no proxy."""
         self.guard_proxy = run.crawl.pool == SHARED_POOL and terms.proxy is not None
@@ -234,10 +243,8 @@ class Context:
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
         memory.scope(self._scope_name, terms)  # raises for an invalid regex
         self.asset_kinds = frozenset(terms.assets)
-        """Kinds of assets to fetch. Empty: none."""
         self.asset_seed = spider_seed(secret, ASSET_SPIDER)
         self.extracts = terms.extract is not None
-        """True: items are taken from pages by rules."""
         self.reads_html = bool(self.include_links or self.custom_parse or self.extracts or self.asset_kinds)
         """True: HTML is read also where its links are not followed."""
         self._maxdepth = None if spider.ignores_maxdepth else terms.maxdepth
