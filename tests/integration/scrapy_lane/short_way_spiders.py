@@ -2,9 +2,11 @@
 
 import asyncio
 import functools
+import gc
 import json
 import logging
 import os
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -359,10 +361,36 @@ class ShortWaySpider(scrapy.Spider):
 
     def on_error(self, failure: Failure) -> Iterator[Any]:
         note(case_of(failure), "errback", failure.type.__name__, looks(failure.request))
+        if failure.type.__name__ == "_InvalidOutput":
+            note(case_of(failure), "message", failure.getErrorMessage())
         yield {"case": failure.request.meta["case"], "number": 0, "error": failure.type.__name__}
 
     def on_error_broken(self, failure: Failure) -> Any:
         raise ValueError("broken errback")
+
+
+class PartialsSpider(scrapy.Spider):
+    """Gives each request a callback of its own, and counts at the end how many of these are left."""
+
+    name = "partials"
+
+    def __init__(self, site: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.site = site
+        self.callbacks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield scrapy.Request(f"{self.site}/page")
+
+    def parse(self, response: Response, number: int = 0) -> Iterator[Any]:
+        if number < 20:
+            callback = functools.partial(self.parse, number=number + 1)
+            self.callbacks.add(callback)
+            yield response.follow("/page", callback, dont_filter=True)
+
+    def closed(self, reason: str) -> None:
+        gc.collect()
+        note("none", "left", len(self.callbacks))
 
 
 # --- a project that overrides -----------------------------------------------------------------------------------------
@@ -402,6 +430,8 @@ class OwnDownloaderMiddleware:
             return scrapy.http.HtmlResponse(request.url, body=b"<p>own", request=request)
         if request.url.endswith("?one"):
             raise IgnoreRequest("by a middleware")
+        if request.url.endswith("?post"):
+            return 7  # wrong, and Scrapy says so
         return None
 
     def process_response(self, request: scrapy.Request, response: Response) -> Any:

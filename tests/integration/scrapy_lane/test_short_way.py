@@ -61,7 +61,7 @@ class Seen:
         for case, kind, details in json.loads(text):
             self.cases[case].append([kind, *details])
         self.lines = sorted(map(str, self.cases.pop("log", [])))
-        self.is_short = ["Flow._run"] in self.cases.pop("task")
+        self.is_short = ["Flow._run"] in self.cases.pop("task", [])
         self.patches = len(self.cases.pop("patch", []))
         self.stats = {name: value for name, value in stats.items() if not name.startswith(CHANGING)}
         self.heads = sorted(head.replace(str(port).encode(), b"PORT") for head in heads)
@@ -73,7 +73,9 @@ class Seen:
             self.cases[case] = [event for event in events if event[0] != "dropped"]
 
 
-async def crawl(folder: Path, server: Server, way: str, *, few: bool = False, **settings: Any) -> Seen:
+async def crawl(
+    folder: Path, server: Server, way: str, *, few: bool = False, spider: str = "cases", **settings: Any
+) -> Seen:
     """`way`: short, long (Scrapy's engine with the frontier) or stock (without the frontier). `few`: some cases."""
     own: dict[str, Any] = {
         "EXTENSIONS": {f"{NAMES}.Witness": 0},
@@ -87,9 +89,7 @@ async def crawl(folder: Path, server: Server, way: str, *, few: bool = False, **
         arguments = {"site": f"http://127.0.0.1:{bad.port}", "few": "yes" if few else ""}
 
         def run() -> Any:
-            with Scraper(
-                folder, "cases", frontier=frontier, settings=own, arguments=arguments, file=SPIDERS
-            ) as running:
+            with Scraper(folder, spider, frontier=frontier, settings=own, arguments=arguments, file=SPIDERS) as running:
                 return running.finish(120)
 
         done = await asyncio.to_thread(run)
@@ -125,6 +125,13 @@ async def test_a_project_sees_what_it_sees_of_scrapys_engine(tmp_path: Path, ser
     for seen in (short, stock):
         seen.forget_scheduler()
     assert not differences(short, stock)
+
+
+async def test_callbacks_that_only_one_request_has_are_forgotten(tmp_path: Path, server: Server) -> None:
+    seen = await crawl(tmp_path, server, "short", spider="partials")
+    assert seen.stats["downloader/response_count"] == 21
+    ((kind, left),) = [event for event in seen.cases["none"] if event[0] == "left"]
+    assert left <= 2, kind  # the last one may still be in use
 
 
 async def test_lines_that_no_handler_shows_are_counted_all_the_same(tmp_path: Path, server: Server) -> None:

@@ -79,7 +79,8 @@ class Middlewares:
             if result is None:
                 result = await download(request)
             elif not isinstance(result, Response | Request):
-                raise _invalid(f"Middleware {method.__qualname__} must return None, Response or Request", result)
+                name = type(result).__name__
+                raise _invalid(f"Middleware {method.__qualname__} must return None, Response or Request", name)
         except Exception as error:
             await process_pending_io()
             result = await manager._process_exception(error, request)
@@ -98,7 +99,7 @@ class Middlewares:
             if isinstance(result, Request):
                 return result
             if not isinstance(result, Response):
-                raise _invalid(f"Middleware {method.__qualname__} must return Response or Request", result)
+                raise _invalid(f"Middleware {method.__qualname__} must return Response or Request", type(result))
             response = result
         return response
 
@@ -143,10 +144,10 @@ def _with_step(method: Any, steps: dict[type, Callable[[Any], Any]], needing_spi
     return (make(middleware) if make is not None else None), without_decorator(method)
 
 
-def _invalid(message: str, result: object) -> Exception:
+def _invalid(message: str, kind: object) -> Exception:
     from scrapy.exceptions import _InvalidOutput
 
-    return _InvalidOutput(f"{message}, got {type(result)}")
+    return _InvalidOutput(f"{message}, got {kind}")
 
 
 async def process_pending_io() -> None:

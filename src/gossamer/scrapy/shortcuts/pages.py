@@ -9,6 +9,7 @@ than Scrapy lets it.
 """
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import time
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import lru_cache
 from types import GeneratorType
 from typing import Any, Final
+from weakref import WeakSet
 
 from scrapy import Request
 from scrapy.core.scraper import Scraper
@@ -73,8 +75,8 @@ class Pages:
             self._manager, SpiderMiddlewareManager, _MANAGER
         )
         self._items = ItemProcessing(engine, notices, lines)
-        self._quiet_callbacks: set[Any] = set()
-        """Callbacks of which no warning is due."""
+        self._quiet_callbacks: WeakSet[Any] = WeakSet()
+        """Callbacks of which no warning is due. Weak, because a project may make a callback for each request."""
         self._seen_methods: Any = None
         self._inputs: list[tuple[Any, bool]] = []
         """Methods for responses, each with whether it does nothing if the status is that of a page."""
@@ -160,7 +162,8 @@ class Pages:
         except IndentationError:
             is_quiet = False
         if is_quiet:
-            self._quiet_callbacks.add(function)
+            with contextlib.suppress(TypeError):  # an object without weak references
+                self._quiet_callbacks.add(function)
 
     # --- spider middlewares -------------------------------------------------------------------------------------------
 
