@@ -7,8 +7,8 @@ list of those that functions of the script refer to. So an assembled script is a
 - Functions that a command names in a line `-- seldom: name, name`, and what only they use, are defined when one of them
   is first called.
 - The values of constants (in capitals) are put in the places of their names.
-- Tables and variables that files declare at their top come first, and everything else is one function behind them: what
-  belongs to the surrounding function is found without a search.
+- Tables and variables that files declare at their top, and the names of the functions that most others use, come first,
+  and everything else is one function behind them: what belongs to the surrounding function is found without a search.
 
 Assembling takes a tenth of the time in which a crawl starts, so assembled scripts are kept in a file each, where Python
 keeps compiled modules.
@@ -22,6 +22,7 @@ import hashlib
 import os
 import re
 import sys
+from collections import Counter
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,12 @@ _DECLARATION = r"(?m)^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end|([a-z_, ]+)
 """A function that takes several lines, all of them indented except for the first and the last; or a line that declares
 empty tables and variables."""
 _SELDOM = r"(?m)^-- seldom: (.*(?:\n--   .*)*)"
+_SELDOM_TABLE = "seldom"
+"""Table of an assembled script that has the seldom functions, once they are defined."""
 _WORDS = r"\w+"
+_UPVALUES = 53
+"""Variables and names of functions before the function of everything else, at most. Lua allows that function to use 60
+of others; six belong to what comes before the first declaration."""
 _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
@@ -254,26 +260,27 @@ def _with_seldom(blocks: list[_Block], seldom: list[str]) -> list[_Block]:
     called = [name for name in seldom if not users[name] <= inside]
     if any(block.kind is _BlockKind.TEXT and not block.names.isdisjoint(called) for block in blocks[:last]):
         raise ValueError(f"a seldom function is called before {max(seldom, key=places.__getitem__)} is defined")
-    variables = [f"seldom_{name}" for name in called]
-    defined = [blocks[place] for place in sorted(inside)]
+    defined = [blocks[place]._replace(kind=_BlockKind.TEXT) for place in sorted(inside)]
     result = [block for place, block in enumerate(blocks) if place not in inside and place <= last]
     result += [_text("define_seldom = function()\n"), *defined]
+    variables = [f"{_SELDOM_TABLE}.{name}" for name in called]
     result += [_text(f"{', '.join(variables)} = {', '.join(called)}\nend\n"), *blocks[last + 1 :]]
-    state = _Block(
-        _BlockKind.STATE, frozenset(variables), [f"local define_seldom, {', '.join(variables)}\n"], frozenset()
-    )
+    names = ["define_seldom", _SELDOM_TABLE]
+    state = _Block(_BlockKind.STATE, frozenset(names), [f"local {', '.join(names)} = nil, {{}}\n"], frozenset())
     first = min(places.values())
     return [*result[:first], state, _text(" ".join(map(_stub, called)) + "\n"), *result[first:]]
 
 
 def _stub(name: str) -> str:
     """Return a function that has this one defined when it is first called."""
-    return f"local function {name}(...) if not seldom_{name} then define_seldom() end return seldom_{name}(...) end"
+    kept = f"{_SELDOM_TABLE}.{name}"
+    return f"local function {name}(...) if not {kept} then define_seldom() end return {kept}(...) end"
 
 
 def _arranged(blocks: list[_Block]) -> list[_Block]:
-    """Return the blocks in another order: what comes before all declarations, then the tables and variables, then a
-    function of everything else. Raises ValueError if two files declare the same."""
+    """Return the blocks in another order: what comes before all declarations, then the tables and variables and the
+    names of the most used functions, then a function of everything else. Raises ValueError if two files declare the
+    same."""
     first = next((place for place, block in enumerate(blocks) if block.kind is not _BlockKind.TEXT), len(blocks))
     before, after = blocks[:first], blocks[first:]
     state = [block for block in after if block.kind is _BlockKind.STATE]
@@ -283,7 +290,24 @@ def _arranged(blocks: list[_Block]) -> list[_Block]:
         raise ValueError(f"declared twice: {max(names, key=names.count)}")
     if not state or not any(block.kind is _BlockKind.FUNCTION for block in rest):
         return blocks
+    shared = _most_used(rest, _UPVALUES - len(names))
+    state += [_text(f"local {', '.join(shared)}\n")] if shared else []
+    rest = [_without_local(block) if not block.declares.isdisjoint(shared) else block for block in rest]
     return [*before, *state, _text("return (function()\n"), *rest, _text("end)()\n")]
+
+
+def _most_used(blocks: list[_Block], count: int) -> list[str]:
+    """Return the names of the functions that most other functions use, at most `count`."""
+    users = Counter(
+        name for block in blocks if block.kind is _BlockKind.FUNCTION for name in block.names - block.declares
+    )
+    functions = [name for block in blocks if block.kind is _BlockKind.FUNCTION for name in block.declares]
+    return sorted(sorted(name for name in functions if users[name] > 1), key=lambda name: -users[name])[: max(0, count)]
+
+
+def _without_local(block: _Block) -> _Block:
+    """Return the definition of a function whose name is declared elsewhere."""
+    return block._replace(words=[block.words[0].removeprefix("local "), *block.words[1:]])
 
 
 def _text(text: str) -> _Block:

@@ -114,6 +114,18 @@ def test_what_a_script_needs_first_stays_first(tmp_path: Path) -> None:
     )
 
 
+def test_the_names_of_functions_that_several_others_use_come_first(tmp_path: Path) -> None:
+    """Before the function of everything else, so that no definition searches for them."""
+    functions = "local function used()\n  return x\nend\n" + "".join(
+        f"local function {name}()\n  return used()\nend\n" for name in ("one", "two")
+    )
+    scripts = Scripts(write(tmp_path, "-- include b\nreturn one() + two()\n", b=f"local x = {{}}\n{functions}"))
+    assert scripts["a"].source == (
+        "local x = {}\nlocal used\nreturn (function()\n"
+        f"{functions.removeprefix('local ')}return one() + two()\nend)()\n"
+    )
+
+
 def test_constants_are_replaced_by_their_values(tmp_path: Path) -> None:
     """But not in longer names, and not values that are computed."""
     constants = (
@@ -137,10 +149,10 @@ def test_functions_that_are_seldom_needed_are_defined_by_the_first_call_of_one(t
     command = "-- include b\n-- seldom: rare\nif KEYS[1] then\n  return rare()\nend\nreturn often()\n"
     both, often = "local function both()\n  return 2\nend\n", "local function often()\n  return both()\nend\n"
     assert Scripts(write(tmp_path, command, b=SELDOM))["a"].source == (
-        "local define_seldom, seldom_rare\nreturn (function()\n"
-        "local function rare(...) if not seldom_rare then define_seldom() end return seldom_rare(...) end\n"
+        "local define_seldom, seldom = nil, {}\nreturn (function()\n"
+        "local function rare(...) if not seldom.rare then define_seldom() end return seldom.rare(...) end\n"
         f"{both}define_seldom = function()\nlocal function part()\n  return 1\nend\n"
-        f"local function rare()\n  return part() + both()\nend\nseldom_rare = rare\nend\n{often}"
+        f"local function rare()\n  return part() + both()\nend\nseldom.rare = rare\nend\n{often}"
         "if KEYS[1] then\n  return rare()\nend\nreturn often()\nend)()\n"
     )
 

@@ -53,9 +53,10 @@
 -- include later
 -- include discarding
 -- include resting
+-- include starving
 -- include check_finished
--- seldom: check_finished, count_later, crawls_with_other_rates, discard_queue, end_rests, enqueue, lease_for_worker, park,
---         release, remove_from_ready
+-- seldom: check_finished, count_done, count_later, crawls_with_other_rates, discard_queue, end_reason, end_rests, enqueue,
+--         give_way, lease_for_worker, leave_band, park, power_of_life, release, remove_domain, remove_from_ready, starve
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
@@ -122,65 +123,21 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
   end
 end
 
-local dropped = 0
+local dropped, single = 0, {} -- `single`: the only entry that was taken, in a table that is used again
+local byte, pack = string.byte, cmsgpack.pack
 -- The number of leases so far, and their ids with what is stored: run, token, priority, spider, domain, scope, entry,
 -- fingerprint of the last hop, answer to that, start, even gap (ms; negative: its domain is blacklisted, and the worker is
 -- to drop the request). A change of these fields needs another FORMAT in identity.py. A hop is a redirect for which the
 -- worker asked for a hit (`request_redirect`).
 local taken, lease_rows = 0, {}
 
--- Sets a domain's queues of this crawl aside until a page of its budget comes back.
-local function starve(crawl, group, domain, priority)
-  change_agenda("ZREM", group, domain, crawl.token .. "|" .. priority)
-  redis.call("SADD", BASE .. "z:" .. crawl.token, domain)
-  redis.call("SADD", BASE .. "starving", crawl.token)
-end
-
--- Takes the entries (oldest first) that may be leased, and drops those whose terms forbid it. Returns how many were
--- taken, how many were dropped, and whether the rest was put back: all pages that the crawl may fetch on the domain are
--- reserved, but one of them may come back without a page.
-local function take_entries(crawl, source, domain, scope, spacing, share, entries)
-  local token, spider, count, gone = crawl.token, source.spider, 0, 0
-  for index = 1, #entries do
-    local entry = entries[index]
-    local flags, _, _, _, a, b, c = string.byte(entry, 1, 7)
-    local terms_number = a * 65536 + b * 256 + c -- see entries.lua
-    if terms_number ~= source.terms_number then
-      source.terms_number, source.terms = terms_number, terms_of(token, terms_number)
-    end
-    local limits = source.terms
-    local most_pages = spider ~= ASSETS and limits.domain_max_pages
-    if limits.expires > 0 and wall >= limits.expires then
-      count_done(crawl, "D:" .. spider .. ":expired", 1)
-      gone = gone + 1
-    elseif most_pages and share.row[RESERVED] >= most_pages then
-      if share.row[FETCHED] < most_pages then
-        local back = {}
-        for k = #entries, index, -1 do
-          back[#back + 1] = entries[k]
-        end
-        call_on_key(crawl.lifo and "RPUSH" or "LPUSH", source.before .. domain .. source.behind, back)
-        return count, gone, true
-      end
-      count_done(crawl, "D:" .. spider .. ":budget", 1)
-      gone = gone + 1
-    else
-      if most_pages then
-        share.row[RESERVED] = share.row[RESERVED] + 1
-      end
-      count = count + 1
-      local packed = source.packed .. cmsgpack.pack(domain, scope, entry, "", 0, starts[count], spacing)
-      local row = 2 * taken
-      lease_rows[row + 1], lease_rows[row + 2] = first_id + taken, packed
-      leases[row + 1], leases[row + 2] = taken, flags < SUSPECT and packed or lease_for_worker(packed)
-      if source.shown ~= terms_number then
-        source.shown = terms_number
-        show_crawl(crawl, terms_number)
-      end
-      taken = taken + 1
-    end
+-- Returns the entries from this one on, the last one first.
+local function reversed(entries, first)
+  local back = {}
+  for k = #entries, first, -1 do
+    back[#back + 1] = entries[k]
   end
-  return count, gone, false
+  return back
 end
 
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `head`: see head_of. In this
@@ -194,20 +151,22 @@ local function take(group, spider, domain, lease_egress, policy, head)
     discard_queue(token, group, spider, domain, priority)
     return true
   end
-  if (blocks[domain] or block_of(domain))[BLOCK_ENDS] > now and not policy.drops then
+  local block = blocks[domain] or block_of(domain)
+  if block[BLOCK_ENDS] > now and not policy.drops then
     return false
   end
   local scope = policy.by_domain and domain or scope_of(policy, spider, domain, lease_egress)
-  local record, budgets = records[scope] or record_of(scope), budgets_of(policy, crawl, domain)
+  local record = records[scope] or record_of(scope)
+  local budgets = block == NO_BLOCK and policy.budgets[token] or budgets_of(policy, crawl, domain)
   local most, room = limit - taken, budgets.concurrency - record[IN_FLIGHT]
-  local allowed, spacing = free_hits(record, policy, budgets, most < room and most or room)
+  local allowed = free_hits(record, policy, budgets, most < room and most or room)
   if allowed == 0 then
     return give_way(group, domain, head, scope, record, crawl, policy, budgets)
   end
   local free, has_page_budget = allowed, crawl.max_pages and spider ~= ASSETS
   if has_page_budget then
     if crawl.reserved >= crawl.quota then
-      starve(crawl, group, domain, priority)
+      starve(crawl, group, domain, head.member)
       starved[token] = true
       return true
     end
@@ -215,22 +174,64 @@ local function take(group, spider, domain, lease_egress, policy, head)
   end
   local takes_turns = second and select(2, read_member(second)) == priority -- the next queue has the same priority
   free = takes_turns and 1 or free
-  local source, share = sources[head.member] or source_of(crawl, spider, head), share_of(token, domain)
+  local source = sources[head.member] or source_of(crawl, spider, head)
   local command, key = crawl.lifo and "RPOP" or "LPOP", source.before .. domain .. source.behind
-  local entries = free == 1 and { redis.call(command, key) or nil } or redis.call(command, key, math.min(free, 1000))
-  local count, gone, is_starved = take_entries(crawl, source, domain, scope, policy.drops and -1 or spacing, share,
-    entries or {})
+  single[1] = free == 1 and call(command, key) or nil
+  local entries = free == 1 and single or call(command, key, math.min(free, 1000)) or {}
+  -- The entries, the oldest first, are leased, or dropped where their terms forbid it. Once all pages that the crawl may
+  -- fetch on the domain are reserved, and one of them may come back without a page, the rest is put back.
+  local spacing, count, gone, is_starved = policy.drops and -1 or budgets.spacing, 0, 0, false
+  for index = 1, #entries do
+    local entry = entries[index]
+    local flags, _, _, _, a, b, c = byte(entry, 1, 7)
+    local terms_number = a * 65536 + b * 256 + c -- see entries.lua
+    if terms_number ~= source.terms_number then
+      source.terms_number, source.terms = terms_number, terms_of(token, terms_number)
+    end
+    local limits = source.terms
+    local most_pages = limits.domain_max_pages and spider ~= ASSETS and limits.domain_max_pages
+    local share = most_pages and share_of(token, domain).row
+    if limits.expires > 0 and wall >= limits.expires then
+      count_done(crawl, "D:" .. spider .. ":expired", 1)
+      gone = gone + 1
+    elseif share and share[RESERVED] >= most_pages then
+      if share[FETCHED] < most_pages then
+        call_on_key(crawl.lifo and "RPUSH" or "LPUSH", key, reversed(entries, index))
+        is_starved = true
+        break
+      end
+      count_done(crawl, "D:" .. spider .. ":budget", 1)
+      gone = gone + 1
+    else
+      if share then
+        share[RESERVED] = share[RESERVED] + 1
+      end
+      count = count + 1
+      local start = starts[count]
+      if start ~= source.start or spacing ~= source.spacing then -- most requests of a call start now
+        source.start, source.spacing, source.packed_end = start, spacing, pack("", 0, start, spacing)
+      end
+      local packed, row = source.packed .. pack(domain, scope, entry) .. source.packed_end, 2 * taken
+      lease_rows[row + 1], lease_rows[row + 2] = first_id + taken, packed
+      leases[row + 1], leases[row + 2] = taken, flags < SUSPECT and packed or lease_for_worker(packed)
+      if source.shown ~= terms_number then
+        source.shown = terms_number
+        show_crawl(crawl, terms_number)
+      end
+      taken = taken + 1
+    end
+  end
   local left = count + gone
   dropped = dropped + gone
   if gone > 0 and check_finished(token, retention, false) then
     idle[#idle + 1] = token
   end
   if is_starved then
-    starve(crawl, group, domain, priority)
+    starve(crawl, group, domain, head.member)
   end
   -- The entries have left the queue: its share and the agenda note it now, its counters at the end of the call.
   source.left, source.leased = source.left + left, source.leased + count
-  if change_share(share, spider, priority, -left) == 0 then
+  if change_share(token, domain, spider, priority, -left) == 0 then
     change_agenda("ZREM", group, domain, head.member)
   elseif takes_turns and not is_starved then -- it goes behind the other queues of its priority
     local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
@@ -256,18 +257,15 @@ end
 local function load_domains(group, domains, spider, lease_egress)
   load_policies(domains)
   local scopes, domains_by_crawl = {}, {}
+  local _ = #domains > 4 and has_requested_rates() -- without any, the agendas are read faster
   for index = 1, #domains do
     local domain = domains[index]
-    local policy = policies[domain]
+    local policy = common_policy or policies[domain]
     scopes[index] = policy.by_domain and domain or scope_of(policy, spider, domain, lease_egress)
     local head = head_of(group, domain)
     if head then
-      local mine = domains_by_crawl[head.token]
-      if not mine then
-        mine = {}
-        domains_by_crawl[head.token] = mine
-      end
-      mine[#mine + 1] = domain
+      local mine = domains_by_crawl[head.token] or {}
+      domains_by_crawl[head.token], mine[#mine + 1] = mine, domain
     end
   end
   load_records(domains, scopes)
@@ -281,7 +279,8 @@ local next_due, inspected = INF, 0
 -- Leases from the domains of one band, either those of this egress or (nil) those without one.
 local function lease_from_band(group, spider, band, lease_egress)
   local key = ready_key(group, band, lease_egress)
-  use_sources_of(group)
+  sources = sources_by_group[group] or {}
+  sources_by_group[group] = sources
   while taken < limit and inspected < MOST_DOMAINS and dropped < MOST_DROPPED do
     write_ready()
     local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - taken))
@@ -289,14 +288,14 @@ local function lease_from_band(group, spider, band, lease_egress)
       break
     end
     load_domains(group, domains, spider, lease_egress or "")
+    local mine = heads[group]
     for i = 1, #domains do
       local domain = domains[i]
       if taken >= limit then
         break
       end
       inspected = inspected + 1
-      local policy = policies[domain]
-      local head = head_of(group, domain)
+      local policy, head = common_policy or policies[domain], mine[domain] or head_of(group, domain)
       if not policy.by_ip == (lease_egress ~= nil) then
         leave_band(group, band, lease_egress, domain) -- its policy has changed; place_domain knows where it belongs
         head = false
@@ -307,7 +306,7 @@ local function lease_from_band(group, spider, band, lease_egress)
       local more = not policy.off
       while more and head and not head.resting and head.band == band and taken < limit and dropped < MOST_DROPPED do
         more = take(group, spider, domain, lease_egress or "", policy, head)
-        head = head_of(group, domain)
+        head = mine[domain] or head_of(group, domain)
       end
       place_domain(group, domain, band)
     end
@@ -336,19 +335,18 @@ end
 -- Mostly all domains stand in the last band, and none has a budget for each egress. The other ready sets are looked at
 -- only where any of them exists.
 local has_urgent, has_per_egress = {}, {} -- by group
+local first_band = BANDS
 for i = 11, #ARGV do
   local group = pool .. "|" .. ARGV[i]
-  local keys = { place_key(group, PER_EGRESS) }
-  for band = 1, BANDS - 1 do
-    keys[band + 1] = ready_key(group, band)
-  end
-  if redis.call("EXISTS", unpack(keys)) > 0 then
-    has_per_egress[group] = redis.call("EXISTS", keys[1]) > 0
-    has_urgent[group] = redis.call("EXISTS", unpack(keys, 2)) > 0
+  local per_egress, bands = place_key(group, PER_EGRESS), ready_key(group, "")
+  if call("EXISTS", per_egress, bands .. "1", bands .. "2", bands .. "3", bands .. "4") > 0 then
+    has_per_egress[group] = call("EXISTS", per_egress) > 0
+    has_urgent[group] = call("EXISTS", bands .. "1", bands .. "2", bands .. "3", bands .. "4") > 0
+    first_band = 1
   end
 end
 -- All spiders of a band come before the next band: priority counts for more than the order of the spiders.
-for band = 1, BANDS do
+for band = first_band, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
     if has_urgent[group] or band == BANDS then

@@ -106,10 +106,10 @@ local function entry_header(crawl, addition, extended, depth)
 end
 
 -- Returns how many requests may still be added to the queues of a domain. `share`: that of the crawl there.
-local function room_on(crawl, addition, spider, share)
+local function room_on(crawl, addition, spider, domain, share)
   local limits, room = addition.limits, INF
   if limits.domain_max_pending then
-    room = limits.domain_max_pending - queued_in(share) - (addition.pending[share.domain] or 0)
+    room = limits.domain_max_pending - queued_in(share) - (addition.pending[domain] or 0)
   end
   -- The limit of assets counts those that were added before, and those of this call. An asset that was redirected to
   -- another domain is added there in a batch with a name of its own (call number 0): it was counted before, and its
@@ -132,7 +132,7 @@ local function add_batch(crawl, addition, answer, parts, first_position)
   local expires = addition.limits.expires
   local reason = end_reason(crawl, spider) or (expires > 0 and wall >= expires and "expired")
   local share, entries, found = share_of(crawl.token, domain), {}, 0
-  local room = reason and 0 or room_on(crawl, addition, spider, share)
+  local room = reason and 0 or room_on(crawl, addition, spider, domain, share)
   unfiltered = unfiltered or reason
   for place = FIRST_URL, #parts, 2 do
     if found < room and (mark_seen(crawl, parts[place]) or unfiltered) then

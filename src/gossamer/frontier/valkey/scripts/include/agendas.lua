@@ -15,16 +15,15 @@ local groups = {}
 
 -- Returns a group's pool and spider.
 local function group_parts(group)
-  local parts = groups[group]
-  if not parts then
+  if not groups[group] then
     local pool, spider = string.match(group, "^(.-)|(.*)$")
-    parts = { pool = pool, spider = spider }
-    groups[group] = parts
+    groups[group] = { pool = pool, spider = spider }
   end
-  return parts
+  return groups[group]
 end
 
 local parts_by_member = {}
+local requested_rates -- what has_requested_rates has read
 local heads = {} -- of the domains' agendas, as far as they were read: by group, then domain
 
 -- Returns the token and the priority in a member of an agenda.
@@ -41,15 +40,13 @@ end
 -- even this one rests (nil: it does not), `second`: the member behind it (nil: there is none) }. Cached, and shared by
 -- domains that have only this queue: callers must not change it.
 local function head_of(group, domain)
+  if not heads[group] then heads[group] = {} end
   local mine = heads[group]
-  if not mine then
-    mine = {}
-    heads[group] = mine
-  end
   local head = mine[domain]
   if head == nil then
-    local row = redis.call("ZRANGE", BASE .. "a:" .. group .. "|" .. domain, "0", "1", "WITHSCORES")
-    local member, score, second = row[1], (row[2] or 0) + 0, row[3]
+    local key, may_rest = BASE .. "a:" .. group .. "|" .. domain, requested_rates ~= false -- else scores do not matter
+    local row = may_rest and call("ZRANGE", key, "0", "1", "WITHSCORES") or call("ZRANGE", key, "0", "1")
+    local member, second, score = row[1], row[may_rest and 3 or 2], may_rest and (row[2] or 0) + 0 or 0
     local is_common = member and not second and score < RESTING
     head = is_common and mine[member] or false
     if member and not head then
@@ -70,13 +67,9 @@ local function change_agenda(command, group, domain, ...)
   return redis.call(command, agenda_key(group, domain), ...)
 end
 
-local requested_rates
-
 -- Whether any crawl of this shard ever asked for a rate of its own. Only then queues rest.
 local function has_requested_rates()
-  if requested_rates == nil then
-    requested_rates = redis.call("HGET", BASE .. "n", "rates")
-  end
+  if requested_rates == nil then requested_rates = call("HGET", BASE .. "n", "rates") end
   return requested_rates
 end
 

@@ -13,13 +13,11 @@ local NO_BLOCK = { 0, 0 } -- of a domain that has none
 -- Returns a domain's block: the end of the pause that a Retry-After asked for, and the delay of robots.txt; 0 where
 -- there is none. Cached, so callers must not change it.
 local function block_of(domain)
-  local block = blocks[domain]
-  if not block then
+  if not blocks[domain] then
     local packed = redis.call("GET", BASE .. "x:" .. domain)
-    block = packed and cmsgpack.unpack(packed) or NO_BLOCK
-    blocks[domain] = block
+    blocks[domain] = packed and cmsgpack.unpack(packed) or NO_BLOCK
   end
-  return block
+  return blocks[domain]
 end
 
 -- Returns a budget whose number of hits is multiplied by `scale`; below one hit, its window is stretched instead.

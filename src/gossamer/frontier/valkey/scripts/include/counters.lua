@@ -34,22 +34,22 @@ local function count_crawl(token, field, count)
   count_in(crawl and crawl.key or BASE .. "c:" .. token, field, count)
 end
 
--- Writes changes of the counters of a hash, and further fields. Removes counters that become 0, so that an empty hash is
--- deleted.
+-- Writes changes of the counters of a hash, and further fields (nil: none). Removes counters that become 0, so that an
+-- empty hash is deleted.
 local function add_to_hash(key, counts, further)
-  local fields, row, gone = {}, {}, {}
-  for field, value in pairs(further) do
+  local fields, size, row, gone = {}, 0, {}, {}
+  for field, value in pairs(further or row) do
     row[#row + 1], row[#row + 2] = field, value
   end
   for field, count in pairs(counts) do
-    fields[#fields + 1] = count ~= 0 and field or nil
+    size = count ~= 0 and size + 1 or size
+    fields[size] = count ~= 0 and field or fields[size]
   end
-  for i = 1, #fields < 4 and #fields or 0 do -- a command for each is quicker
-    gone[#gone + 1] = redis.call("HINCRBY", key, fields[i], counts[fields[i]]) == 0 and fields[i] or nil
-    fields[i] = nil
+  for i = 1, size < 4 and size or 0 do -- a command for each is quicker
+    gone[#gone + 1] = call("HINCRBY", key, fields[i], counts[fields[i]]) == 0 and fields[i] or nil
   end
-  for first = 1, #fields, 1000 do
-    local values = redis.call("HMGET", key, unpack(fields, first, math.min(first + 999, #fields)))
+  for first = 1, size < 4 and 0 or size, 1000 do
+    local values = call("HMGET", key, unpack(fields, first, math.min(first + 999, size)))
     for i = 1, #values do
       local field = fields[first + i - 1]
       local sum = (values[i] or 0) + counts[field]
@@ -58,8 +58,8 @@ local function add_to_hash(key, counts, further)
       row[#row + 1] = sum ~= 0 and sum or nil
     end
   end
-  call_on_key("HSET", key, row)
-  call_on_key("HDEL", key, gone)
+  if row[1] then call_on_key("HSET", key, row) end
+  if gone[1] then call_on_key("HDEL", key, gone) end
 end
 
 -- Counts requests of a crawl in queues, for its pool and a spider; a negative count for those that left them.
@@ -76,8 +76,8 @@ end
 -- Writes all gathered changes. May be called in the middle of a script, too: what is counted afterwards is written by
 -- the next call.
 local function write_counters()
-  for _, row in ipairs(queued_changes) do
-    local token, spider, priority, count = unpack(row)
+  for i = 1, #queued_changes do
+    local token, spider, priority, count = unpack(queued_changes[i])
     count_crawl(token, "p:" .. spider .. ":" .. priority, count)
     count_crawl(token, "q:" .. spider, count)
     count_backlog(token, spider, count)
@@ -85,15 +85,18 @@ local function write_counters()
   end
   for token, crawl in pairs(crawls) do
     if crawl then
-      count_crawl(token, "A", crawl.added - crawl.before.added)
-      count_crawl(token, "Z", crawl.done - crawl.before.done)
-      crawl.before.added, crawl.before.done = crawl.added, crawl.done
-      add_to_hash(crawl.key, hash_changes[crawl.key], crawl.new or {})
+      local added, done = crawl.added - crawl.before.added, crawl.done - crawl.before.done
+      if added ~= 0 or done ~= 0 then
+        count_crawl(token, "A", added)
+        count_crawl(token, "Z", done)
+        crawl.before.added, crawl.before.done = crawl.added, crawl.done
+      end
+      add_to_hash(crawl.key, hash_changes[crawl.key] or {}, crawl.new)
       crawl.new, hash_changes[crawl.key] = false, nil
     end
   end
   for key, counts in pairs(hash_changes) do
-    add_to_hash(key, counts, {})
+    add_to_hash(key, counts)
   end
   queued_changes, hash_changes = {}, {}
 end

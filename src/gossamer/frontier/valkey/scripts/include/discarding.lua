@@ -10,5 +10,5 @@ local function discard_queue(token, group, spider, domain, priority)
     redis.call("UNLINK", queue_key(token, spider, domain, priority))
     change_agenda("ZREM", group, domain, token .. "|" .. priority)
   end
-  change_share(share_of(token, domain), spider, priority, -INF) -- all of them
+  change_share(token, domain, spider, priority, -INF) -- all of them
 end

@@ -8,9 +8,9 @@ local AHEAD = 20
 
 local starts, debts = {}, {} -- of the hits that free_hits found last: when each starts, and the debt after it
 
--- Finds the hits that may be handed out at this moment, at most `most`. Returns how many there are, and the spacing.
+-- Finds the hits that may be handed out at this moment, at most `most`. Returns how many there are.
 local function free_hits(record, policy, budgets, most)
-  local at, free, debt, spacing = next_hit(record, policy, budgets)
+  local at, free, debt = next_hit(record, policy, budgets)
   local count, gap = 0, nil
   if at <= now + EARLY then
     most = free < most and free or most
@@ -18,12 +18,12 @@ local function free_hits(record, policy, budgets, most)
       count = count + 1
       starts[count], debts[count] = at, debt
       if count < most then
-        gap, debt = next_gap(spacing, debt)
+        gap, debt = next_gap(budgets.spacing, debt)
         at = at + gap
       end
     end
   end
-  return count, spacing
+  return count
 end
 
 -- Charges the first `count` of the hits that free_hits found.
@@ -38,17 +38,18 @@ local function charge(scope, record, budgets, count)
   while HITS + gone < size and record[HITS + gone] <= now - keep do
     gone = gone + 2 -- these matter no more
   end
-  for i = HITS, gone > 0 and size or 0 do
-    record[i] = record[i + gone]
+  if gone > 0 then
+    for i = HITS, size do
+      record[i] = record[i + gone]
+    end
+    size = size - gone
   end
-  size = size - gone
-  local slot = keep / SLOTS
   -- The record has pairs of start time and count. A hit that starts with the last one is counted in its pair; once
   -- there are SLOTS pairs, so is one that starts in the same slot (a part of the window).
   for index = 1, count do
     local at, last = starts[index], size >= HITS and record[size - 1]
     if last and (last == at
-      or (size > HITS + 2 * SLOTS and math.floor(last / slot) == math.floor(at / slot))) then
+      or (size > HITS + 2 * SLOTS and math.floor(last * SLOTS / keep) == math.floor(at * SLOTS / keep))) then
       record[size - 1], record[size] = at, record[size] + 1
     else
       record[size + 1], record[size + 2] = at, 1

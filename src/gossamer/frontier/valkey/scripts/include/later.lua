@@ -8,5 +8,5 @@
 local function count_later(token, spider, domain, priority, count)
   count_crawl(token, "l:" .. spider, count)
   count_app(crawl_of(token), spider, count)
-  change_share(share_of(token, domain), spider, "l" .. priority, count)
+  change_share(token, domain, spider, "l" .. priority, count)
 end

@@ -6,7 +6,7 @@
 -- include deaths
 -- include terms
 
-local leases, crawl_rows, terms_rows, shown = {}, {}, {}, {} -- shown: the crawls and terms in the reply, by name
+local leases, crawl_rows, terms_rows = {}, {}, {}
 local ENTRY = 7 -- place of the entry among the fields of a lease (see lease.lua)
 
 -- Returns a lease as a worker gets it: as it is stored, but for an entry (a packed request, see entries.lua) with names
@@ -26,18 +26,14 @@ end
 
 -- Adds to the reply what the worker has to know of a crawl and of terms, unless it is there.
 local function show_crawl(crawl, terms_number)
-  local token = crawl.token
-  if not shown[token] then
-    shown[token] = true
-    crawl_rows[#crawl_rows + 1] = token
-    crawl_rows[#crawl_rows + 1] = crawl.generation
-    crawl_rows[#crawl_rows + 1] = crawl.packed
+  local token, terms, n = crawl.token, terms_of(crawl.token, terms_number), #crawl_rows
+  if not crawl.is_shown then
+    crawl.is_shown = true
+    crawl_rows[n + 1], crawl_rows[n + 2], crawl_rows[n + 3] = token, crawl.generation, crawl.packed
   end
-  local name = token .. "/" .. terms_number
-  if not shown[name] then
-    shown[name] = true
-    terms_rows[#terms_rows + 1] = token
-    terms_rows[#terms_rows + 1] = terms_number
-    terms_rows[#terms_rows + 1] = terms_of(token, terms_number).blob
+  n = #terms_rows
+  if not terms.is_shown then
+    terms.is_shown = true
+    terms_rows[n + 1], terms_rows[n + 2], terms_rows[n + 3] = token, terms_number, terms.blob
   end
 end

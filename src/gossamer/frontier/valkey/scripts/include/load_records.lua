@@ -12,19 +12,18 @@ local function load_records(domains, scopes)
   end
   for i = 1, #scopes do
     local scope = scopes[i]
-    if records[scope] == nil then
+    if not records[scope] then -- one that is named several times is read as often
       count = count + 1
       missing[count], keys[size + count] = scope, record_keys .. scope
-      records[scope] = false -- until it is read below: a scope may be named several times
     end
   end
-  local packed = size + count > 0 and redis.call("MGET", unpack(keys)) or {}
+  local packed, unpack_values = size + count > 0 and call("MGET", unpack(keys)) or {}, cmsgpack.unpack
   for i = 1, size do
     local block = packed[i]
-    blocks[domains[i]] = block and cmsgpack.unpack(block) or NO_BLOCK
+    blocks[domains[i]] = block and unpack_values(block) or NO_BLOCK
   end
   for i = 1, count do
     local record = packed[size + i]
-    records[missing[i]] = record and { cmsgpack.unpack(record) } or unpack_record(false)
+    records[missing[i]] = record and { unpack_values(record) } or unpack_record(false)
   end
 end

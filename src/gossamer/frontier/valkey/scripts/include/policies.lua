@@ -8,7 +8,9 @@ local policies, default_policy = {}, nil
 
 -- Completes a domain's own policy.
 local function policy_from(own)
-  local set = setmetatable(own, { __index = default_policy })
+  local set = {}
+  for name, value in pairs(default_policy) do set[name] = value end
+  for name, value in pairs(own) do set[name] = value end
   local scope, scale, blacklisted = set.scope or "domain", set.scale or 1, set.blacklisted
   if blacklisted and set.when_blacklisted == "dropped" then
     -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no
@@ -27,7 +29,7 @@ local function policy_from(own)
 end
 
 local plain_policy -- of every domain that has no policy of its own
-local all_plain -- whether no domain has one
+local common_policy -- the same where no domain has one, else nil
 
 -- Reads the policies of many domains with one command.
 local function load_policies(domains)
@@ -36,14 +38,9 @@ local function load_policies(domains)
     local found = length > 0 and redis.call("HMGET", BASE .. "policy", "*", "version") or {}
     default_policy = found[1] and cmsgpack.unpack(found[1]) or {}
     plain_policy = policy_from({})
-    all_plain = length == (found[1] and 1 or 0) + (found[2] and 1 or 0)
+    common_policy = length == (found[1] and 1 or 0) + (found[2] and 1 or 0) and plain_policy or nil
   end
-  if all_plain then
-    for i = 1, #domains do
-      policies[domains[i]] = plain_policy
-    end
-    return
-  end
+  if common_policy then return end
   local fields = {}
   for index, domain in ipairs(domains) do
     fields[index] = "d:" .. domain
@@ -56,10 +53,10 @@ end
 
 -- Returns the policy in force for a domain.
 local function policy_of(domain)
-  if not policies[domain] then
+  if not common_policy and not policies[domain] then
     load_policies({ domain })
   end
-  return policies[domain]
+  return common_policy or policies[domain]
 end
 
 -- Returns the name of what shares one budget with this request: a domain, with its spider or the egress address or both

@@ -58,8 +58,8 @@ local function enqueue(crawl, spider, domain, priority, entries, in_front)
   local command = in_front and not crawl.lifo and "LPUSH" or "RPUSH"
   local token, count = crawl.token, #entries
   local key = queue_key(token, spider, domain, priority)
-  local length = count <= 1000 and redis.call(command, key, unpack(entries)) or call_on_key(command, key, entries)
-  change_share(share_of(token, domain), spider, priority, count)
+  local length = count <= 1000 and call(command, key, unpack(entries)) or call_on_key(command, key, entries)
+  change_share(token, domain, spider, priority, count)
   count_queued(token, spider, priority, count)
   if length == count then -- else the queue was not empty, so it is on the agenda, or set aside
     join_agenda(crawl, spider, domain, priority)

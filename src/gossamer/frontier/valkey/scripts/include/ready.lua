@@ -75,17 +75,18 @@ end
 --   2. when another crawl that asked for another rate may go, because the head of a slower crawl must not delay it
 --   3. when the first resting queue has rested, because that one may go before the head
 local function due_of(group, domain, egress, head)
-  local policy, resting = policies[domain] or policy_of(domain), head.resting
+  local policy, resting = common_policy or policy_of(domain), head.resting
   if policy.drops then
     return resting or now
   end
   local crawl = crawls[head.token] or crawl_of(head.token)
+  local block = blocks[domain] or block_of(domain)
   local scope = policy.by_domain and domain or scope_of(policy, group_parts(group).spider, domain, egress)
-  local record, block_ends = records[scope] or record_of(scope), (blocks[domain] or block_of(domain))[BLOCK_ENDS]
+  local record, block_ends = records[scope] or record_of(scope), block[BLOCK_ENDS]
   if not resting and #record < HITS and record[IN_FLIGHT] == 0 and forgot == 0 then -- every budget allows the first hit
     return now < block_ends and block_ends or now
   end
-  local budgets = budgets_of(policy, crawl, domain)
+  local budgets = block == NO_BLOCK and policy.budgets[head.token] or budgets_of(policy, crawl, domain)
   local at = resting or next_allowed(scope, record, policy, budgets)
   at = at < block_ends and block_ends or at
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
@@ -144,9 +145,7 @@ local function set_ready(group, band, egress, domain, at)
   end
   local n = #rows
   rows[n + 1], rows[n + 2] = at == INF and "inf" or at, domain
-  if at < rows.first then
-    rows.first = at
-  end
+  rows.first = at < rows.first and at or rows.first
 end
 
 -- Takes a domain without queues from where it stands, and marks the record of its scope as idle, so that this pause
@@ -173,7 +172,8 @@ end
 -- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on
 -- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
 local function place_domain(group, domain, old_band)
-  local policy, head = policies[domain] or policy_of(domain), head_of(group, domain)
+  local policy, known = common_policy or policy_of(domain), heads[group]
+  local head = known and known[domain] or head_of(group, domain)
   if not head then
     remove_domain(group, domain, policy, old_band)
     return

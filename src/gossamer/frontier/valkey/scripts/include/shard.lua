@@ -9,6 +9,7 @@
 --       2 prefix of all keys and channels of the frontier, e.g. "gossamer"
 local BASE = KEYS[1]
 local INF = math.huge
+local call = redis.call -- quicker than to look for it in each call
 -- Milliseconds. A time that differs by more shows that the server's clock was set, or that the call was delayed. Must
 -- be longer than the drift of the clocks and the delay of a normal call between two comparisons (policy/timing.py).
 local CLOCK_STEP = 1000

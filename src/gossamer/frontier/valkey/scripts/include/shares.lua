@@ -18,28 +18,29 @@ local function load_shares(token, domains)
   shares[token] = mine
   for i = 1, #domains do
     local domain = domains[i]
-    if mine[domain] == nil then
+    if not mine[domain] then -- one that is named several times is read as often
       count = count + 1
       missing[count] = domain
-      mine[domain] = false -- until it is read below: a domain may be named several times
     end
   end
   local is_stored = count > 0 and not (crawl and crawl.new)
-  local rows = is_stored and redis.call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
+  local rows = is_stored and call("HMGET", BASE .. "d:" .. token, unpack(missing)) or {}
+  local byte, sub, unpack_values = string.byte, string.sub, cmsgpack.unpack
   for i = 1, count do
-    local domain, packed = missing[i], rows[i]
-    mine[domain] = { token = token, domain = domain, row = packed and cmsgpack.unpack(packed) or { 0, 0 } }
+    local domain, row = missing[i], rows[i]
+    local first = row and byte(row) or 0
+    -- The elements of a short list are quicker to unpack one by one, behind the byte that is their number.
+    row = first >= 0x90 and first < 0xa0 and { unpack_values(sub(row, 2)) } or row and unpack_values(row)
+    mine[domain] = { row = row or { 0, 0 }, dirty = false }
   end
 end
 
--- Returns a crawl's share on a domain, read where it was not yet: { token, domain, row }.
+-- Returns a crawl's share on a domain, read where it was not yet: { row, dirty: whether it was changed }.
 local function share_of(token, domain)
-  local mine = shares[token]
-  if not mine or not mine[domain] then
+  if not (shares[token] and shares[token][domain]) then
     load_shares(token, { domain })
-    mine = shares[token]
   end
-  return mine[domain]
+  return shares[token][domain]
 end
 
 -- Whether a row has a queue of this spider.
@@ -53,29 +54,30 @@ local function has_spider(row, spider)
 end
 
 -- Counts that the share's crawl has begun (1) or ceased (-1) to have requests of this spider on the domain.
-local function count_app_domain(share, spider, count)
-  local crawl = crawl_of(share.token)
+local function count_app_domain(token, domain, spider, count)
+  local crawl = crawl_of(token)
   if crawl then
-    count_in(BASE .. "app-domains:" .. spider .. "|" .. crawl.app, share.domain, count)
+    count_in(BASE .. "app-domains:" .. spider .. "|" .. crawl.app, domain, count)
   end
 end
 
 -- Takes the queue whose three fields begin at `at` out of the row. Their order does not matter.
-local function remove_queue(share, spider, at)
-  local row, last = share.row, #share.row
+local function remove_queue(row, token, domain, spider, at)
+  local last = #row
   row[at], row[at + 1], row[at + 2] = row[last - 2], row[last - 1], row[last]
   row[last], row[last - 1], row[last - 2] = nil, nil, nil
   if not has_spider(row, spider) then
-    count_app_domain(share, spider, -1)
+    count_app_domain(token, domain, spider, -1)
   end
   if #row < FIRST_QUEUE then
-    count_crawl(share.token, "doms", -1)
+    count_crawl(token, "doms", -1)
   end
 end
 
 -- Adds to the number of requests in a queue, or of those to be queued later; -INF takes all away. Returns how many there
 -- are then.
-local function change_share(share, spider, priority, count)
+local function change_share(token, domain, spider, priority, count)
+  local share = shares[token] and shares[token][domain] or share_of(token, domain)
   local row = share.row
   share.dirty = true
   for i = FIRST_QUEUE, #row, 3 do
@@ -83,7 +85,7 @@ local function change_share(share, spider, priority, count)
       local left = row[i + 2] + count
       row[i + 2] = left
       if left <= 0 then
-        remove_queue(share, spider, i)
+        remove_queue(row, token, domain, spider, i)
         return 0
       end
       return left
@@ -92,10 +94,10 @@ local function change_share(share, spider, priority, count)
   if count > 0 then
     local last = #row
     if last < FIRST_QUEUE then
-      count_crawl(share.token, "doms", 1)
+      count_crawl(token, "doms", 1)
     end
     if last < FIRST_QUEUE or not has_spider(row, spider) then
-      count_app_domain(share, spider, 1)
+      count_app_domain(token, domain, spider, 1)
     end
     row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
     return count
@@ -109,11 +111,11 @@ local function write_shares()
     local key, rows, empty = BASE .. "d:" .. token, {}, {}
     for domain, share in pairs(mine) do
       if share.dirty then
-        local row = share.row
+        local row, n = share.row, #rows
         if #row < FIRST_QUEUE and row[RESERVED] == 0 and row[FETCHED] == 0 then
           empty[#empty + 1] = domain
         else
-          rows[#rows + 1], rows[#rows + 2] = domain, cmsgpack.pack(row)
+          rows[n + 1], rows[n + 2] = domain, cmsgpack.pack(row)
         end
       end
     end

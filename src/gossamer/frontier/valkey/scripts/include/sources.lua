@@ -8,21 +8,15 @@
 
 local sources_by_group, sources = {}, nil -- `sources`: of the group that is served now, by member of the agendas
 
--- Makes `sources` those of this group.
-local function use_sources_of(group)
-  sources = sources_by_group[group] or {}
-  sources_by_group[group] = sources
-end
-
 -- Returns the source of a queue that is the head of an agenda. `before` and `behind`: the key of its queues around the
 -- domain; `packed`: the first fields of its leases; `left` and `leased`: requests that have left its queues in this call,
 -- and those of them that were leased.
 local function source_of(crawl, spider, head)
   local source, token, priority = sources[head.member], crawl.token, head.priority
   if not source then
-    local before, behind = string.match(queue_key(token, spider, "\n", priority), "^(.*)\n(.*)$")
-    source = { token = token, spider = spider, priority = priority, left = 0, leased = 0, before = before,
-      behind = behind, packed = cmsgpack.pack(crawl.run, token, priority, spider) }
+    source = { token = token, spider = spider, priority = priority, left = 0, leased = 0,
+      before = BASE .. "q:" .. token .. "|" .. spider .. "|", behind = string.sub(head.member, 17), -- see queue_key
+      packed = cmsgpack.pack(crawl.run, token, priority, spider) }
     sources[head.member] = source
   end
   return source

@@ -7,6 +7,13 @@
 -- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 
+-- Sets a domain's queues of this crawl aside until a page of its budget comes back. `member`: of its agenda.
+local function starve(crawl, group, domain, member)
+  change_agenda("ZREM", group, domain, member)
+  redis.call("SADD", BASE .. "z:" .. crawl.token, domain)
+  redis.call("SADD", BASE .. "starving", crawl.token)
+end
+
 -- Puts the queues of a starved domain back on the agenda. The caller has taken the domain from z:{token}. The row of a
 -- share (see shares.lua) has three fields for each queue from FIRST_QUEUE on: spider, priority, number of requests.
 local function end_starving(crawl, domain)

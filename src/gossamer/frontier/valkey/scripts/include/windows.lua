@@ -46,14 +46,20 @@ end
 
 -- Writes the records that were changed, a hundred at a time.
 local function write_records()
-  local rows_by_power = {}
+  local rows_by_power, pack_values, record_keys = {}, cmsgpack.pack, BASE .. "w:"
+  local packed, debt, flying, idle, parked, kept, start, hits -- the last record: those of a call are often equal
   for scope in pairs(changed) do
-    local record, key = records[scope], BASE .. "w:" .. scope
+    local record = records[scope]
     local in_flight = record[IN_FLIGHT]
     local power = in_flight > 0 and 0 or power_of_life(last_hit(record) or 0, record[KEEP], in_flight)
     local rows = rows_by_power[power] or {}
     local n = #rows
-    rows[n + 1], rows[n + 2] = key, cmsgpack.pack(unpack(record))
+    if record[HITS] ~= start or record[HITS + 1] ~= hits or record[DEBT] ~= debt or in_flight ~= flying
+      or record[IDLE] ~= idle or record[KEEP] ~= kept or record[PARKED] ~= parked or record[HITS + 2] then
+      packed, debt, flying, idle, parked, kept, start, hits = pack_values(unpack(record)), unpack(record, 1, HITS + 1)
+      start = record[HITS + 2] and -1 or start -- it has more hits: no record is equal
+    end
+    rows[n + 1], rows[n + 2] = record_keys .. scope, packed
     rows_by_power[power] = n < 198 and rows or set_strings(power, rows)
   end
   for power, rows in pairs(rows_by_power) do
@@ -80,9 +86,9 @@ local function next_gap(spacing, debt)
   return gap, debt - spacing + gap
 end
 
--- Returns when the next hit may start, how many may start then by the windows alone, the debt after it, and the even
--- gap. First its time by the spacing (`paced`), then the time from which on every budget's window has room. Missed hits
--- are made up for only while the windows leave room, and those of one window at most.
+-- Returns when the next hit may start, how many may start then by the windows alone, and the debt after it. First its time
+-- by the spacing (`paced`), then the time from which on every budget's window has room. Missed hits are made up for only
+-- while the windows leave room, and those of one window at most.
 local function next_hit(record, policy, budgets)
   local spacing, size, debt, at = budgets.spacing, #record, 0, now
   local known = size >= HITS
@@ -122,7 +128,7 @@ local function next_hit(record, policy, budgets)
       free = left < free and left or free
     end
   until at == began
-  return at, free, at > paced and 0 or debt, spacing
+  return at, free, at > paced and 0 or debt
 end
 
 -- Returns from when on the next hit may be handed out. `record`: that of the scope.

@@ -28,9 +28,9 @@ end
 -- Calls a command on a key with any number of further arguments, a thousand at a time: Lua's stack is small. Pairs are
 -- not torn apart. Returns the last reply.
 local function call_on_key(command, key, arguments)
-  local reply
-  for first = 1, #arguments, 1000 do
-    reply = redis.call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
+  local size, reply = #arguments, nil
+  for first = 1, size, 1000 do
+    reply = call(command, key, unpack(arguments, first, size < first + 999 and size or first + 999))
   end
   return reply
 end
