@@ -82,7 +82,7 @@ def _notes(recording: Recording, figures: CrawlFigures) -> list[str]:
     whole, notes = figures.whole, []
     if whole.seconds < SHORT_SECONDS or whole.page_responses < FEW_PAGES:
         notes.append(
-            f"only {whole.seconds:.0f} s with {whole.page_responses} pages were measured: the figures are rough"
+            f"only {whole.seconds:.1f} s with {whole.page_responses} pages were measured: the figures are rough"
         )
     stopped = sum(each.stopped for each in recording.measurements)
     if stopped:
@@ -364,13 +364,19 @@ def _scheduler_empty(figures: CrawlFigures) -> _Case | None:
         f"downloader {whole.downloader:.1f} of {figures.concurrency:.0f}; CPU {figures.cpu:.0%}",
         f"{whole.requested / whole.page_responses:.1f} new requests for each page",
     )
+    summary = "the scheduler is empty: links are found too slowly"
+    if places == 1:
+        text = (
+            "Other work leaves this process no more CPU, so more links at once would give nothing. Stop that work, or "
+            "run the crawl on another machine."
+        )
+        return _Case("scheduler_empty", "scheduler", summary, shown, Advice(text))
     text = (
         f"Pages have too few links: start from {places} times as many places (for example evenly spaced index pages), "
         "or give index pages a higher priority than details."
     )
     return _Case(
-        "scheduler_empty", "scheduler", "the scheduler is empty: links are found too slowly",
-        shown, Advice(text, "start requests (times)", 1, places, factor),
+        "scheduler_empty", "scheduler", summary, shown, Advice(text, "start requests (times)", 1, places, factor)
     )  # fmt: skip
 
 

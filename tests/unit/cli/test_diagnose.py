@@ -93,6 +93,9 @@ def test_what_is_no_recording_is_refused_in_one_line(folder: Path, tmp_path: Pat
         parse_and_run(["diagnose", str(tmp_path / "scrapy.log")])
     with pytest.raises(BadInput, match="there is no recording of nothing in"):
         parse_and_run(["diagnose", "nothing", "--data-dir", str(folder)])
+    for missing in ("missing.log", "logs/missing", str(tmp_path / "missing.jsonl")):
+        with pytest.raises(BadInput, match=r"there is no file .*missing"):
+            parse_and_run(["diagnose", missing, "--data-dir", str(folder)])
     empty = record(tmp_path, "empty", started=4000, rate=0)
     with pytest.raises(BadInput, match=r"no response was measured in the 10\.0 s of this crawl"):
         parse_and_run(["diagnose", str(empty)])
@@ -116,7 +119,7 @@ def test_a_run_that_was_too_short_is_not_compared_and_the_one_before_it_is(
     assert before(capsys, tmp_path)["rate"] == 50
     (tmp_path / "performance").joinpath("prices--7-1000.jsonl").unlink()
     text = said(capsys, tmp_path, "prices")
-    assert "not compared  only 2 s with 180 pages of it were measured; 5 s and 20 pages are needed" in text
+    assert "not compared  only 2.0 s with 180 pages of it were measured; 5 s and 20 pages are needed" in text
     assert "%)" not in text
 
 

@@ -254,8 +254,19 @@ def test_what_was_measured_while_the_process_was_stopped_is_left_out() -> None:
 def test_figures_of_a_moment_are_called_rough() -> None:
     finding = found(recording({}, seconds=1))
     assert finding.is_rough
-    assert any("only 1 s with 60 pages" in note for note in finding.notes)
+    assert any("only 1.0 s with 60 pages" in note for note in finding.notes)
     assert not found(recording({})).is_rough
+    short = found(recording({"seconds": 0.4}, seconds=1))
+    assert any("only 0.4 s with 60 pages" in note for note in short.notes)
+
+
+def test_more_start_requests_are_not_advised_where_no_cpu_is_left_for_them() -> None:
+    few_links = {"scheduler": 0.0, "scheduler_empty": 1.0, "downloader": 6.0, "pages": 6.0, "downloader_full": 0.0}
+    finding = found(recording({**few_links, "loop_cpu": 0.41, "cpu": 0.41, "idle_cpus": 0.0, "fair_cpu": 0.5}))
+    assert finding.case == "scheduler_empty"
+    assert "times as many" not in finding.advice.text
+    assert "leaves this process no more CPU" in finding.advice.text
+    assert (finding.advice.setting, finding.advice.factor) == ("", 1)
 
 
 @pytest.mark.parametrize("kind", ["worker", "scrapy"])

@@ -259,8 +259,9 @@ def _chosen(folder: Path, which: str | None, interval: float) -> _Chosen:
                 most = max(one.page_responses for one in chosen.run)
                 chosen = chosen._replace(run=tuple(sorted(chosen.run, key=lambda one: one.page_responses < most / 2)))
             return chosen
-    if path is not None and path.exists():
-        raise BadInput(f"{which}: this is no file. --data-dir names a folder.")
+    if path is not None and (path.exists() or path.suffix in (".log", ".jsonl") or len(path.parts) > 1):
+        fault = f"{which}: this is no file. --data-dir names a folder."
+        raise BadInput(fault if path.exists() else f"there is no file {which}")
     what = f"recording of {which}" if which else "recording"
     raise BadInput(
         f"there is no {what} in {folder}. Processes of gossamer keep one; a Scrapy process does so with EXTENSIONS = "
