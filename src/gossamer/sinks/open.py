@@ -109,14 +109,14 @@ def ending_of(path: str) -> str:
     for an unknown one."""
     if is_store(path):
         return STORE
-    lower = path.lower()
+    if refusal := other_database(path):
+        raise BadInput(refusal)
     for ending in ENDINGS:
-        if lower.endswith(ending):
+        if path.lower().endswith(ending):
             return ending
     no_store = f"is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as a file it "
     raise BadInput(
-        other_database(path)
-        or f"the output {hide_password(path)} {no_store * is_url(path)}has an unknown ending; known are "
+        f"the output {hide_password(path)} {no_store * is_url(path)}has an unknown ending; known are "
         f"{' '.join(ENDINGS)}, and - for standard output"
     )
 

@@ -1,6 +1,7 @@
 """What a person names as an output is refused before anything starts, in words that help."""
 
 import os
+import re
 
 import pytest
 
@@ -99,3 +100,19 @@ def test_reading_what_is_torn_says_so(tmp_path):
             list(read_records(tmp_path / name))
     with pytest.raises(BadInput, match="No such file"):
         list(read_records(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("sqlite:///shop.db", r"For SQLite, write the path of a file, such as shop\.db"),
+        ("sqlite:////tmp/shop", r"For SQLite, write the path of a file, such as shop\.sqlite"),
+        ("postgresql+psycopg://me@host/shop", "Write postgresql:// at its beginning"),
+        ("postgressql://me@host/shop", "Write postgresql:// at its beginning"),
+        ("opensearhc://host/shop.json", "Write opensearch:// at its beginning"),
+        ("mongodb://host/shop.json", "MongoDB is not supported"),
+    ],
+)
+def test_the_address_of_a_database_with_another_beginning_gets_advice(address: str, advice: str) -> None:
+    with pytest.raises(BadInput, match=f"{re.escape(address)} cannot be used.*{advice}"):
+        check_outputs([address])

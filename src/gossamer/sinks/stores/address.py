@@ -57,6 +57,8 @@ _OTHERS: Final = frozenset({"mongodb", "mongodb+srv", "mongo"})
 """Schemes of MongoDB, which people expect to be a store. Its own: fixed."""
 SCHEMES: Final = tuple(_KINDS)
 """Schemes that select a store."""
+_ALIKE = 0.8
+"""Similarity (0 to 1) from which an unknown scheme is taken for a mistyped one. May be changed a little."""
 
 
 class StoreAddress(msgspec.Struct, frozen=True):
@@ -162,13 +164,25 @@ def is_store(path: str) -> bool:
 
 
 def other_database(path: str) -> str:
-    """Return why an output is refused that is the address of a database without a store. Empty: it is none."""
-    if path.partition("://")[0].lower() not in _OTHERS:
+    """Return why an output is refused that is the address of a database without a store, or that begins nearly like the
+    address of a store. Empty: it is neither."""
+    scheme, separator, rest = path.lower().partition("://")
+    if not separator or scheme in _KINDS:
         return ""
-    return (
-        f"the output {hide_password(path)} cannot be used: MongoDB is not supported. Addresses of the databases "
-        f"that are supported begin with {', '.join(SCHEMES)}"
-    )
+    refused = f"the output {hide_password(path)} cannot be used"
+    if scheme in _OTHERS:
+        return (
+            f"{refused}: MongoDB is not supported. Addresses of the databases that are supported begin with "
+            f"{', '.join(SCHEMES)}"
+        )
+    if scheme in ("sqlite", "sqlite3"):
+        name = rest.rpartition("/")[2] or "shop"
+        ending = "" if name.endswith((".sqlite", ".sqlite3", ".db")) else ".sqlite"
+        return f"{refused}. For SQLite, write the path of a file, such as {name}{ending}"
+    from difflib import get_close_matches  # only here, because it takes long to load
+
+    near = get_close_matches(scheme.partition("+")[0], SCHEMES, n=1, cutoff=_ALIKE)
+    return f"{refused}. Write {near[0]}:// at its beginning" if near else ""
 
 
 def _example(text: str) -> str:
