@@ -20,6 +20,7 @@ from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
+from tests.servers.http_proxy import run_http_proxy
 from tests.servers.valkey import Server
 
 MOUNTS = {
@@ -72,6 +73,17 @@ def test_fetch_says_which_rule_refuses_and_what_failed(web: FakeWeb, tmp_path: P
     assert nobody.returncode == 1
     assert "error      The server did not accept the connection: 127.0.0.1:1" in nobody.stdout
     assert "advice     Check whether it is running." in nobody.stdout
+
+
+def test_fetch_through_a_proxy_that_resolves_the_name_shows_no_address(web: FakeWeb, tmp_path: Path) -> None:
+    with run_http_proxy() as port:
+        url, proxy = f"http://localhost:{web.port}/", f"http://127.0.0.1:{port}"
+        arguments = ("fetch", url, "--allow-private", "--ignore-robots", "--proxy", proxy)
+        shown = gossamer(*arguments, cwd=tmp_path).stdout
+        found = json.loads(gossamer(*arguments, "--json", cwd=tmp_path).stdout)
+    [response] = [line for line in shown.splitlines() if line.startswith("  response ")]
+    assert response == f"  response   {found['status']} {found['status_msg']} through the proxy"
+    assert found["address"] == ""
 
 
 LOOK = "Look for a typing error, or name its address with --resolve HOST:ADDRESS."

@@ -93,7 +93,7 @@ def _page(settings: Settings, scope: LinkScope, fetched: FetchResponse) -> dict[
         "response_url": fetched.url,
         "status": fetched.status,
         "status_msg": fetched.reason,
-        "address": f"{fetched.ip}:{fetched.port}",
+        "address": f"{fetched.ip}:{fetched.port}" if fetched.ip else "",  # a proxy resolves names itself
         "headers": fetched.headers,
         "timings": {name: getattr(fetched.timings, name) for name in ("dns", "connect", "tls", "first_byte", "total")},
         "received_bytes": fetched.received_bytes,
@@ -132,6 +132,11 @@ def _links(
     return links.urls, list(dropped.values())
 
 
+def _from(address: str) -> str:
+    """Return where a response comes from. `address`: that of the server; empty: only the proxy knows it."""
+    return f"from {address}" if address else "through the proxy"
+
+
 def _report(found: dict[str, Any]) -> list[str]:
     """Return what `_found` returned as lines for a person."""
     lines = [f"{found['url']}   (domain {found['domain']})"]
@@ -145,13 +150,13 @@ def _report(found: dict[str, Any]) -> list[str]:
             delay = f", crawl delay {robots['crawl_delay']:g} s" if robots.get("crawl_delay") else ""
             lines.append(f"  robots     {'allowed' if robots['allowed'] else 'refused'}: {robots['rule']}{delay}")
         if "location" in hop:
-            lines.append(f"  redirect   {hop['status']} from {hop['ip']} to {hop['location']}")
+            lines.append(f"  redirect   {hop['status']} {_from(hop['ip'])} to {hop['location']}")
     if "error" in found:
         advice = [f"  advice     {found['advice']}"] if found["advice"] else []
         return [*lines, f"  error      {found['error']}", *advice]
     timings = "   ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in found["timings"].items() if seconds)
     lines += [
-        f"  response   {found['status']} {found['status_msg']} from {found['address']}",
+        f"  response   {found['status']} {found['status_msg']} {_from(found['address'])}",
         f"  timings    {timings}",
         f"  body       {bytes_text(found['body_bytes'])} ({bytes_text(found['received_bytes'])} received)"
         + ("   truncated" if found["truncated"] else ""),
