@@ -99,11 +99,12 @@ def show(report: Report, console: Console) -> None:
     console.print(report.machine)
     for table in tables(report):
         shown = RichTable(title=table.title or None, title_justify="left", title_style="bold")
-        for index, name in enumerate(table.header):
+        with_notes = table.header[-1:] != [""] or any(row[-1] for row in table.rows)
+        for index, name in enumerate(table.header if with_notes else table.header[:-1]):
             is_text = index in table.texts
             shown.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text or index == 0)
         for row in table.rows:
-            shown.add_row(*row)
+            shown.add_row(*(row if with_notes else row[:-1]))
         console.print(shown)
     console.print(
         "pages/CPU-s and ratios: pages per CPU-second of the crawling processes and of the Valkey beside them, all "

@@ -76,3 +76,12 @@ def test_a_terminal_gets_the_same_figures() -> None:
 
 def test_nothing_measured_is_no_fault() -> None:
     assert markdown(Report("a machine", [], [])) == "a machine\n"
+
+
+def test_a_column_of_notes_without_notes_is_left_out_on_a_terminal() -> None:
+    screen = io.StringIO()
+    figures = [Figure("a seen URL", 10.25, "bytes", "11")]
+    show(Report("a machine", [SiteResult("A", "d", "nginx", [SCRAPY])], figures), Console(file=screen, width=180))
+    headers = [line for line in screen.getvalue().splitlines() if line.startswith("┃")]
+    assert len(headers) == 3
+    assert all(line.split("┃")[-2].strip() for line in headers)
