@@ -37,9 +37,9 @@ def run(arguments: Sequence[str]) -> int:
     logs.set_up()
     try:
         if arguments == ["--version"]:
-            from gossamer import __version__
+            from gossamer.compiled import version_lines
 
-            terminal.print_result(f"gossamer {__version__}")
+            terminal.print_result(version_lines())
             return 0
         if arguments == [WORKER_PROCESS]:
             from gossamer.cli.worker_process import run_worker_process

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from gossamer import __version__
+
 _INTERFACE = 3
 """Form of the extension's functions that this program calls. Must be that of native/src/lib.rs."""
 
@@ -28,6 +30,19 @@ if os.environ.get("GOSSAMER_NATIVE") != "0":  # to compare, or to find out wheth
             native = gossamer_native
         else:
             _problem = f"it is of another version (interface {_found}, not {_INTERFACE})"
+
+
+def version_lines() -> str:
+    """Return the version of the program, and in a second line whether the extension is in use; if not, why."""
+    if native is not None:
+        state = "in use"
+    elif os.environ.get("GOSSAMER_NATIVE") == "0":
+        state = "switched off by GOSSAMER_NATIVE=0"
+    elif _problem:
+        state = f"left out, because {_problem}. Build it again: pip install ./native"
+    else:
+        state = "not installed. With it, a crawl needs about half of the CPU time: pip install ./native"
+    return f"gossamer {__version__}\ncompiled extension: {state}"
 
 
 def warn_of_unusable_extension(say: Callable[[str], None]) -> None:

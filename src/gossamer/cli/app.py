@@ -15,7 +15,6 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from gossamer import __version__
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
 
@@ -205,8 +204,8 @@ def _convert_quickly(command: Any) -> None:
             if parameter.param_type_name == "argument" and annotations.get(parameter.name) in _TEXTS:
                 parameter.display_type_rich = _no_type
             if not isinstance(parameter.process_value, partial):
-                is_text = annotations.get(parameter.name) in _TEXTS
-                parameter.process_value = partial(_process_value, parameter, parameter.process_value, is_text)
+                kind = annotations.get(parameter.name)
+                parameter.process_value = partial(_process_value, parameter, parameter.process_value, kind)
         return parameters
 
     command.get_params = get_quick_parameters
@@ -221,10 +220,24 @@ _TEXTS = (str, str | None, list[str], list[str] | None)
 """Types of parameters whose values are texts, as they are typed. Must hold no type that Typer would convert."""
 
 
-def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], is_text: bool, context: Any, value: Any) -> Any:
-    """Return the value of a parameter, as `convert` of Typer does. `is_text`: its type is one of _TEXTS."""
+_NUMBERS: dict[Any, tuple[type, str]] = {
+    int: (int, "a whole number"), int | None: (int, "a whole number"), float: (float, "a number"),
+    float | None: (float, "a number"),
+}  # fmt: skip
+"""Types of parameters that are numbers: how a text is read, and the word for it."""
+
+
+def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], kind: Any, context: Any, value: Any) -> Any:
+    """Return the value of a parameter, as `convert` of Typer does. `kind`: its annotation. Raises BadInput for a text
+    that is not the number that it should be: some versions of Typer would show pydantic's message without the text."""
     is_absent = value is None or value == ()
-    needs_conversion = not (is_absent or is_text or isinstance(value, bool | int))
+    needs_conversion = not (is_absent or kind in _TEXTS or isinstance(value, bool | int))
+    if isinstance(value, str) and kind in _NUMBERS:
+        read, words = _NUMBERS[kind]
+        try:
+            read(value)
+        except ValueError:
+            raise BadInput(f"{parameter.opts[0]}: cannot use {value!r:.40}. Write {words}.") from None
     if needs_conversion or (is_absent and parameter.required):  # Typer tells about a missing argument
         return convert(context, value)
     if isinstance(value, tuple):
@@ -314,10 +327,14 @@ def _program() -> typer.Typer:
 
 
 def _version(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, help="Show the version, and whether the compiled extension is in use."
+    ),
 ) -> None:
     if version:
-        terminal.print_result(f"gossamer {__version__}")
+        from gossamer.compiled import version_lines  # the extension is loaded only here
+
+        terminal.print_result(version_lines())
         raise typer.Exit
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from gossamer import __version__
 from gossamer.cli import options
 from gossamer.cli.app import COMMANDS, load, without_equals
+from gossamer.compiled import native
 from tests.servers.crawling import gossamer
 
 
@@ -78,3 +80,35 @@ def test_an_output_after_an_equals_sign_makes_no_folder_of_that_name(tmp_path: P
     (tmp_path / "from.jsonl").write_text('{"type": "page", "url": "http://a.test/", "status_code": 200}\n')
     assert gossamer("report", "from.jsonl", f"-o={tmp_path / 'report.html'}", cwd=tmp_path).returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["from.jsonl", "report.html"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dump", "a-topic", "--limit", "x"], "--limit: cannot use 'x'. Write a whole number."),
+        (["bench", "spider", "--items", "1.5"], "--items: cannot use '1.5'. Write a whole number."),
+        (["bench", "spider", "--api-time", "long"], "--api-time: cannot use 'long'. Write a number."),
+        (["diagnose", "--pages=many"], "--pages: cannot use 'many'. Write a whole number."),
+    ],
+)
+def test_an_option_for_a_number_shows_the_value_that_it_cannot_use(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    done = gossamer(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"gossamer: {said}\n")
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--version", "crawl")])
+def test_the_version_says_whether_the_compiled_extension_is_in_use(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    first, second = gossamer(*arguments, cwd=tmp_path).stdout.splitlines()
+    assert first == f"gossamer {__version__}"
+    if native is not None:
+        assert second == "compiled extension: in use"
+    off = gossamer(*arguments, cwd=tmp_path, env={"GOSSAMER_NATIVE": "0"}).stdout.splitlines()
+    assert off == [first, "compiled extension: switched off by GOSSAMER_NATIVE=0"]
+    (tmp_path / "gossamer_native.py").write_text("INTERFACE = 1\n")
+    stale = gossamer(*arguments, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}).stdout.splitlines()
+    assert stale[1].startswith("compiled extension: left out, because it is of another version")
+    (tmp_path / "gossamer_native.py").write_text("raise ModuleNotFoundError(name='gossamer_native')\n")
+    missing = gossamer(*arguments, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}).stdout.splitlines()
+    assert missing[1].startswith("compiled extension: not installed. With it, a crawl needs")

@@ -1,5 +1,6 @@
 """The reference pages say what the code says."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,9 @@ def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
     for name, variable, _, meaning in rows():
         assert meaning
         assert f"| `{name}` | `{variable}` |" in table
+
+
+def test_every_option_of_the_reference_shows_the_value_that_it_takes() -> None:
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    assert [line for line in page.splitlines() if line.startswith("| `--environment shared")]
+    assert not [line for line in page.splitlines() if re.match(r"\| `[^`]* `", line)]

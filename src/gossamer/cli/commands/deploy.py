@@ -62,6 +62,7 @@ Environment = Annotated[
     typer.Option(
         help="Where the version's jobs run: with the server's own packages, or in a virtual environment of the "
         "project's requirements. Unset: as the server's project says.",
+        metavar="shared|isolated",
         show_default=False,
     ),
 ]

@@ -82,8 +82,9 @@ _gossamer() {
     'scrapyd --log-level') COMPREPLY=($(compgen -W 'debug info warning error critical' -- "$cur")); return ;;
     'scrapyd --log-format') COMPREPLY=($(compgen -W 'human json' -- "$cur")); return ;;
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _gossamer_files "$cur"; return ;;
-    'deploy --project'|'deploy -p'|'deploy --version'|'deploy --environment') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
+    'deploy --project'|'deploy -p'|'deploy --version') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'deploy --egg'|'deploy --build') _gossamer_files "$cur"; return ;;
+    'deploy --environment') COMPREPLY=($(compgen -W 'shared isolated' -- "$cur")); return ;;
     'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;
     'schedule --split-file') _gossamer_files "$cur"; return ;;
     'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --group'|'jobs --limit'|'jobs -n') COMPREPLY=($(compgen -W '' -- "$cur")); return ;;

@@ -335,7 +335,7 @@ complete -c gossamer -n '__gossamer_at deploy' -l version -x -d 'Name of the ver
 complete -c gossamer -n '__gossamer_at deploy' -l all -s a -d 'Deploy to all targets of scrapy.cfg'
 complete -c gossamer -n '__gossamer_at deploy' -l list -s l -d 'List the targets of scrapy.cfg, and end'
 complete -c gossamer -n '__gossamer_at deploy' -l egg -r -F -d 'Send this egg or wheel instead of building one'
-complete -c gossamer -n '__gossamer_at deploy' -l environment -x -d 'Where the version\'s jobs run'
+complete -c gossamer -n '__gossamer_at deploy' -l environment -x -a 'shared isolated' -d 'Where the version\'s jobs run'
 complete -c gossamer -n '__gossamer_at deploy' -l build -r -F -d 'Write the artefact into a file, and send nothing'
 complete -c gossamer -n '__gossamer_at deploy' -l quiet -s q -d 'Show neither progress nor summary'
 complete -c gossamer -n '__gossamer_at deploy' -l json -d 'Print the result as JSON'

@@ -70,8 +70,9 @@ _gossamer() {
     'scrapyd --log-level') compadd -- debug info warning error critical; return ;;
     'scrapyd --log-format') compadd -- human json; return ;;
     'scrapyd --config'|'scrapyd --folder'|'scrapyd -d'|'scrapyd --scrapyd-conf') _files; return ;;
-    'deploy --project'|'deploy -p'|'deploy --version'|'deploy --environment') _message value; return ;;
+    'deploy --project'|'deploy -p'|'deploy --version') _message value; return ;;
     'deploy --egg'|'deploy --build') _files; return ;;
+    'deploy --environment') compadd -- shared isolated; return ;;
     'schedule --target'|'schedule -t'|'schedule --project'|'schedule -p'|'schedule -a'|'schedule -s'|'schedule --version'|'schedule --priority'|'schedule --parts'|'schedule --split-as'|'schedule --column'|'schedule --processes') _message value; return ;;
     'schedule --split-file') _files; return ;;
     'jobs --target'|'jobs -t'|'jobs --project'|'jobs -p'|'jobs --spider'|'jobs --state'|'jobs --group'|'jobs --limit'|'jobs -n') _message value; return ;;
