@@ -13,6 +13,7 @@ knows; and a request is sent a second time only where `may_repeat` allows it, be
 import asyncio
 import logging
 import math
+import os
 import re
 import socket
 import sys
@@ -444,7 +445,9 @@ def _raise_scrapys(error: FetchError, request: Request, timeout_seconds: float) 
     if isinstance(error, ConnectFailed):
         cause = error.__cause__
         if isinstance(cause, ConnectionRefusedError):
-            raise exceptions.DownloadConnectionRefusedError(str(error)) from error
+            # With Twisted's text, because the retry middleware logs it.
+            twisteds = getConnectError((cause.errno, os.strerror(cause.errno or 0)))  # type: ignore[no-untyped-call]
+            raise exceptions.DownloadConnectionRefusedError(str(twisteds)) from error
         if isinstance(cause, OSError):
             raise getConnectError(cause) from error  # type: ignore[no-untyped-call]
     raise exceptions.DownloadFailedError(str(error)) from error

@@ -59,4 +59,7 @@ class Downloads(scrapy.Spider):
         }  # fmt: skip
 
     def on_error(self, failure: Failure) -> Iterator[dict[str, Any]]:
-        yield {"number": failure.request.cb_kwargs["number"], "error": failure.type.__name__}
+        # The retry middleware logs this text; others name what only one handler knows.
+        has_text = failure.type.__name__ == "DownloadConnectionRefusedError"
+        text = failure.getErrorMessage() if has_text else ""
+        yield {"number": failure.request.cb_kwargs["number"], "error": failure.type.__name__, "text": text}

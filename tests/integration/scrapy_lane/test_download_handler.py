@@ -116,6 +116,7 @@ def test_connections_that_cannot_be_opened_fail_as_with_scrapys_handler(tmp_path
     errors = ["DownloadConnectionRefusedError", "DownloadFailedError", "CannotResolveHostError"]
     for items in (ours, theirs):
         assert [item["error"] for item in sorted(items, key=lambda item: item["number"])] == errors
+    assert sorted(item["text"] for item in ours) == sorted(item["text"] for item in theirs)
 
 
 def test_https_pages_have_a_certificate_and_no_check_of_it(tmp_path: Path) -> None:
