@@ -3,6 +3,7 @@
 Safe to change: everything here; the documentation quotes some of it.
 """
 
+import shlex
 import textwrap
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from gossamer.model.performance import Finding, Measurement, Recording
 from gossamer.policy.crawl_figures import Comparison, MeasuredRun
 from gossamer.policy.diagnosis import diagnose
 from gossamer.policy.words import duration_text
-from gossamer.telemetry.recordings import is_running, is_stopped, silent_seconds
+from gossamer.telemetry.recordings import is_running, is_stopped, recordings, silent_seconds
 
 WIDEST = 132
 """Columns of a table that is complete. May be changed freely."""
@@ -27,6 +28,9 @@ _SILENT_SECONDS = 5.0
 """Time without a measurement from which a process is shown as silent. It measures once a second in its first hour."""
 _ADVISED = 3
 """Processes of `top` whose advice is shown. May be changed freely."""
+
+_DEFAULT_DIRECTORY = Path(".gossamer")
+"""Data directory of commands without --data-dir. Must be the default of the setting data_dir."""
 
 
 # --- top --------------------------------------------------------------------------------------------------------------
@@ -118,10 +122,17 @@ def process_rows(folder: Path, which: list[str] | None, found: list[Recording], 
     if which:
         ended = [f"{' and '.join(which)} {'runs' if len(which) == 1 else 'run'} no longer."]
         return [*ended, f"What limited the last run: gossamer diagnose {which[0]}"]
-    return [
-        f"No crawling process runs in the data directory {folder.parent}. Another one: --data-dir DIR.",
+    directory = folder.parent
+    if not directory.exists():
+        return [f"There is no data directory {directory}. Another one: --data-dir DIR."]
+    lines = [
+        f"No crawling process runs in the data directory {directory}. Another one: --data-dir DIR.",
         "Scrapy processes are shown if they have the extension gossamer.scrapy.PerformanceView.",
     ]
+    if recordings(folder):
+        named = "" if directory == _DEFAULT_DIRECTORY else f" --data-dir {shlex.quote(str(directory))}"
+        lines.append(f"What limited the last run: gossamer diagnose{named}")
+    return lines
 
 
 def _process_table(found: Sequence[Recording], width: int) -> list[str]:

@@ -39,7 +39,7 @@ def run(folder: Path, name: str, pid: int, *, kind: str = "scrapy", age: float =
 
 
 def table(folder: Path, width: int) -> list[str]:
-    return process_rows(folder, None, running_processes(folder / "performance", last=10), width)
+    return process_rows(folder / "performance", None, running_processes(folder / "performance", last=10), width)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 140, 200])
@@ -107,3 +107,15 @@ def test_a_process_that_has_just_started_is_told_so(tmp_path: Path) -> None:
         file.append(Measurement(at=started + second, downloader=8.0))
     with pytest.raises(BadInput, match=r"8 requests are in the downloader\. The site does not answer so far"):
         parse_and_run(["diagnose", "--data-dir", str(tmp_path)])
+
+
+def test_a_table_without_processes_names_the_next_step(tmp_path: Path) -> None:
+    missing = tmp_path / "no such"
+    assert table(missing, 80)[0] == f"There is no data directory {missing}. Another one: --data-dir DIR."
+    (tmp_path / "performance").mkdir()
+    assert table(tmp_path, 80)[0].startswith(f"No crawling process runs in the data directory {tmp_path}. ")
+    assert not [line for line in table(tmp_path, 80) if "diagnose" in line]
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run(tmp_path, "shop", ended.pid)
+    ended.communicate()
+    assert table(tmp_path, 80)[-1] == f"What limited the last run: gossamer diagnose --data-dir {tmp_path}"

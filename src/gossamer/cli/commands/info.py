@@ -144,9 +144,8 @@ def _domains(domains: dict[str, Any]) -> Table:
     longest = sorted(domains.items(), key=lambda pair: -pair[1]["total"])
     for domain, share in longest[:_ROWS]:
         blacklisted = f"blacklisted: {share['blacklisted']}" if "blacklisted" in share else ""
-        table.add_row(
-            domain, f"{share['total']:,}", f"{share['high_priority']} to {share['low_priority']}", blacklisted
-        )
+        high, low = share["high_priority"], share["low_priority"]
+        table.add_row(domain, f"{share['total']:,}", f"{high} to {low}" if high != low else str(high), blacklisted)
     if len(longest) > _ROWS:
         table.add_row(f"and {len(longest) - _ROWS:,} more", "", "", "")
     return table
