@@ -119,7 +119,7 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
   local crawl = crawl_of(token)
   if crawl and crawl.run == run and not end_reason(crawl, spider) then
     count_later(token, spider, domain, priority, -1)
-    enqueue(crawl, spider, domain, priority, { entry }, false)
+    enqueue(crawl, spider, domain, priority, false, entry)
   end
 end
 

@@ -103,7 +103,7 @@ local function put_back(packed, worker)
       return
     end
   end
-  enqueue(crawl, spider, domain, priority, { entry }, true)
+  enqueue(crawl, spider, domain, priority, true, entry)
 end
 
 -- Returns some leases of a worker: { id, packed lease } each. Not by HSCAN: from the beginning of a large hash that was

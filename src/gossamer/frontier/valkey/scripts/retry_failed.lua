@@ -79,7 +79,7 @@ for _, row in ipairs(rows) do
     count_crawl(token, "k", -1)  -- kept failures
     count_crawl(token, "K", -#row)  -- and their bytes
     count_done(crawl, counter, -1)
-    enqueue(crawl, spider, domain, priority, { as_new(entry, salt) }, false)
+    enqueue(crawl, spider, domain, priority, false, as_new(entry, salt))
   end
 end
 redis.call("LTRIM", key, #rows, -1)

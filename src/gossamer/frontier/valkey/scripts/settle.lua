@@ -145,7 +145,7 @@ local function settle_other(packed, at, limits)
     end
     queue_later(crawl, { priority, spider, domain, entry }, now + delay)
   else -- returned, forwarded
-    enqueue(crawl, spider, domain, priority, { entry }, true)
+    enqueue(crawl, spider, domain, priority, true, entry)
   end
   if unused then -- its domain may be due sooner
     update_domain(crawl.pool .. "|" .. spider, domain)

@@ -125,19 +125,20 @@ end
 
 -- Adds one batch: spider, domain, priority, depth, unfiltered, extended, then the fingerprint and the tail of each URL (see
 -- add.lua). `first_position`: the place of its first URL among all of the call. A seed that is submitted again is no
--- link, so the crawl's counts of links leave it out. Returns what is to be queued: { spider, domain, priority,
--- entries }, or nil.
+-- link, so the crawl's counts of links leave it out. Returns how many requests are to be queued: their
+-- entries stand in `parts` from FIRST_URL on.
 local function add_batch(crawl, addition, answer, parts, first_position)
   local spider, domain, priority, depth, unfiltered, extended = unpack(parts, 1, 6)
   local expires = addition.limits.expires
   local reason = end_reason(crawl, spider) or (expires > 0 and wall >= expires and "expired")
-  local share, entries, found = share_of(crawl.token, domain), {}, 0
+  local share, found, header = share_of(crawl.token, domain), 0, nil
   local room = reason and 0 or room_on(crawl, addition, spider, domain, share)
   unfiltered = unfiltered or reason
   for place = FIRST_URL, #parts, 2 do
     if found < room and (mark_seen(crawl, parts[place]) or unfiltered) then
+      header = header or entry_header(crawl, addition, extended, depth)
+      parts[FIRST_URL + found] = header .. parts[place + 1] -- a place that has been read
       found = found + 1
-      entries[found] = parts[place + 1]
     elseif found >= room and (unfiltered or not is_seen(crawl, parts[place])) then
       local rejected, cause = answer.rejected, reason or "budget" -- the caller must learn of each
       rejected[#rejected + 1], rejected[#rejected + 2] = first_position + (place - FIRST_URL) / 2, cause
@@ -148,19 +149,14 @@ local function add_batch(crawl, addition, answer, parts, first_position)
       answer.known[#answer.known + 1] = first_position + (place - FIRST_URL) / 2
     end
   end
-  if found == 0 then
-    return nil
+  if found > 0 then
+    if #share.row < FIRST_QUEUE then
+      addition.new_domains[#addition.new_domains + 1] = domain
+    end
+    addition.added[spider] = (addition.added[spider] or 0) + found
+    addition.pending[domain] = (addition.pending[domain] or 0) + found
   end
-  local header = entry_header(crawl, addition, extended, depth)
-  for k = 1, found do
-    entries[k] = header .. entries[k]
-  end
-  if #share.row < FIRST_QUEUE then
-    addition.new_domains[#addition.new_domains + 1] = domain
-  end
-  addition.added[spider] = (addition.added[spider] or 0) + found
-  addition.pending[domain] = (addition.pending[domain] or 0) + found
-  return { spider = spider, domain = domain, priority = priority, entries = entries }
+  return found
 end
 
 -- Reads with few commands what decides when these domains are due. `spider`: of most of the requests.
@@ -222,16 +218,19 @@ local function add_batches(addition, first, final)
   if crawl.seen > 1 and urls > 3 * crawl.buckets then
     look_up(crawl, batches, FIRST_URL)
   end
-  local result, position, queued = { added = 0, known = {}, rejected = {} }, 0, {}
+  local result, position, counts = { added = 0, known = {}, rejected = {} }, 0, {}
   for i = 1, #batches do
-    queued[#queued + 1] = add_batch(crawl, addition, result, batches[i], position)
+    counts[i] = add_batch(crawl, addition, result, batches[i], position)
     position = position + (#batches[i] - FIRST_URL + 1) / 2
   end
   if #addition.new_domains > 1 then
-    load_domains(crawl, addition.new_domains, queued[1].spider)
+    load_domains(crawl, addition.new_domains, batches[1][1])
   end
-  for _, batch in ipairs(queued) do
-    enqueue(crawl, batch.spider, batch.domain, batch.priority, batch.entries, false)
+  for i = 1, #batches do
+    if counts[i] > 0 then
+      local spider, domain, priority = unpack(batches[i], 1, 3)
+      enqueue(crawl, spider, domain, priority, false, unpack(batches[i], FIRST_URL, FIRST_URL - 1 + counts[i]))
+    end
   end
   for spider, count in pairs(addition.added) do
     result.added, crawl.added = result.added + count, crawl.added + count

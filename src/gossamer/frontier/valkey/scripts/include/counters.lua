@@ -45,10 +45,10 @@ local function add_to_hash(key, counts, further)
     size = count ~= 0 and size + 1 or size
     fields[size] = count ~= 0 and field or fields[size]
   end
-  for i = 1, size < 4 and size or 0 do -- a command for each is quicker
+  for i = 1, size < 3 and size or 0 do -- a command for each is quicker
     gone[#gone + 1] = call("HINCRBY", key, fields[i], counts[fields[i]]) == 0 and fields[i] or nil
   end
-  for first = 1, size < 4 and 0 or size, 1000 do
+  for first = 1, size < 3 and 0 or size, 1000 do
     local values = call("HMGET", key, unpack(fields, first, math.min(first + 999, size)))
     for i = 1, #values do
       local field = fields[first + i - 1]

@@ -53,12 +53,11 @@ local function join_agenda(crawl, spider, domain, priority)
   end
 end
 
--- Adds entries (oldest first) to their queue: at the back, or (a single one) in front as if it had never left.
-local function enqueue(crawl, spider, domain, priority, entries, in_front)
-  local command = in_front and not crawl.lifo and "LPUSH" or "RPUSH"
-  local token, count = crawl.token, #entries
-  local key = queue_key(token, spider, domain, priority)
-  local length = count <= 1000 and call(command, key, unpack(entries)) or call_on_key(command, key, entries)
+-- Adds entries (oldest first, some thousand at most) to their queue: at the back, or (a single one) in front as if it had
+-- never left.
+local function enqueue(crawl, spider, domain, priority, in_front, ...)
+  local command, token, count = in_front and not crawl.lifo and "LPUSH" or "RPUSH", crawl.token, select("#", ...)
+  local length = call(command, queue_key(token, spider, domain, priority), ...)
   change_share(token, domain, spider, priority, count)
   count_queued(token, spider, priority, count)
   if length == count then -- else the queue was not empty, so it is on the agenda, or set aside

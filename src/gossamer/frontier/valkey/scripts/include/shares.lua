@@ -93,11 +93,13 @@ local function change_share(token, domain, spider, priority, count)
   end
   if count > 0 then
     local last = #row
-    if last < FIRST_QUEUE then
-      count_crawl(token, "doms", 1)
-    end
     if last < FIRST_QUEUE or not has_spider(row, spider) then
       count_app_domain(token, domain, spider, 1)
+    end
+    if last < FIRST_QUEUE then
+      count_crawl(token, "doms", 1)
+      share.row = { row[RESERVED], row[FETCHED], spider, priority, count } -- a table of the right size from the start
+      return count
     end
     row[last + 1], row[last + 2], row[last + 3] = spider, priority, count
     return count
