@@ -18,9 +18,9 @@ local function load_shares(token, domains)
   shares[token] = mine
   for i = 1, #domains do
     local domain = domains[i]
-    if not mine[domain] then -- one that is named several times is read as often
+    if mine[domain] == nil then
       count = count + 1
-      missing[count] = domain
+      missing[count], mine[domain] = domain, false -- until it is read below: a domain may be named several times
     end
   end
   local is_stored = count > 0 and not (crawl and crawl.new)
