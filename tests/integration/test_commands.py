@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
@@ -249,3 +250,17 @@ def test_seeds_come_from_a_file_standard_input_or_a_url(web: FakeWeb, tmp_path: 
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert {json.loads(line)["url"] for line in result.stdout.splitlines()} == {web.url(0, n) for n in (1, 2, 3)}
+
+
+def test_a_damaged_library_for_parquet_is_named_and_the_records_are_kept(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "pyarrow.py").write_text("raise ImportError('built for another numpy')\n")
+    with FakeWeb.start(WebSpec(hosts=1, pages=3)) as web:
+        arguments = ("crawl", *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "100/1")
+        failed = gossamer(*arguments, "-o", "x.parquet", cwd=tmp_path, env={"PYTHONPATH": str(damaged)})
+        assert failed.returncode == 1
+        assert "Traceback" not in failed.stderr
+        assert "pyarrow cannot be loaded (built for another numpy)" in failed.stdout + failed.stderr
+        assert gossamer(*arguments, "-o", "x.parquet", cwd=tmp_path).returncode == 0
+    assert len(pyarrow.parquet.read_table(tmp_path / "x.parquet")) == 3

@@ -257,8 +257,14 @@ def parquet_schema() -> Any:
 def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
     """Write to `out` the rows of `existing` (None: there are none), then the records of `spool`; flush it to the disk.
 
-    Returns False, without `out`, if the spool is already in `existing`. The spool must not have a torn tail.
+    Returns False, without `out`, if the spool is already in `existing`. The spool must not have a torn tail. Raises
+    SinkError, also for a library that is installed and cannot be loaded.
     """
+    try:
+        import_module("pyarrow.parquet")
+    except ImportError as exc:
+        advice = "Install it again: pip install 'gossamer-crawl[parquet]'"
+        raise SinkError(f"Parquet: pyarrow cannot be loaded ({exc}). {advice}") from exc
     try:
         spool_digest = _digest(spool)
         if existing is not None and (pq.read_metadata(existing).metadata or {}).get(_SPOOL_KEY) == spool_digest:
