@@ -3,7 +3,7 @@
 measure: measure service times on this machine, and store them in costs.json (five minutes).
 simulate: simulate one cluster, or without options all those of docs/explanation/scale.md (figures.json, some minutes).
 check: compare the model with a real cluster of 8 workers and 8 shards on this machine (check.json, two minutes).
-plot: draw the plots of docs/explanation/scale.md from costs.json and figures.json.
+plot: draw the plots of docs/explanation/scale.md, and write its tables, from costs.json, figures.json and check.json.
 """
 
 import argparse
@@ -76,10 +76,14 @@ def _check() -> int:
 
 
 def _plot() -> int:
-    found = figures.load()
-    for path in plots.draw(found, costs.load()):
+    from bench.cluster import check, tables
+
+    found, measured = figures.load(), costs.load()
+    for path in plots.draw(found, measured):
         print(f"wrote {path}")
-    print(figures.table(found, costs.load(), figures.Prices()))
+    page = tables.with_figures(tables.PAGE.read_text(), measured, found, check.load())
+    tables.PAGE.write_text(page)
+    print(f"wrote {tables.PAGE}")
     return 0
 
 

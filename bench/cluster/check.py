@@ -13,10 +13,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.cluster.costs import Costs
-from bench.cluster.measure import Calls, describe_machine, measure_calls, page_costs
-from bench.cluster.model import Outcome, Scenario, simulate
-from bench.cluster.real import Observed, Setup, observe
+from bench.cluster.costs import Costs, PageCosts
+from bench.cluster.measure import (
+    Calls,
+    describe_machine,
+    measure_calls,
+    measure_idle_server,
+    rested_page_microseconds,
+)
+from bench.cluster.model import Outcome, simulate
+from bench.cluster.real import Observed, Setup, observe, scenario_of
 from bench.places import ROOT
 from gossamer.fakeweb import WebSpec
 from gossamer.model.crawl import Rate
@@ -51,6 +57,8 @@ _DOMAINS = 256
 
 
 _PAUSE_SECONDS = 0.1
+_ROUNDS = 3
+"""Rounds in which calls are measured: as many as fit into the time of the crawl."""
 
 
 class Comparison(NamedTuple):
@@ -78,27 +86,9 @@ class Checked(msgspec.Struct):
     """Costs that the model used."""
 
 
-def scenario_of(setup: Setup, seen: Observed, costs: Costs) -> Scenario:
-    """Return the scenario of a real cluster. The links that workers sent are taken from it, as a property of the
-    web; times and loads are not."""
-    outside = max(0.0, seen.domains_a_page - 1) / max(1e-9, seen.urls_a_page)
-    return Scenario(
-        workers=setup.workers,
-        shards=setup.shards,
-        concurrency=setup.concurrency,
-        domains=setup.webs[0].hosts,
-        gap_seconds=setup.rate.window_seconds / setup.rate.hits,
-        latencies=_LATENCIES,
-        latency_shares=tuple(seen.web_shares),
-        profile="check",
-        links=seen.urls_a_page,
-        own_share=1 - outside,
-        new_share=seen.new_share,
-        round_trip_seconds=1e-6 * costs.round_trip,
-        fsync_seconds=None,
-        warm_up_seconds=setup.warm_up_seconds,
-        seconds=setup.seconds,
-    )
+def load() -> Checked:
+    """Return the last comparison."""
+    return msgspec.json.decode(CHECK.read_bytes(), type=Checked)
 
 
 def compare(seen: Observed, outcome: Outcome) -> list[Comparison]:
@@ -125,17 +115,18 @@ def check() -> tuple[list[Comparison], Costs]:
     The costs are measured at the same time, with another worker and shard, as the speed of a machine depends on what
     else it does. Only the memory is left out.
     """
+    server_second = measure_idle_server()
     with ProcessPoolExecutor(3, get_context("spawn")) as processes:
         cluster, single = processes.submit(observe, _SETUP), processes.submit(observe, _ONE_WORKER)
-        found = processes.submit(_measure_meanwhile).result()
-        seen = cluster.result()
-        single_seen = single.result()
-        page = page_costs(_ONE_WORKER, single_seen, found.worker.alone)
+        found = processes.submit(_measure_meanwhile, server_second).result()
+        seen, seen_alone = cluster.result(), single.result()
     costs = Costs(
-        **found._asdict(), machine=describe_machine(), date=time.strftime("%Y-%m-%d"), pages={"check": page},
+        **found._asdict(), machine=describe_machine(), date=time.strftime("%Y-%m-%d"), pages={},
         seen_bytes=0.0, queued_bytes=0.0, domain_bytes=0.0,
     )  # fmt: skip
-    costs.round_trip = _waits(single_seen, costs)
+    page, web = rested_page_microseconds(_ONE_WORKER, seen_alone, costs), _SETUP.webs[0]
+    costs.pages["check"] = PageCosts(web.page_bytes, web.out_degree, page, page)
+    costs.round_trip = _waits(seen_alone, costs)
     return compare(seen, simulate(scenario_of(_SETUP, seen, costs), costs)), costs
 
 
@@ -151,7 +142,9 @@ def _median(milliseconds: list[float]) -> float:
     return sorted(milliseconds)[len(milliseconds) // 2]
 
 
-def _measure_meanwhile() -> Calls:
+def _measure_meanwhile(server_second: float) -> Calls:
     """Return the costs of calls, measured while the cluster runs."""
     time.sleep(_SETUP.warm_up_seconds)
-    return asyncio.run(measure_calls(_DOMAINS, typical=statistics.median, pause_seconds=_PAUSE_SECONDS))
+    return asyncio.run(
+        measure_calls(_DOMAINS, server_second, rounds=_ROUNDS, typical=statistics.median, pause_seconds=_PAUSE_SECONDS)
+    )

@@ -48,6 +48,11 @@ class Core:
         """True if no work is left."""
         return self._free_at <= self._simulation.now
 
+    @property
+    def rest_seconds(self) -> float:
+        """Time since the last work was done; 0 while there is work."""
+        return max(0.0, self._simulation.now - self._free_at)
+
     def work(self, seconds: float, then: Action, *arguments: Any) -> None:
         """Queue so many seconds of work, and run an action when it is done."""
         self._simulation.at(self.use(seconds), then, *arguments)

@@ -89,20 +89,3 @@ def cost(outcome: Outcome, costs: Costs, prices: Prices, *, pages: float = URLS)
     core_hours = hours * (scenario.workers + scenario.shards)
     gigabyte_hours = hours * (memory + scenario.workers * prices.worker_gigabytes)
     return Cost(core_hours, gigabyte_hours, core_hours * prices.core_hour + gigabyte_hours * prices.gigabyte_hour)
-
-
-def table(found: dict[str, list[Outcome]], costs: Costs, prices: Prices) -> str:
-    """Return the simulations as a Markdown table."""
-    rows = [
-        "| cluster | workers | pages/s | workers CPU | shards CPU (busiest) | lease p50, p99 | core-hours | dollars |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name, outcomes in found.items():
-        for one in outcomes:
-            price = cost(one, costs, prices)
-            rows.append(
-                f"| {name} | {one.scenario.workers:,} | {one.pages_per_second:,.0f} | {one.worker_cpu:.0%} | "
-                f"{one.shard_cpu:.0%} ({one.busiest_shard_cpu:.0%}) | {one.lease_ms['p50']:.1f}, "
-                f"{one.lease_ms['p99']:.1f} ms | {price.core_hours:,.0f} | {price.dollars:,.0f} |"
-            )
-    return "\n".join(rows)

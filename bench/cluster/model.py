@@ -8,14 +8,22 @@ from functools import cache
 
 import msgspec
 
-from bench.cluster.costs import Costs
+from bench.cluster.costs import Costs, CostsByRest
 from bench.cluster.domains import domain_sizes, shard_shares
 from bench.cluster.engine import Simulation
 from bench.cluster.shard import Kind, Shard, ShardLimits
 from bench.cluster.worker import Counts, Worker, WorkerLimits, calls_a_page, popularity
+from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH
 
-_HEARTBEATS_BEFORE_DEATH = 3
 _DEAD_AFTER_SECONDS = 10.0
+INTERVALS = {
+    Kind.HEARTBEAT: _DEAD_AFTER_SECONDS / HEARTBEATS_BEFORE_DEATH,
+    Kind.MAINTAIN: _DEAD_AFTER_SECONDS,
+    Kind.CLOCK: 2.0,
+    Kind.REPLICAS: 3.0,
+}
+"""Seconds between two calls of a worker to each shard. The last two are those of `gossamer.policy.timing` and
+`gossamer.valkey.client`, for a worker that calls the shard all the time."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +119,10 @@ def simulate(scenario: Scenario, costs: Costs) -> Outcome:
     for shard in shards:
         calls.update(shard.calls)
     worker_seconds = sum(worker.core.used_seconds for worker in workers) - worker_before
-    shard_seconds = [shard.used_seconds - before for shard, before in zip(shards, shards_before, strict=True)]
+    idle_seconds = 1e-6 * costs.server_second * scenario.seconds
+    shard_seconds = [
+        idle_seconds + shard.used_seconds - before for shard, before in zip(shards, shards_before, strict=True)
+    ]
     pages = max(1, counts.pages)
     return Outcome(
         scenario=scenario,
@@ -146,11 +157,13 @@ def _cluster(
     one_way = scenario.round_trip_seconds / 2
     limits = ShardLimits(scenario.gap_seconds, one_way, fsync, scenario.new_share)
     share, rest = divmod(scenario.domains, scenario.shards)
-    shards = [Shard(simulation, costs.shard, limits, share + (number < rest)) for number in range(scenario.shards)]
+    shard_costs, worker_costs = CostsByRest(costs.shard), CostsByRest(costs.worker)
+    shards = [Shard(simulation, shard_costs, limits, share + (number < rest)) for number in range(scenario.shards)]
     page = costs.pages[scenario.profile]
     worker_limits = WorkerLimits(
         concurrency=scenario.concurrency,
         page_seconds=1e-6 * page.microseconds,
+        rested_page_seconds=1e-6 * page.rested,
         page_spread=scenario.page_spread,
         page_bytes=page.page_bytes,
         links=scenario.links,
@@ -164,7 +177,7 @@ def _cluster(
     weights = _weights(scenario.domains, scenario.size_exponent, scenario.shards, scenario.seed)
     workers = [
         Worker(
-            simulation, shards, worker_limits, costs.worker, counts, weights=weights, seed=scenario.seed * 100_003 + one
+            simulation, shards, worker_limits, worker_costs, counts, weights=weights, seed=scenario.seed * 100_003 + one
         )
         for one in range(scenario.workers)
     ]
@@ -191,15 +204,12 @@ def _latency(scenario: Scenario) -> Callable[[random.Random], float]:
 
 
 def _keep_alive(simulation: Simulation, worker: Worker, shards: int, chance: random.Random) -> None:
-    """Let a worker send heartbeats to all shards, and maintain them."""
+    """Let a worker make the periodic calls to all shards."""
 
     def repeat(shard: int, kind: Kind, seconds: float) -> None:
         worker.tell(shard, kind)
         simulation.after(seconds * chance.uniform(0.9, 1.1), repeat, shard, kind, seconds)
 
     for shard in range(shards):
-        for kind, seconds in (
-            (Kind.HEARTBEAT, _DEAD_AFTER_SECONDS / _HEARTBEATS_BEFORE_DEATH),
-            (Kind.MAINTAIN, _DEAD_AFTER_SECONDS),
-        ):
+        for kind, seconds in INTERVALS.items():
             simulation.at(chance.random() * seconds, repeat, shard, kind, seconds)

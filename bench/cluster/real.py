@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from bench.cluster.costs import Costs
+from bench.cluster.model import Scenario
 from bench.errors import BenchFailed
 from bench.measure import cpu_seconds
 from bench.progress import say
@@ -30,6 +32,8 @@ from tests.servers.valkey import cluster
 _SAMPLE_SECONDS = 0.5
 _STOP_SECONDS = 60.0
 _ENVIRONMENT = {"GOSSAMER_FETCH__ROBOTS": "ignore", "PYTHONDONTWRITEBYTECODE": "", "PYTHONUNBUFFERED": ""}
+OPTIONS = {"appendfsync": "always"}
+"""Options of the servers: each flushes its log before it replies."""
 _SETTLED = "settled"
 _URLS, _BATCHES = "urls", "batches"
 
@@ -101,10 +105,12 @@ def _count_calls(counts: Counter[str], leases: list[float]) -> None:
     """Count the calls of this process to the frontier, what they carry, and how long lease calls take (seconds)."""
     from gossamer.frontier.valkey.additions import RequestAdder
     from gossamer.frontier.valkey.commands import ScriptCommands
+    from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
     from gossamer.frontier.valkey.session import ShardSession
+    from gossamer.model.request import Outcome
 
     call, call_confirmed = ScriptCommands.call, ScriptCommands.call_confirmed
-    lease, add, settle = ShardSession.lease, RequestAdder.add, ShardSession.settle
+    lease, add, settle = ShardSession.lease, RequestAdder.add, ValkeyLeaseholder.settle
 
     async def counted(self: Any, shard: int, script: str, *given: Any) -> Any:
         counts[script] += 1
@@ -127,15 +133,15 @@ def _count_calls(counts: Counter[str], leases: list[float]) -> None:
         counts["added"] += result.added
         return result
 
-    async def counted_settle(self: Any, name: str, ids: Any, *given: Any, **named: Any) -> Any:
-        reply = await settle(self, name, ids, *given, **named)
-        counts[_SETTLED] += len(ids)
-        return reply
+    async def counted_settle(self: Any, settlements: Any, **named: Any) -> Any:
+        result = await settle(self, settlements, **named)
+        counts[_SETTLED] += sum(one.outcome is Outcome.FETCHED for one in settlements)
+        return result
 
     ScriptCommands.call = counted  # type: ignore[method-assign]
     ScriptCommands.call_confirmed = counted_confirmed  # type: ignore[method-assign]
     ShardSession.lease = timed_lease  # type: ignore[method-assign]
-    ShardSession.settle = counted_settle  # type: ignore[method-assign]
+    ValkeyLeaseholder.settle = counted_settle  # type: ignore[method-assign]
     RequestAdder.add = counted_add  # type: ignore[method-assign]
 
 
@@ -146,13 +152,12 @@ def observe(setup: Setup) -> Observed:
     """Run a crawl, and return what it did after the warm-up. Raises BenchFailed if a worker ended or the web was too
     small."""
     say(f"{setup.workers} workers, {setup.shards} shards, {setup.webs[0].hosts} hosts")
-    options = {"appendfsync": "always"}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(disk_folder())
-        stack.enter_context(_temporary_files_in(folder))
+        stack.enter_context(temporary_files_in(folder))
         webs = [stack.enter_context(FakeWeb.start(spec)) for spec in setup.webs]
         seeds = [url for web in webs for url in web.seeds()]
-        servers = stack.enter_context(cluster(primaries=setup.shards, options=options, one_shard_each=setup.shards > 1))
+        servers = stack.enter_context(cluster(primaries=setup.shards, options=OPTIONS, one_shard_each=setup.shards > 1))
         asyncio.run(_open(servers.address, setup, seeds))
         with _workers(setup, servers.address, folder) as processes:
             time.sleep(setup.warm_up_seconds)
@@ -170,8 +175,31 @@ def observe(setup: Setup) -> Observed:
     return seen
 
 
+def scenario_of(setup: Setup, seen: Observed, costs: Costs) -> Scenario:
+    """Return the scenario of a real cluster. The links that workers sent are taken from it, as a property of the
+    web; times and loads are not."""
+    outside = max(0.0, seen.domains_a_page - 1) / max(1e-9, seen.urls_a_page)
+    return Scenario(
+        workers=setup.workers,
+        shards=setup.shards,
+        concurrency=setup.concurrency,
+        domains=setup.webs[0].hosts,
+        gap_seconds=setup.rate.window_seconds / setup.rate.hits,
+        latencies=tuple(web.latency_ms / 1000 for web in setup.webs),
+        latency_shares=tuple(seen.web_shares),
+        profile="check",
+        links=seen.urls_a_page,
+        own_share=1 - outside,
+        new_share=seen.new_share,
+        round_trip_seconds=1e-6 * costs.round_trip,
+        fsync_seconds=None,
+        warm_up_seconds=setup.warm_up_seconds,
+        seconds=setup.seconds,
+    )
+
+
 @contextlib.contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
+def temporary_files_in(folder: Path) -> Iterator[None]:
     """Let the servers keep their files on the disk, where a flush takes its time."""
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from bench.cluster.costs import CallCosts, SideCosts
+from bench.cluster.costs import CallCosts, CostsByRest
 from bench.cluster.engine import Simulation
 
 _AHEAD_SECONDS = 0.02
@@ -25,6 +25,19 @@ class Kind(Enum):
     ADD = auto()
     HEARTBEAT = auto()
     MAINTAIN = auto()
+    CLOCK = auto()
+    """Comparison of clocks."""
+    REPLICAS = auto()
+    """Question for the replicas of the server."""
+
+
+def periodic_cost(kind: Kind, costs: CallCosts) -> float:
+    """Return the CPU microseconds of a periodic call."""
+    if kind is Kind.HEARTBEAT:
+        return costs.heartbeat
+    if kind is Kind.MAINTAIN:
+        return costs.maintain
+    return costs.clock if kind is Kind.CLOCK else costs.replicas
 
 
 @dataclass(slots=True)
@@ -58,7 +71,7 @@ class Shard:
     """One server with one shard. `domains` have requests; each gives one, and the next one a gap later."""
 
     simulation: Simulation
-    costs: SideCosts
+    costs: CostsByRest
     limits: ShardLimits
     domains: int
     used_seconds: float = 0.0
@@ -69,12 +82,13 @@ class Shard:
     """Times at which domains that were leased from may be leased from again, as a heap."""
     _waiting: list[Call] = field(default_factory=list)
     _is_busy: bool = False
+    _rests_since: float = 0.0
 
     def receive(self, call: Call) -> None:
         """Take a call, which has just arrived."""
         self._waiting.append(call)
         if not self._is_busy:
-            self._begin(self.costs.alone)
+            self._begin(self.costs.after(self.simulation.now - self._rests_since))
 
     def _begin(self, costs: CallCosts) -> None:
         calls, self._waiting = self._waiting, []
@@ -89,6 +103,7 @@ class Shard:
         for reply, answer in answers:
             self.simulation.after(self.limits.one_way_seconds, reply, answer)
         self._is_busy = False
+        self._rests_since = self.simulation.now
         if self._waiting:
             self._begin(self.costs.busy)
 
@@ -106,7 +121,7 @@ class Shard:
             new = asked.urls * self.limits.new_share
             each = costs.add_domain * asked.domains + costs.add_known * (asked.urls - new) + costs.add_new * new
             return 1e-6 * (costs.add_call + each), None
-        return 1e-6 * (costs.heartbeat if kind is Kind.HEARTBEAT else costs.maintain), None
+        return 1e-6 * periodic_cost(kind, costs), None
 
     def _lease(self, limit: int) -> tuple[list[float], float | None]:
         """Return the start times of the leased requests, and when the next domain is due; None: no domain is known to

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from bench.cluster.costs import CallCosts, SideCosts
+from bench.cluster.costs import CallCosts, CostsByRest, cooled_share
 from bench.cluster.engine import Core, Simulation
-from bench.cluster.shard import Added, Kind, Shard
+from bench.cluster.shard import Added, Kind, Shard, periodic_cost
 
 _SLOT_SHARE = 1 / 2
 _SLOT_LINGER_SECONDS = 0.005
@@ -31,7 +31,9 @@ class WorkerLimits:
 
     concurrency: int
     page_seconds: float
-    """CPU time of a page, without calls to the frontier."""
+    """CPU time of a page in a busy worker, without calls to the frontier."""
+    rested_page_seconds: float
+    """The same in a worker that has rested."""
     page_spread: float
     """Standard deviation of that time, as a share of it."""
     page_bytes: int
@@ -101,7 +103,7 @@ class Worker:
         simulation: Simulation,
         shards: Sequence[Shard],
         limits: WorkerLimits,
-        costs: SideCosts,
+        costs: CostsByRest,
         counts: Counts,
         *,
         weights: Sequence[float],
@@ -111,7 +113,7 @@ class Worker:
         self._simulation = simulation
         self._shards = shards
         self._limits = limits
-        self._side_costs = costs
+        self._costs_by_rest = costs
         self._counts = counts
         self._weights = weights
         self._random = random.Random(seed)
@@ -139,7 +141,7 @@ class Worker:
     @property
     def _costs(self) -> CallCosts:
         """Costs of the next step: it may wake this process up."""
-        return self._side_costs.alone if self.core.is_idle else self._side_costs.busy
+        return self._costs_by_rest.after(self.core.rest_seconds) if self.core.is_idle else self._costs_by_rest.busy
 
     # --- leasing ------------------------------------------------------------------------------------------------------
 
@@ -241,7 +243,9 @@ class Worker:
         limits = self._limits
         spread = limits.page_spread
         factor = self._random.gammavariate(1 / spread**2, spread**2) if spread else 1.0
-        self.core.work(limits.page_seconds * factor, self._on_page_done, page, began)
+        rested = cooled_share(self.core.rest_seconds)
+        seconds = limits.page_seconds + rested * (limits.rested_page_seconds - limits.page_seconds)
+        self.core.work(seconds * factor, self._on_page_done, page, began)
 
     def _on_page_done(self, page: _Page, began: float) -> None:
         now, counts = self._simulation.now, self._counts
@@ -351,9 +355,8 @@ class Worker:
         self._simulation.at(sent + self._limits.one_way_seconds, self._shards[shard].receive, (kind, asked, on_reply))
 
     def tell(self, shard: int, kind: Kind) -> None:
-        """Send a heartbeat to a shard, or maintain it."""
-        cost = self._costs.heartbeat if kind is Kind.HEARTBEAT else self._costs.maintain
-        self._call(shard, cost, kind, None, lambda _: None)
+        """Make a periodic call to a shard."""
+        self._call(shard, periodic_cost(kind, self._costs), kind, None, lambda _: None)
 
 
 def popularity(shares: Sequence[float]) -> list[float]:

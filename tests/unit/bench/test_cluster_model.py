@@ -2,24 +2,31 @@
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
-from bench.cluster.costs import CallCosts, Costs, PageCosts, SideCosts
+from bench.cluster import model
+from bench.cluster.costs import COOLING_SECONDS, CallCosts, Costs, CostsByRest, PageCosts, SideCosts
 from bench.cluster.domains import course, domain_sizes
 from bench.cluster.engine import Core, Simulation
 from bench.cluster.model import Scenario, simulate
+from bench.cluster.shard import Kind
+from gossamer.policy import timing
+from gossamer.valkey import client
 
-SHARD = CallCosts(60, 25, 40, 15, 80, 10, 4, 10, 20, 100)
-WORKER = CallCosts(150, 15, 120, 8, 150, 5, 1, 1, 80, 400)
+SHARD = CallCosts(60, 25, 40, 15, 80, 10, 4, 10, 20, 100, 30, 10)
+WORKER = CallCosts(150, 15, 120, 8, 150, 5, 1, 1, 80, 400, 80, 60)
+TWICE = CallCosts(*(2 * cost for cost in msgspec.structs.astuple(SHARD)))
 COSTS = Costs(
     machine="",
     date="",
-    shard=SideCosts(SHARD, SHARD),
+    shard=SideCosts(SHARD, SHARD, SHARD),
+    server_second=0.0,
     fsync=200.0,
     round_trip=0.0,
-    worker=SideCosts(WORKER, WORKER),
-    pages={"web": PageCosts(10_000, 20, 900.0)},
+    worker=SideCosts(WORKER, WORKER, WORKER),
+    pages={"web": PageCosts(10_000, 20, 900.0, 900.0)},
     seen_bytes=11.0,
     queued_bytes=95.0,
     domain_bytes=1000.0,
@@ -75,6 +82,49 @@ def test_a_cluster_goes_no_faster_than_its_shards() -> None:
     outcome = simulate(Scenario(workers=60, shards=1, domains=100_000, warm_up_seconds=1.0, seconds=2.0), COSTS)
     assert 0.95 < outcome.busiest_shard_cpu < 1.02
     assert outcome.pages_per_second < 0.65 * 60 * 64 / 0.6  # what the slots would allow
+
+
+def test_a_call_costs_more_the_longer_its_process_has_rested_up_to_a_limit() -> None:
+    costs = CostsByRest(SideCosts(rested=TWICE, alone=SHARD, busy=SHARD))
+    rests = (0.0, COOLING_SECONDS / 2, COOLING_SECONDS, 100 * COOLING_SECONDS)
+    assert [costs.after(rest).settle_call for rest in rests] == [40, 60, 80, 80]
+
+
+def test_the_shards_of_a_slow_crawl_need_more_cpu_for_a_page_because_they_rest_between_calls() -> None:
+    shard = SideCosts(rested=TWICE, alone=SHARD, busy=SHARD)
+    rested = msgspec.structs.replace(COSTS, shard=shard)
+    slow, fast = (msgspec.structs.replace(SMALL, workers=workers, concurrency=1) for workers in (1, 200))
+    more = [
+        simulate(scenario, rested).page_shard_us / simulate(scenario, COSTS).page_shard_us for scenario in (slow, fast)
+    ]
+    assert more[0] > 1.8
+    assert more[1] < 1.3
+
+
+def test_a_worker_that_rests_between_pages_needs_the_cpu_of_rested_pages() -> None:
+    slow = msgspec.structs.replace(SMALL, workers=1, concurrency=1, links=0.0, page_spread=0.0)
+    rested = msgspec.structs.replace(COSTS, pages={"web": PageCosts(10_000, 20, 900.0, 1900.0)})
+    more = simulate(slow, rested).page_worker_us - simulate(slow, COSTS).page_worker_us
+    assert more == pytest.approx(1000.0, rel=0.1)
+
+
+def test_a_server_uses_its_own_cpu_besides_that_of_calls() -> None:
+    own = msgspec.structs.replace(COSTS, server_second=5000.0)
+    assert simulate(SMALL, own).shard_cpu - simulate(SMALL, COSTS).shard_cpu == pytest.approx(0.005)
+
+
+def test_each_worker_makes_its_periodic_calls_to_each_shard() -> None:
+    long = msgspec.structs.replace(SMALL, links=0.0, seconds=60.0)
+    outcome = simulate(long, COSTS)
+    pages = outcome.pages_per_second * long.seconds
+    for kind, seconds in model.INTERVALS.items():
+        expected = long.workers * long.shards * long.seconds / seconds
+        assert pages * outcome.calls_a_page[kind.name.lower()] == pytest.approx(expected, rel=0.05), kind
+
+
+def test_the_intervals_of_the_periodic_calls_are_those_of_the_real_worker() -> None:
+    assert model.INTERVALS[Kind.CLOCK] == timing._COMPARE_SECONDS
+    assert model.INTERVALS[Kind.REPLICAS] == client._REPLICAS_KNOWN_SECONDS
 
 
 def test_the_sizes_of_domains_add_up_to_the_urls() -> None:

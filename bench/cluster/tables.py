@@ -1,0 +1,262 @@
+"""Tables and sentences of docs/explanation/scale.md, from measurements and simulations: between marks of the page."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from functools import cache, partial
+
+import numpy as np
+
+from bench.cluster.check import Checked
+from bench.cluster.costs import CallCosts, Costs
+from bench.cluster.figures import DOMAINS, LARGEST, URLS, Prices, cost, days_until, frontier_bytes
+from bench.cluster.model import Outcome
+from bench.places import ROOT
+
+PAGE = ROOT / "docs" / "explanation" / "scale.md"
+_ROWS = {
+    "lease_call": "lease, the call",
+    "lease_each": "lease, each request",
+    "settle_call": "settle, the call",
+    "settle_each": "settle, each page",
+    "add_call": "add, the call",
+    "add_domain": "add, each domain",
+    "add_known": "add, each known URL",
+    "add_new": "add, each new URL",
+    "heartbeat": "heartbeat",
+    "maintain": "maintenance of a shard",
+    "clock": "comparison of clocks",
+    "replicas": "question for replicas",
+}
+COURSE_PAGES_PER_SECOND = 50_000
+_SHARES = (0.5, 0.9, 0.99, 1.0)
+_LINE = 135
+_SATURATED = 0.97
+"""Load of the busiest shard at which a cluster counts as saturated."""
+_TAIL_WORKERS = 10
+_SHOWN_EXACTLY_BELOW = 10
+"""Costs and days below this have one decimal."""
+
+
+def with_figures(page: str, costs: Costs, figures: dict[str, list[Outcome]], checked: Checked) -> str:
+    """Return the page with these figures between its marks. Raises ValueError if a mark is missing."""
+    parts = {
+        "summary": summary(figures, costs),
+        "costs": costs_table(costs),
+        "clusters": clusters_table(figures, costs, Prices()),
+        "calls": calls_text(figures),
+        "memory": memory_text(costs),
+        "course": course_table(),
+        "price": price_text(figures, costs),
+        "check": check_table(checked),
+    }
+    for name, text in parts.items():
+        marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not marks.search(page):
+            raise ValueError(f"{PAGE.name} has no marks named {name}")
+        page = marks.sub(partial(_between, text), page)
+    return page
+
+
+def _between(text: str, marks: re.Match[str]) -> str:
+    return f"{marks[1]}{text}\n{marks[2]}"
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
+    """Return the most important results as a list."""
+    small = figures["64 shards"]
+    full = next((one for one in small if one.busiest_shard_cpu >= _SATURATED), small[-1])
+    last, wide = small[-1], figures["256 requests a worker"][1]
+    calls = sum(full.calls_a_page[name] for name in ("lease", "add", "settle"))
+    prices = [cost(one, costs, Prices()) for outcomes in figures.values() for one in outcomes]
+    core_hours, dollars = [price.core_hours for price in prices], [price.dollars for price in prices]
+    everything, seen = _gigabytes(costs, URLS), _gigabytes(costs, 0)
+    half_days, _, most_days, all_days = _days(np.inf, 1.0)
+    return "\n".join(
+        _wrapped(text, "- ")
+        for text in (
+            f"**{full.scenario.shards} shards saturate with about {full.scenario.workers} workers**, at "
+            f"{full.pages_per_second:,.0f} pages per second. {last.scenario.workers:,} workers bring "
+            f"{_percent(last.pages_per_second / full.pages_per_second - 1)} more pages, and leases that take "
+            f"{last.lease_ms['p50']:.0f} ms instead of {small[0].lease_ms['p50']:.1f} ms. The limit is the number of "
+            f"calls: a page causes about {calls:.0f}, because each batch of pages has links to many shards.",
+            f"**A worker's core is mostly idle** with the default of 64 requests in flight. With 256 "
+            f"(`worker.concurrency`), {wide.scenario.workers} workers fetch {wide.pages_per_second:,.0f} pages per "
+            f"second; {last.scenario.workers:,} workers with 64 fetch {last.pages_per_second:,.0f}.",
+            f"**A frontier with a billion queued URLs takes {everything:.0f} GB**, {everything / 64:.1f} GB on each "
+            f"of 64 shards; with none queued, {seen:.0f} GB.",
+            f"**The last tenth takes longest.** Half of the URLs are fetched after {_duration(half_days)}, 99 % after "
+            f"{_duration(most_days)}, all after {_duration(all_days)}, however large the cluster is. Only a limit for "
+            f"each domain, or a higher rate for the largest ones, changes that.",
+            f"**A billion pages cost {_rounded(min(core_hours))} to {_rounded(max(core_hours))} core-hours** of "
+            f"rented machines, {min(dollars):.0f} to {max(dollars):.0f} dollars at the prices below, without network, "
+            f"storage and the tail. Few workers with many requests in flight are the cheapest.",
+        )
+    )
+
+
+def calls_text(figures: dict[str, list[Outcome]]) -> str:
+    """Return how a page's calls make the shards' load."""
+    small = figures["64 shards"]
+    few, many = small[0], small[-1]
+    return _wrapped(
+        f"With 64 slots, a worker fetches {few.pages_per_second / few.scenario.workers:.0f} pages a second and uses "
+        f"{_percent(few.worker_cpu)} of its core. A page causes {few.calls_a_page['add']:.1f} additions, a lease call "
+        f"and a settlement: the worker commits after 10 ms, {few.batch_pages:.1f} pages on average, and their links "
+        f"belong to several shards each. Most of the shards' time goes into calls, not into what they carry. That "
+        f"corrects itself in part: when shards answer late, more pages share a commit, and busy shards need less CPU "
+        f"for a call. With {many.scenario.workers:,} workers, a page costs the shards {many.page_shard_us:,.0f} us of "
+        f"CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
+    )
+
+
+def memory_text(costs: Costs) -> str:
+    """Return the memory of the frontier."""
+    half, everything = _gigabytes(costs, URLS / 2), _gigabytes(costs, URLS)
+    return _wrapped(
+        f"With all of a billion URLs seen and half of them queued, the frontier takes {half:.0f} GB: {half / 64:.1f} "
+        f"GB on each of 64 shards. With all queued, it takes {everything:.0f} GB. Queued URLs are what costs: the "
+        f"seen-set of a billion URLs takes {_gigabytes(costs, 0):.0f} GB."
+    )
+
+
+def price_text(figures: dict[str, list[Outcome]], costs: Costs) -> str:
+    """Return the price of a crawl with some workers, and how much of it is used."""
+    one = figures["64 shards"][1]
+    workers, shards, price = one.scenario.workers, one.scenario.shards, cost(one, costs, Prices())
+    used_us = one.page_worker_us + one.page_shard_us
+    used_hours = 1e-6 * used_us * URLS / 3600
+    tail_hours = (_TAIL_WORKERS + shards) * 24 * _days(np.inf, 1.0)[2]
+    return _wrapped(
+        f"{workers} workers and {shards} shards take {price.core_hours / (workers + shards):.0f} hours, "
+        f"{_rounded(price.core_hours)} core-hours and {price.dollars:.0f} dollars. The CPU time that is really used "
+        f"is {_percent(used_hours / price.core_hours)} of that: {used_us / 1000:.1f} ms for a page, "
+        f"{_rounded(used_hours)} core-hours for a billion. So several workers can share a core.",
+        after="\n\n",
+    ) + _wrapped(
+        f"That is the price at full speed. The tail needs few workers and the memory of the frontier: {_TAIL_WORKERS} "
+        f"workers and {shards} shards until 99 % of the URLs are fetched are {_rounded(tail_hours)} core-hours at a "
+        f"core for each shard, {tail_hours / price.core_hours:.0f} times those of the rest. Finish the tail on fewer "
+        f"machines: shards that are hardly used can share one."
+    )
+
+
+def _wrapped(text: str, mark: str = "", *, after: str = "") -> str:
+    indent = " " * len(mark)
+    return textwrap.fill(mark + text, _LINE, subsequent_indent=indent, break_on_hyphens=False) + after
+
+
+def _percent(share: float, *, sign: str = "") -> str:
+    return f"{round(100 * share):{sign}} %"
+
+
+def _gigabytes(costs: Costs, queued: float) -> float:
+    return frontier_bytes(costs, seen=URLS, queued=queued, domains=min(DOMAINS, queued)) / 1e9
+
+
+def _rounded(hours: float) -> str:
+    """Return a number of hours with two significant digits."""
+    return f"{float(f'{hours:.2g}'):,.0f}"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
+    """Return a Markdown table. `words`: columns that hold words; the others hold numbers."""
+    ruler = ["---" if column < words else "---:" for column in range(len(head))]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "|".join(ruler) + "|", *lines[1:]])
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value < _SHOWN_EXACTLY_BELOW else f"{value:,.0f}"
+
+
+def costs_table(costs: Costs) -> str:
+    """Return the costs of calls, and what else was measured."""
+    levels = ("rested", "alone", "busy")
+    sides = {"shard": costs.shard, "worker": costs.worker}
+    columns: list[CallCosts] = [getattr(side, level) for side in sides.values() for level in levels]
+    head = ["CPU time, microseconds"] + [
+        f"{name}, {words}" for name in sides for words in ("rested", "just used", "busy")
+    ]
+    rows = [[title, *(_short(getattr(column, name)) for column in columns)] for name, title in _ROWS.items()]
+    page = costs.pages["web"]
+    more = _wrapped(
+        f"A page of {page.page_bytes / 1000:.0f} KB with {page.links} links costs a busy worker "
+        f"{page.microseconds:,.0f} us of CPU without its calls to the frontier, and a rested one {page.rested:,.0f} "
+        f"us. A server without calls uses {costs.server_second / 1000:.1f} ms in a second. A seen URL takes "
+        f"{costs.seen_bytes:.1f} bytes in the frontier, a queued one of about 81 bytes {costs.queued_bytes:.0f} more, "
+        f"a domain with queued URLs {costs.domain_bytes:.0f}. Measured on {costs.date} ({costs.machine})."
+    )
+    return f"{_table(head, rows)}\n\n{more}"
+
+
+def clusters_table(found: dict[str, list[Outcome]], costs: Costs, prices: Prices) -> str:
+    """Return the simulations."""
+    head = ("cluster", "workers", "pages/s", "workers CPU", "shards CPU (busiest)", "lease p50, p99")
+    rows = []
+    for name, outcomes in found.items():
+        for one in outcomes:
+            price = cost(one, costs, prices)
+            rows.append(
+                (
+                    name,
+                    f"{one.scenario.workers:,}",
+                    f"{one.pages_per_second:,.0f}",
+                    f"{one.worker_cpu:.0%}",
+                    f"{one.shard_cpu:.0%} ({one.busiest_shard_cpu:.0%})",
+                    f"{one.lease_ms['p50']:.1f}, {one.lease_ms['p99']:.1f} ms",
+                    f"{price.core_hours:,.0f}",
+                    f"{price.dollars:,.0f}",
+                )
+            )
+    return _table((*head, "core-hours", "dollars"), rows)
+
+
+def course_table() -> str:
+    """Return after what time shares of a billion URLs are fetched."""
+    head = (f"at {COURSE_PAGES_PER_SECOND:,} pages per second", *map(_percent, _SHARES[:-1]), "all")
+    rows = []
+    for title, largest, rate in (
+        ("one request a second to each domain", np.inf, 1.0),
+        ("ten requests a second", np.inf, 10.0),
+        (f"one a second, at most {LARGEST:,} pages of a domain", LARGEST, 1.0),
+    ):
+        rows.append((title, *map(_duration, _days(largest, rate))))
+    return _table(head, rows)
+
+
+@cache
+def _days(largest: float, rate: float) -> list[float]:
+    """Return the days after which the shares of the URLs are fetched."""
+    return days_until(list(_SHARES), pages_per_second=COURSE_PAGES_PER_SECOND, largest=largest, rate=rate)
+
+
+def _duration(days: float) -> str:
+    return f"{_short(24 * days)} h" if days < 2 else f"{_short(days)} days"
+
+
+def check_table(checked: Checked) -> str:
+    """Return the comparison of the model with a real cluster, and the load of the machine at its end."""
+    rows = []
+    for name, modelled in checked.modelled.items():
+        measured = checked.measured[name]
+        decimals = 0 if modelled >= 100 else 2
+        rows.append(
+            (
+                name,
+                f"{modelled:,.{decimals}f}",
+                f"{measured:,.{decimals}f}",
+                f"{_percent(modelled / measured - 1, sign='+')}",
+            )
+        )
+    load = _wrapped(
+        f"Of {checked.date}. On average, {checked.load:.1f} processes wanted a core in the last minute, those of the "
+        f"comparison included."
+    )
+    return _table(("", "model", "measured", "deviation"), rows) + f"\n\n{load}"
