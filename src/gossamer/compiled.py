@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer import __version__
 
-_INTERFACE = 3
+_INTERFACE = 4
 """Form of the extension's functions that this program calls. Must be that of native/src/lib.rs."""
 
 native: Any = None

@@ -243,6 +243,10 @@ class ProxyFailed(FetchError):
         self.wait_seconds = wait_seconds
         """Seconds until another proxy may be tried. 0: unknown."""
 
+    def set_detail(self, detail: str) -> None:
+        """Replace the detail, also in the message."""
+        super().__init__(detail)
+
 
 class FirstByteTimeout(FetchError):
     """The response did not begin in time."""

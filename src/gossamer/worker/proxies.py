@@ -195,6 +195,8 @@ class WorkerProxies:
         text = error.detail or error.kind
         if len(pool.proxies) > 1:
             text = f"proxy {pool.proxies.index(attempt.proxy) + 1} of {len(pool.proxies)}: {text}"
+            if isinstance(error, ProxyFailed):
+                error.set_detail(text)  # for the record, if this was the last attempt
         if isinstance(error, ProxyFailed) and not error.for_target:
             pool.on_failure(attempt.proxy, now=now, random=jitter)
             self._count("unusable")
