@@ -11,8 +11,8 @@
 local MOST_BYTES = 33554432 -- of a crawl on this shard: about 200,000 requests
 local LIFE = 2592000000 -- ms (30 days). The list goes with its crawl; this is for one that an older version removes.
 
--- Keeps a request that failed; its crawl wants that (`keeps_failed`). `counter`: the field of c:{token} that counts it. `request`:
--- { priority, spider, domain, entry }.
+-- Keeps a request that failed; its crawl wants that (`keeps_failed`). `counter`: the field of c:{token} that counts it.
+-- `request`: { priority, spider, domain, entry }.
 local function keep_failed(crawl, counter, request)
   local row = cmsgpack.pack(counter, unpack(request))
   local key = BASE .. "failed:" .. crawl.token

@@ -77,7 +77,8 @@ local function split_bucket(crawl)
   crawl.buckets = index + 1
 end
 
--- Inserts what was marked after look_up, counts what was added, and splits buckets until their mean is right again. To be called after additions.
+-- Inserts what was marked after look_up, counts what was added, and splits buckets until their mean is right again. To
+-- be called after additions.
 local function grow_seen(crawl)
   local before = crawl.buckets
   for index, group in pairs(crawl.groups or {}) do
