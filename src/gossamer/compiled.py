@@ -39,13 +39,18 @@ def version_lines() -> str:
     elif os.environ.get("GOSSAMER_NATIVE") == "0":
         state = "switched off by GOSSAMER_NATIVE=0"
     elif _problem:
-        state = f"left out, because {_problem}. Build it again: pip install ./native"
+        state = _left_out()
     else:
         state = "not installed. With it, a crawl needs about half of the CPU time: pip install ./native"
     return f"gossamer {__version__}\ncompiled extension: {state}"
 
 
+def _left_out() -> str:
+    """Return why an extension that is installed cannot be used, and what to do."""
+    return f"left out, because {_problem}. Build it again: pip install ./native"
+
+
 def warn_of_unusable_extension(say: Callable[[str], None]) -> None:
     """Warn of an extension that is installed, but left out. Without a word, a crawl would only be slower."""
     if _problem:
-        say(f"The compiled extension is left out, because {_problem}. Build it again: pip install ./native")
+        say(f"The compiled extension is {_left_out()}")

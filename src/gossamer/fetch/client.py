@@ -287,8 +287,6 @@ class HttpClient:
     def _new_reader(self, request: FetchRequest) -> ResponseReader:
         """Return a reader for the response to a request, with the request's own limits if it has any."""
         limits = self._limits
-        if request.body_bytes is None and request.method == "GET":  # most requests
-            return ResponseReader(limits)
         if request.body_bytes is not None:
             limits = msgspec.structs.replace(limits, body_bytes=request.body_bytes, whole_only=request.whole_only)
         return ResponseReader(limits, head_only=request.method == "HEAD")

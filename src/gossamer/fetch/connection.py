@@ -428,7 +428,7 @@ class ConnectionPool:
             connection.abort()
             self.discard(key)
             return
-        (self._idle.get(key) or self._idle.setdefault(key, [])).append(connection)
+        self._idle.setdefault(key, []).append(connection)
         self._idle_in_order[connection] = key
         if self._waiting:
             self._wake()

@@ -158,8 +158,6 @@ class RequestEncoder:
             known = _encode(headers)
             _cache(self._headers, headers, known)
         encoded, has_authorization = known
-        if method == "GET" and not (origin.credentials or body_bytes or through_proxy):  # nearly all requests
-            return f"GET {target} HTTP/1.1\r\nHost: {origin.authority}\r\n".encode("ascii") + encoded
         absolute = f"{origin.scheme}://{origin.authority}" if through_proxy else ""
         lines = f"{method} {absolute}{target} HTTP/1.1\r\nHost: {origin.authority}\r\n"
         if origin.credentials and not has_authorization:

@@ -105,7 +105,7 @@ class Attempt:
     def __init__(self, lease: Lease, context: Context) -> None:
         """Raises msgspec.ValidationError for a payload in an unknown format."""
         self.lease = lease
-        self.start = lease.charged + lease.ahead_seconds  # `lease.start`, without a call
+        self.start = lease.start
         """Time at which the next request is to start; monotonic."""
         self.context = context
         self.url = lease.url

@@ -223,7 +223,7 @@ class PageReader:
         context, lease, body = attempt.context, attempt.lease, fetched.body
         custom_parse = context.custom_parse
         decoded = self.decode(fetched, wants_text=self._wants_text or custom_parse)
-        if (attempt.payload.sitemap or not lease.depth) and is_sitemap(attempt, body):
+        if is_sitemap(attempt, body):
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
         links: Links | None = None
@@ -299,8 +299,7 @@ def _add_all_links(
     confirmed; it was read since the last await, and before the links are sent."""
     drops: dict[str, int] = {}
     for reason, count in links.dropped.items():
-        reason = _DROP_REASONS.get(reason, reason)
-        drops[reason] = drops.get(reason, 0) + count
+        count_drop(drops, drop_reason(reason), count)
     if links.urls:
         unknown = context.unseen_positions(links, data_epoch=data_epoch)
         known = len(links.urls) - len(unknown)

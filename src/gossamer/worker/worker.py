@@ -382,7 +382,7 @@ class Worker:
             lease = await slots.take()
             try:
                 if self._holder.holds(lease):
-                    start, now = lease.charged + lease.ahead_seconds, time.monotonic()
+                    start, now = lease.start, time.monotonic()
                     if now - start > SHORTEST_START_DELAY and is_late(start, lease.spacing_seconds, now=now):
                         finished = returned(lease)
                     else:
