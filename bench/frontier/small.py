@@ -11,8 +11,9 @@ from gossamer.model.crawl import Crawl, CrawlId, Terms
 
 _AT_ONCE = 64
 _RETENTION_SECONDS = 0.3
-_QUIET_SECONDS = 1.0
-"""After so long without a change nothing will change any more."""
+_QUIET_SECONDS = 6.0
+"""After so long without a change nothing will change any more. Must exceed the life of what a domain's hits leave: two
+seconds, rounded up to a power of two in milliseconds (LINGER of windows.lua)."""
 _GONE_SECONDS = 120.0
 
 
