@@ -119,3 +119,9 @@ def test_a_table_without_processes_names_the_next_step(tmp_path: Path) -> None:
     run(tmp_path, "shop", ended.pid)
     ended.communicate()
     assert table(tmp_path, 80)[-1] == f"What limited the last run: gossamer diagnose --data-dir {tmp_path}"
+
+
+@pytest.mark.parametrize("ending", ["--once", "--json"])
+def test_metrics_are_refused_where_the_command_ends_at_once(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(BadInput, match=f"--metrics serves the figures until Ctrl-C, but {ending} ends at once"):
+        parse_and_run(["top", ending, "--metrics", "127.0.0.1:0", "--data-dir", str(tmp_path)])

@@ -77,7 +77,7 @@ def top(
         typer.Option(
             "--metrics",
             metavar="ADDRESS:PORT",
-            help="Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics.",
+            help="Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics, until Ctrl-C.",
         ),
     ] = "",
     **given: Any,
@@ -91,6 +91,9 @@ def top(
     Run it in the folder of the crawl. It shows the processes of gossamer crawl, up, worker and bench spider, and Scrapy
     processes with the extension gossamer.scrapy.PerformanceView. A narrow terminal shows the first columns.
     """
+    if metrics and (once or json):
+        ending = "--once" if once else "--json"
+        raise BadInput(f"--metrics serves the figures until Ctrl-C, but {ending} ends at once. Leave out one of them.")
     folder = options.load_settings(given).data_dir / FOLDER
     _check_names(folder, which)
     if once or json:

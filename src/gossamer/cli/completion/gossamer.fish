@@ -312,7 +312,7 @@ complete -c gossamer -n '__gossamer_at top' -l config -r -F -d 'TOML file of set
 complete -c gossamer -n '__gossamer_at top' -l verbose -s v -d 'Log to standard error what happens'
 complete -c gossamer -n '__gossamer_at top' -l once -d 'Show the table once and end'
 complete -c gossamer -n '__gossamer_at top' -l json -d 'Print the latest figures once, as JSON'
-complete -c gossamer -n '__gossamer_at top' -l metrics -x -d 'Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics'
+complete -c gossamer -n '__gossamer_at top' -l metrics -x -d 'Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics, until Ctrl-C'
 complete -c gossamer -n '__gossamer_at top' -F
 complete -c gossamer -n '__gossamer_at diagnose' -l help -d 'Show the help and exit.'
 complete -c gossamer -n '__gossamer_at diagnose' -l data-dir -r -F -d 'Directory for the private frontier, locks, recordings of processes and unfinished outputs, for one crawl at a time'
