@@ -215,6 +215,13 @@ def advice_lines(found: Sequence[Recording], width: int) -> list[str]:
     return lines
 
 
+def latest_as_json(found: Sequence[Recording]) -> str:
+    """Return processes, each with its latest measurement, as JSON."""
+    return msgspec.json.encode(
+        [msgspec.structs.replace(one, measurements=one.measurements[-1:]) for one in found]
+    ).decode()
+
+
 # --- diagnose ---------------------------------------------------------------------------------------------------------
 
 _LABEL = 16

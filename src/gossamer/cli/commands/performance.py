@@ -26,6 +26,7 @@ from gossamer.cli.performance_report import (
     advice_lines,
     as_json,
     comparison_lines,
+    latest_as_json,
     nothing_measured,
     process_rows,
     report,
@@ -99,7 +100,7 @@ def top(
     if once or json:
         found = _running(folder, which)
         width = terminal.width() or WIDEST
-        terminal.print_result(_as_json(found) if json else "\n".join(process_rows(folder, which, found, width)))
+        terminal.print_result(latest_as_json(found) if json else "\n".join(process_rows(folder, which, found, width)))
         return
     terminal.exit_on_signal("", 0)
     with _metrics_served(folder, metrics):
@@ -162,12 +163,6 @@ def _is_meant(recording: Recording, which: list[str] | None) -> bool:
     process = recording.process
     names = (process.name, str(process.pid), recording.source, str(Path(recording.source).resolve()))
     return not which or any(name in names or str(Path(name).resolve()) in names for name in which)
-
-
-def _as_json(found: list[Recording]) -> str:
-    return msgspec.json.encode(
-        [msgspec.structs.replace(one, measurements=one.measurements[-1:]) for one in found]
-    ).decode()
 
 
 # --- diagnose ---------------------------------------------------------------------------------------------------------
