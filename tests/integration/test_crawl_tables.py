@@ -139,6 +139,23 @@ def test_pages_and_items_of_two_outputs_are_joined_in_a_later_one(web: FakeWeb, 
     assert {url for (url,) in sqlite_rows(tmp_path / "all.sqlite", "SELECT url FROM pages")} == urls
     assert {url for (url,) in sqlite_rows(tmp_path / "all.sqlite", "SELECT page_url FROM items")} == urls
     assert "items are in items.csv" in later.stdout
+    assert "pages are in pages.jsonl\n  pages and items are in all.sqlite\n  items are in items.csv\n" in later.stdout
+
+
+def test_the_summary_tells_outputs_with_pages_and_items_from_those_with_pages(web: FakeWeb, tmp_path: Path) -> None:
+    outputs = ["-o", "all.jsonl", "-o", "pages.jsonl", "--pages", "-o", "items.jsonl", "--items"]
+    arguments = ["crawl", *flags(web), "--field", "title=h1", "--depth", "1", *outputs]
+    places = "  pages are in pages.jsonl\n  pages and items are in all.jsonl\n  items are in items.jsonl\n"
+    for _ in range(2):  # then it is finished already
+        done = gossamer(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert places in done.stdout
+    for name, kinds in (("all", {"page", "item"}), ("pages", {"page"}), ("items", {"item"})):
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        assert {json.loads(line)["type"] for line in lines} == kinds
+    (other := tmp_path / "other").mkdir()
+    without = gossamer("crawl", *flags(web), "--field", "x=h9", "--depth", "1", "-o", "none.jsonl", cwd=other)
+    assert "  pages are in none.jsonl\n" in without.stdout
 
 
 def test_an_output_that_cannot_be_made_says_why(web: FakeWeb, tmp_path: Path) -> None:

@@ -327,8 +327,7 @@ class Summary(CrawlResult):
 
     def as_text(self) -> str:
         """Return the summary as a few lines."""
-        lines = [self._headline()]
-        lines += [f"  begun at {without_passwords(self.begun_at)}"] if self.begun_at else []
+        lines = [self._headline(), *([f"  begun at {without_passwords(self.begun_at)}"] if self.begun_at else [])]
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
@@ -385,9 +384,10 @@ class Summary(CrawlResult):
             return []
         files = [path for path in self.outputs if path != "-"]
         of_items = [path for path in files if path in self.item_outputs and path not in self.without_items]
-        others = [path for path in files if path not in self.item_outputs]
+        mixed = [path for path in files if path in self.mixed_outputs]
+        others = [path for path in files if path not in (*self.item_outputs, *mixed)]
         kind_of_others = "pages" if self._fetched() or not self.info else "records of failures"
-        rows = ((kind_of_others, others), ("items", of_items))
+        rows = ((kind_of_others, others), (f"{kind_of_others} and items", mixed), ("items", of_items))
         lines = [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
         found = "no items were found" if self.finished else "no items were found yet"
         return [*lines, *(f"  {found}: {path} {why}" for path, why in self.without_items.items())]

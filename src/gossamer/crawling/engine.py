@@ -21,7 +21,7 @@ from gossamer.crawling.outputs import (
     ExistingOutputs,
     StartOptions,
     check_data_dir,
-    find_empty_outputs,
+    find_contents,
     find_existing,
     item_outputs,
     lack_of_links,
@@ -149,8 +149,7 @@ async def run_crawl(
             result = await _Crawling(settings, plan, start, frontier, address, observer, control, reader).run()
         finally:
             await frontier.close()
-    result.item_outputs = tuple(dict.fromkeys((*result.item_outputs, *item_outputs(settings))))
-    find_empty_outputs(result)
+    find_contents(result, settings)
     if report is not None:
         await add_report(result, report)
     return result
@@ -314,8 +313,9 @@ class _Crawling(msgspec.Struct):
         if later.made:
             outputs = (*note.outputs, *(absolute_path(path) for path in later.made if path != "-"))
             with_items = (*note.item_outputs, *map(absolute_path, (*item_outputs(self.settings), *later.of_items)))
-            note = msgspec.structs.replace(note, outputs=outputs, item_outputs=tuple(dict.fromkeys(with_items)))
-            write_note(self.settings.data_dir, note, is_start=False)
+            mixed = (*note.mixed_outputs, *map(absolute_path, later.mixed))
+            changed = {"outputs": outputs, "item_outputs": tuple(dict.fromkeys(with_items)), "mixed_outputs": mixed}
+            write_note(self.settings.data_dir, note := msgspec.structs.replace(note, **changed), is_start=False)
             self._note_made(note)
 
     def _is_private(self, path: str) -> bool:
@@ -469,6 +469,7 @@ class _Crawling(msgspec.Struct):
             spider=self.plan.spider,
             outputs=tuple(map(absolute_path, self.settings.crawl.output_paths)),
             item_outputs=tuple(map(absolute_path, item_outputs(self.settings))),
+            mixed_outputs=earlier.mixed_outputs if earlier is not None else (),
             assets_in=tuple(map(absolute_path, asset_places(self.settings))),
             beside=tuple(beside),
             foreign=tuple(foreign),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -60,6 +61,8 @@ class LaterOutputs(msgspec.Struct):
     """Paths of the new outputs."""
     of_items: list[str] = msgspec.field(default_factory=list)
     """Those of them that hold only items."""
+    mixed: list[str] = msgspec.field(default_factory=list)
+    """Those of them that hold pages and items."""
     notes: list[str] = msgspec.field(default_factory=list)
     """Sentences about each: what was exported from where, or why it was not."""
     failed: bool = False
@@ -99,7 +102,7 @@ async def make_outputs(
             continue
         work = asyncio.create_task(asyncio.to_thread(_make, output, crawl, stopped, say))
         try:
-            sentences, only_items = await asyncio.shield(work)
+            sentences, kinds = await asyncio.shield(work)
         except asyncio.CancelledError:
             stopped.set()
             with contextlib.suppress(ExportStopped, SinkError, BadInput):
@@ -110,16 +113,17 @@ async def make_outputs(
             result.notes.append(f"{hide_password(output.path)} is not made: {error.detail}")
         else:
             result.made.append(output.path)
-            result.of_items += [output.path] if only_items else []
+            result.of_items += [output.path] if "pages" not in kinds else []
+            result.mixed += [output.path] if len(kinds) > 1 else []
             result.notes += sentences
     return result
 
 
 def _make(
     output: Destination, crawl: FinishedCrawl, stopped: threading.Event, say: Callable[[str], None]
-) -> tuple[list[str], bool]:
-    """Make one output from the first source that has its records. Return sentences about it, and whether it holds only
-    items."""
+) -> tuple[list[str], set[Literal["pages", "items"]]]:
+    """Make one output from the first source that has its records. Return sentences about it, and the kinds of records
+    that it holds."""
     if exists(output):
         raise BadInput("the file exists. Name another one, or delete it.")
 
@@ -153,7 +157,9 @@ def _make(
                 continue
             if options.records == "all" and crawl.tables.has_items and not done.items:
                 done.losses.append("There are no items: no other output of the crawl has them.")
-            return done.sentences(source.name, hide_password(output.path)), not done.pages
+            held: dict[Literal["pages", "items"], int] = {"pages": done.pages, "items": done.items}
+            kinds = {kind for kind, count in held.items() if count}
+            return done.sentences(source.name, hide_password(output.path)), kinds
     raise BadInput("; ".join(dict.fromkeys(problems) or ["the crawl has no other output"]))
 
 

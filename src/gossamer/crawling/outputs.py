@@ -30,7 +30,14 @@ from gossamer.sinks.open import (
     local_path,
 )
 from gossamer.sinks.stores.address import is_store
-from gossamer.wiring.frontier import CrawlNote, KnownWriters, absolute_path, may_have_written
+from gossamer.wiring.frontier import (
+    CrawlNote,
+    KnownWriters,
+    absolute_path,
+    may_have_written,
+    read_note,
+    write_note,
+)
 from gossamer.wiring.outputs import spool_folder, table_options
 
 
@@ -266,7 +273,22 @@ def item_outputs(settings: Settings) -> tuple[str, ...]:
     return tuple(output.path for output in settings.crawl.output if kind_of(output, tables) == "items")
 
 
-def find_empty_outputs(result: CrawlResult) -> None:
+def find_contents(result: CrawlResult, settings: Settings) -> None:
+    """Enter in the result which records its outputs hold, and enter in the crawl's note those with pages and items."""
+    result.item_outputs = tuple(dict.fromkeys((*result.item_outputs, *item_outputs(settings))))
+    note = read_note(settings.data_dir, result.crawl_id)
+    mixed = set(note.mixed_outputs if note is not None else ())
+    if result.tally.items:
+        tables = table_options(settings)
+        mixed |= {absolute_path(one.path) for one in settings.crawl.output if kind_of(one, tables) == "all"}
+    result.mixed_outputs = tuple(path for path in result.outputs if absolute_path(path) in mixed)
+    if note is not None and mixed != set(note.mixed_outputs):
+        note = msgspec.structs.replace(note, mixed_outputs=tuple(sorted(mixed)))
+        write_note(settings.data_dir, note, is_start=False)
+    _find_empty_outputs(result)
+
+
+def _find_empty_outputs(result: CrawlResult) -> None:
     """Enter in the result which outputs for items hold none, and take those that do not exist out of its outputs."""
     if result.tally.items or result.unwritten or result.missing_records:
         return

@@ -134,6 +134,8 @@ class CrawlResult(msgspec.Struct):
     not depend on the order of URLs). Empty: the name tells."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
+    mixed_outputs: tuple[str, ...] = ()
+    """Those of the outputs that hold pages and items."""
     without_items: dict[str, str] = msgspec.field(default_factory=dict)
     """Those of them that hold no item, each with what became of it: it was not written, or it is empty."""
     asset_folder: str = ""

@@ -136,6 +136,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Absolute paths, URLs, or - for standard output."""
     item_outputs: tuple[str, ...] = ()
     """Those of the outputs that take only items."""
+    mixed_outputs: tuple[str, ...] = ()
+    """Those of the outputs that were given pages and items, as far as the commands that wrote them have ended."""
     assets_in: tuple[str, ...] = ()
     """Folder and WARC files that get its assets, the files that pages embed or link, as absolute paths."""
     beside: tuple[str, ...] = ()
