@@ -44,8 +44,7 @@ def run(arguments: Sequence[str]) -> int:
         if arguments == [WORKER_PROCESS]:
             from gossamer.cli.worker_process import run_worker_process
 
-            run_worker_process()
-            return 0
+            return run_worker_process()
         if arguments[:1] == ["crawl"]:
             from gossamer.cli.commands.crawl import crawl
             from gossamer.cli.options import run_plainly

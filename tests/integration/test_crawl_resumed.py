@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey.keys import KeyPattern, ShardKeys
@@ -156,17 +157,23 @@ async def test_a_resumed_command_with_its_own_server_waits_for_no_heartbeat(tmp_
         assert set(fetches(web.log())) == fetched(expected(web.site))
 
 
-def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_killed_worker_process_is_replaced_and_loses_nothing(tmp_path: Path, forks: bool) -> None:
+    """Also where the process that forks worker processes is gone: the new one loads its modules itself."""
     output = tmp_path / "pages.jsonl"
     with FakeWeb.start(SPEC) as web:
         parent = begin(web, tmp_path, "--processes", "2")
         until(lambda: lines(output) > 50, "some pages")
-        workers = [c for c in psutil.Process(parent.pid).children() if "worker-process" in c.cmdline()]
+        below = psutil.Process(parent.pid).children(recursive=True)
+        workers = [child for child in below if child.name() == "gossamer-worker"]
         assert len(workers) == 2
+        if not forks:
+            [server] = [child for child in below if child.name() == "gossamer-forks"]
+            server.kill()
         workers[0].kill()
         code, summary, said = end(parent)
         assert code == 0, said
-        assert "died (signal 9); starting another" in said
+        assert f"died ({'signal 9' if forks else 'exit code 1'}); starting another" in said
         assert {page.url for page in pages(output)} == set(fetches(web.log())) == fetched(expected(web.site))
         assert summary["state"] == "finished"
 

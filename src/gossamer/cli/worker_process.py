@@ -6,21 +6,25 @@ so that none outlives its parent.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
+from gossamer.cli import terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import GRACE_SECONDS, exit_within
-from gossamer.errors import OutputClosed, SinkError
+from gossamer.errors import GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
+from gossamer.wiring.fork_server import ForkServer
 from gossamer.wiring.frontier import connect
-from gossamer.wiring.processes import WorkerCommand, WorkerReport
+from gossamer.wiring.processes import WorkerCommand, WorkerReport, usable_cpus
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.worker import Worker
 
@@ -29,12 +33,33 @@ _REPORT_SECONDS = 0.5
 the counts since its last report; the parent shows progress every half second."""
 
 
-def run_worker_process() -> None:
-    """Run this process as one of several workers, as its parent orders on standard input."""
-    command = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerCommand)
+@contextlib.contextmanager
+def fork_server(settings: Settings) -> Iterator[None]:
+    """Have a fork server in this context, if the command may start several worker processes. Enter it before spiders or
+    other code of users are loaded, and before there are threads or an event loop."""
+    count = settings.worker.processes
+    server = ForkServer.start(run_worker_process) if count > 1 or (not count and usable_cpus() > 1) else None
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.close()
+
+
+def run_worker_process() -> int:
+    """Run this process as one of several workers, as its parent orders on standard input. Returns its exit code."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 0  # the parent is gone
+    command = msgspec.json.decode(line, type=WorkerCommand)
     settings = Settings.from_json(command.settings)
     logs.set_up(settings.log_level, style=settings.log_format)
-    run_loop(_run_worker_process(settings, command))
+    try:
+        run_loop(_run_worker_process(settings, command))
+    except GossamerError as error:
+        terminal.say(str(error))
+        return error.exit_code
+    return 0
 
 
 async def _run_worker_process(settings: Settings, command: WorkerCommand) -> None:

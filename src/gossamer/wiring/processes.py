@@ -24,6 +24,7 @@ from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring import WORKER_PROCESS
+from gossamer.wiring.fork_server import ForkedProcess, ForkServer
 
 if TYPE_CHECKING:
     from gossamer.wiring.plan import Plan
@@ -84,7 +85,8 @@ class WorkerReport(msgspec.Struct, omit_defaults=True):
 _SMALL_CRAWL_PAGES = 2_000
 _SLOW_CRAWL_PAGES_PER_SECOND = 100.0
 """A crawl up to these limits gets one process if the number is automatic: starting another one costs the CPU time of
-about 1,000 pages, and one process fetches several hundred pages a second. Documented at the setting."""
+some 200 pages, of 1,000 where it cannot be forked, and one process fetches several hundred pages a second. Documented
+at the setting."""
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """File in which Linux shows the CPU time that a container may use: microseconds, or max, and the period of them."""
 
@@ -119,6 +121,27 @@ def _is_small(plan: "Plan") -> bool:
     return len(domains) * pages_per_second <= _SLOW_CRAWL_PAGES_PER_SECOND
 
 
+async def _start_process(report_fd: int) -> tuple[asyncio.subprocess.Process | ForkedProcess, int]:
+    """Start a worker process with the descriptor to which it reports; return it with the number of that descriptor
+    there."""
+    if ForkServer.current is not None:
+        try:
+            return await ForkServer.current.fork(report_fd)
+        except OSError as error:
+            log.info("%s: %s; starting the process anew", ForkServer.__name__, error)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # not the working folder: a file there called json.py must not hide a module
+        "-m",
+        "gossamer",
+        WORKER_PROCESS,
+        stdin=asyncio.subprocess.PIPE,
+        pass_fds=(report_fd,),
+        start_new_session=True,
+    )
+    return process, report_fd
+
+
 class WorkerProcesses:
     """Runs `worker.processes` worker processes until all end by themselves or `stop` is called.
 
@@ -149,7 +172,7 @@ class WorkerProcesses:
         )
         self._say = say
         self._recent_sentences: set[str] = set()
-        self._alive: dict[int, asyncio.subprocess.Process] = {}
+        self._alive: dict[int, asyncio.subprocess.Process | ForkedProcess] = {}
         self._current: dict[int, Tally] = {}
         """Latest counters of each process that is alive, by its number."""
         self._ended = Tally()
@@ -214,16 +237,7 @@ class WorkerProcesses:
         """Run one process to its end, and return its exit code; negative: the number of the signal that killed it."""
         read_fd, write_fd = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # not the working folder: a file there called json.py must not hide a module
-                "-m",
-                "gossamer",
-                WORKER_PROCESS,
-                stdin=asyncio.subprocess.PIPE,
-                pass_fds=(write_fd,),
-                start_new_session=True,
-            )
+            process, report_fd = await _start_process(write_fd)
         except BaseException:
             os.close(read_fd)
             raise
@@ -236,7 +250,7 @@ class WorkerProcesses:
         )
         try:
             assert process.stdin
-            command = msgspec.structs.replace(self._command, report_fd=write_fd)
+            command = msgspec.structs.replace(self._command, report_fd=report_fd)
             process.stdin.write(msgspec.json.encode(command) + b"\n")
             if self._stopping.is_set():  # `stop` was called before this process was in `_alive`
                 process.terminate()

@@ -19,6 +19,7 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
+from gossamer.cli.worker_process import fork_server
 from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.seeds import has_public_host
@@ -106,8 +107,9 @@ def crawl(
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
     start = StartOptions(fresh=fresh, append=append, resume_command=resume_command())
-    run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
-    summary = run_loop(run)
+    with fork_server(settings):
+        run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
+        summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
     return summary.exit_code()
 

@@ -22,6 +22,7 @@ from gossamer.cli.commands.beside import platform_beside
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
+from gossamer.cli.worker_process import fork_server
 from gossamer.compiled import warn_of_unusable_extension
 from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
@@ -132,13 +133,14 @@ def up(
 
     Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others wait for the next start.
     """
-    for name in spider or []:
-        make_spider(find_spider(name))
-    spiders = (*spider, *known_spiders()) if spider else ()
-    port = platform_port if platform else None
     settings = _settings(given)
-    check_app_outputs(settings)
-    run_loop(_run(settings, workers=True, spiders=spiders, platform_port=port))
+    with fork_server(settings):
+        for name in spider or []:
+            make_spider(find_spider(name))
+        spiders = (*spider, *known_spiders()) if spider else ()
+        port = platform_port if platform else None
+        check_app_outputs(settings)
+        run_loop(_run(settings, workers=True, spiders=spiders, platform_port=port))
 
 
 @options.takes(

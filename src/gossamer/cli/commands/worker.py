@@ -15,6 +15,7 @@ from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
+from gossamer.cli.worker_process import fork_server
 from gossamer.crawling.work import Assignment, work
 from gossamer.errors import BadInput
 from gossamer.model.crawl import SHARED_POOL
@@ -72,6 +73,14 @@ def worker(
     """
     settings = with_process_count(options.load_settings(given))
     logs.set_up(settings.log_level, style=settings.log_format)
+    with fork_server(settings):
+        summary = _summary(settings, pool, spider or [], quiet=quiet or json)
+    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
+    raise typer.Exit(1 if summary.unwritten or summary.missing_records else 0)
+
+
+def _summary(settings: Settings, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
+    """Work until the command is interrupted, and return what was done. Raises BadInput before anything is fetched."""
     if settings.bus:
         from gossamer.wiring.service import bus_worker_settings, check_bus  # imported late: it loads the services
 
@@ -80,7 +89,7 @@ def worker(
     if settings.crawl.output:
         check_writable(settings)
     check_app_outputs(settings)
-    for name in spider or []:
+    for name in spiders:
         make_spider(find_spider(name))
     address = settings.frontier or running_address(settings.data_dir)
     if not address:
@@ -88,9 +97,7 @@ def worker(
             "there is no frontier to work for. Name one with --frontier, for example redis://frontier.example:6379, or "
             "with --data-dir the data directory of a gossamer that runs on this machine."
         )
-    summary = run_loop(_work(settings, address, pool, spider or [], quiet=quiet or json))
-    print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
-    raise typer.Exit(1 if summary.unwritten or summary.missing_records else 0)
+    return run_loop(_work(settings, address, pool, spiders, quiet=quiet))
 
 
 def _destinations(settings: Settings) -> str:
