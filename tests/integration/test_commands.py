@@ -178,6 +178,35 @@ def test_a_crawl_that_waits_for_a_robots_txt_says_so_and_why_does_too(tmp_path: 
             crawl.wait()
 
 
+def test_why_tells_how_often_a_request_has_failed_and_for_which_reason_it_is_kept(tmp_path: Path) -> None:
+    with FakeWeb.start(WebSpec(hosts=1, pages=1), mounts={("a.test", "/"): html("", status=503)}) as web:
+        url, resolve = f"http://a.test:{web.port}/", resolving(["*:127.0.0.1"])
+        arguments = ("crawl", url, *resolve, "--rate", "1000/1", "-o", "pages.csv")
+        crawl = subprocess.Popen(command(*arguments), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        try:
+            assert crawl.stderr is not None
+            assert "Cannot fetch" in crawl.stderr.readline()
+            # Said before the request is back in the frontier, so it may be there only a moment later.
+            while (known := json.loads(gossamer("why", url, "--json", cwd=tmp_path).stdout)["known"])[
+                "place"
+            ] != "later":
+                assert known["place"] == "leased"
+            assert (known["failed_attempts"], known["failure"]) == (1, "")
+            said = gossamer("why", url, cwd=tmp_path).stdout
+            assert "  now      waiting for its next attempt\n           1 attempt failed (the reason" in said
+            crawl.send_signal(signal.SIGINT)
+            crawl.communicate(timeout=60)
+        finally:
+            crawl.kill()
+            crawl.wait()
+        once = ("--retries", "0", "--crawl-id", "once")
+        assert gossamer(*arguments, *once, "--append", cwd=tmp_path).returncode == 1
+        said = gossamer("why", url, "--crawl-id", "once", cwd=tmp_path).stdout
+        sentence = "failed: http_503 (503 Service Unavailable); the next start of the crawl fetches it again"
+        assert f"  now      {sentence}\n" in said
+        assert "not in this crawl's outputs" not in said
+
+
 async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: FakeWeb, tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.start()

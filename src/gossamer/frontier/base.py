@@ -412,7 +412,8 @@ class Frontier(Protocol):
         cursor."""
 
     async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
-        """Return the state of one URL. Searches at most 100,000 queue entries."""
+        """Return the state of one URL. Searches at most 100,000 entries of each queue, of the retries and of the failed
+        requests that the crawl keeps."""
 
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED

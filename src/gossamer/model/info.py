@@ -178,3 +178,10 @@ class UrlInfo(msgspec.Struct):
     """Worker that has leased it."""
     blocked_until: float | None = None
     """Time in epoch seconds until which its domain may not be fetched, because the site asked for a pause."""
+    failed_attempts: int | None = None
+    """Attempts at its request that have failed. None: not known, because the request was not found, or is done."""
+    deaths: int = 0
+    """Workers that have died while they held the request."""
+    failure: str = ""
+    """Reason of the last attempt, such as `connect` or `http_503`, of a request that its crawl keeps as failed. Empty:
+    there is no such request."""

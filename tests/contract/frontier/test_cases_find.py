@@ -38,6 +38,46 @@ async def test_a_longer_url_is_another(pair: Pair, payload: bytes | None) -> Non
     await seat.close()
 
 
+async def test_failed_attempts_are_counted_wherever_the_request_is(pair: Pair) -> None:
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["x"])])
+    assert (await find(frontier, run, SHORT)).failed_attempts == 0
+    for failed in (1, 2):
+        [lease] = await seat.lease(limit=1)
+        assert (await find(frontier, run, SHORT)).failed_attempts == failed - 1
+        await seat.settle([Settlement(lease, Outcome.RETRY, delay_seconds=30)])
+        found = await find(frontier, run, SHORT)
+        assert (found.place, found.failed_attempts) == ("later", failed)
+        pair.clock.now += 31
+        await seat.heartbeat(0)
+    [lease] = await seat.lease(limit=1)
+    await seat.settle([Settlement(lease, Outcome.FETCHED)])
+    found = await find(frontier, run, SHORT)
+    assert (found.place, found.failed_attempts, found.failure) == ("done", None, "")
+    await seat.close()
+
+
+async def test_the_reason_of_a_failed_request_that_its_crawl_keeps_is_found(pair: Pair) -> None:
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl(keep_failed=True))
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link", "other"])
+    batches = [a_batch("a.test", ["x"]), a_batch("a.test", ["xy"]), a_batch("a.test", ["x"], spider="other")]
+    await frontier.add(run, PLAIN, batches)
+    reasons = {("link", SHORT): "connect", ("link", LONG): "http_503", ("other", SHORT): ""}
+    while leases := await seat.lease(limit=10):
+        for lease in leases:
+            reason = reasons[lease.spider, lease.url]
+            outcome = Outcome.FAILED if reason else Outcome.FETCHED
+            await seat.settle([Settlement(lease, outcome, reason, unanswered=bool(reason))])
+        pair.clock.now += 1
+    for (spider, url), reason in reasons.items():
+        found = await find(frontier, run, url, spider=spider)
+        assert (found.place, found.failure) == ("done", reason)
+    await seat.close()
+
+
 async def test_what_is_held_after_a_hop_is_found(pair: Pair) -> None:
     """Its entry carries the chain from then on, and who holds it is told though it was taken for dead."""
     frontier = pair.frontier

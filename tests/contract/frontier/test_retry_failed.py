@@ -10,10 +10,10 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlState, Rate, Run, Terms
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, UrlInfo
 from gossamer.model.request import Lease, Outcome, Settlement
 
-from .asking import a_batch, a_crawl
+from .asking import a_batch, a_crawl, fingerprint
 from .pair import Clock
 from .stage import Stage
 
@@ -90,6 +90,22 @@ async def test_they_are_leased_once_more_under_the_new_terms_and_the_counts_are_
     info = await crawled.info()
     assert (info.state, info.kept_failed) == (CrawlState.FINISHED, 1)
     assert (info.total().fetched, info.total().failed) == (11, {"dns": 1})
+
+
+async def test_the_reason_of_a_failure_is_told_until_the_request_is_retried(crawled: Crawled) -> None:
+    run, _ = await crawled.start(OLD, ["bad"])
+    await crawled.settle(await crawled.lease_all(), Outcome.RETRY)
+    lease = (leases := await crawled.lease_all())[0]
+    assert lease.attempt == 1
+    await crawled.settle(leases, Outcome.FAILED, unanswered=True)
+
+    async def find(run: Run) -> UrlInfo:
+        mark = fingerprint("link", lease.url)
+        return await crawled.frontier.find_url(run, spider="link", domain=lease.domain, url=lease.url, fingerprint=mark)
+
+    assert ((found := await find(run)).place, found.failure, found.failed_attempts) == ("done", "dns", None)
+    run, _ = await crawled.start(NEW, ["bad"])
+    assert ((found := await find(run)).place, found.failure, found.failed_attempts) == ("queued", "", 0)
 
 
 async def test_those_of_a_reason_may_stay_for_a_later_start(crawled: Crawled) -> None:

@@ -25,7 +25,7 @@ from gossamer.model.info import UrlInfo
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import counted, duration_text
+from gossamer.policy.words import counted, duration_text, explain
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, last_record
 from gossamer.wiring.plan import APPID
@@ -145,6 +145,9 @@ def _state(info: UrlInfo) -> dict[str, Any]:
         "due_in_seconds": _seconds_until(info.due),
         "held_by": info.held_by,
         "blocked_for_seconds": _seconds_until(info.blocked_until),
+        "failed_attempts": info.failed_attempts,
+        "deaths": info.deaths,
+        "failure": info.failure,
     }
 
 
@@ -260,7 +263,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines += [f"           {hop['status']} from {hop['url']}" for hop in record["redirects"]]
         if record["redirects"]:
             lines.append(f"           ended at {record['response_url']}")
-    elif known and known["place"] == "done":
+    elif known and known["place"] == "done" and not known["failure"]:
         lines.append(
             "  record   not in this crawl's outputs here: it is on the bus, in another output, or a redirect to"
         )
@@ -294,8 +297,16 @@ def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[st
             lines.append("now      waiting for its next attempt")
         case "leased":
             lines.append(f"now      being fetched by {known['held_by']}")
+        case "done" if known["failure"]:
+            title = explain(known["failure"]).title
+            lines.append(f"now      failed: {known['failure']} ({title}); the next start of the crawl fetches it again")
         case "done":
             lines.append("now      done")
+    if known["failed_attempts"]:
+        failed = counted(known["failed_attempts"], "attempt")
+        lines.append(f"         {failed} failed (the reason is not kept; gossamer fetch shows the answer now)")
+    if known["deaths"]:
+        lines.append(f"         {counted(known['deaths'], 'worker')} died while fetching it")
     if known["place"] in ("queued", "later"):
         if waits:
             again = duration_text(waits["asked_again_in_seconds"])

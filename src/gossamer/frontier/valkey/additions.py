@@ -9,8 +9,9 @@ stop would miss them; and a repeated addition has the names and numbers of the f
 duplicates of themselves.
 """
 
+import asyncio
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,8 +20,7 @@ from gossamer.errors import CrawlRefused, FrontierFull
 from gossamer.frontier.base import AddResult, RunFinished
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
-from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
-from gossamer.frontier.valkey.queries import name_largest_crawl
+from gossamer.frontier.valkey.keys import KeyPattern, check_batch, check_names, crawl_token, home_shard, shard_of
 from gossamer.frontier.valkey.runs import (
     call_after_purge,
     carry_out_stop,
@@ -437,3 +437,51 @@ def _reject(result: AddResult, group: Group) -> None:
     for index, offset, batch in group:
         for position in range(offset, offset + len(batch.urls)):
             result.rejected[index, position] = "stopped"
+
+
+# --- the crawl that fills the memory ----------------------------------------------------------------------------------
+
+# May all be changed freely: more is more exact, and takes longer.
+_KEYS_SAMPLED = 128
+"""Random keys by which the largest crawl is found: a crawl has more keys, the more URLs it saw and has waiting."""
+_CRAWLS_MEASURED = 3
+"""Crawls with the most keys in the sample whose size is read."""
+_BYTES_SEEN, _BYTES_WAITING = 10, 100
+"""Estimated memory of a URL that is only remembered, and of one that waits. Only their ratio matters."""
+
+
+async def name_largest_crawl(commands: ScriptCommands, shard: int, error: FrontierFull) -> FrontierFull:
+    """Return the error with the name of the crawl that seems to fill the memory."""
+    largest = await largest_crawl(commands, shard)
+    return FrontierFull(f"{error.detail}; the largest seems to be {largest}") if largest else error
+
+
+async def largest_crawl(commands: ScriptCommands, shard: int) -> str:
+    """Describe the crawl that seems to be the largest on this shard's server, judged by a random sample of keys. Empty:
+    the sample has no key of a crawl."""
+    sample = await asyncio.gather(*(commands.plain(shard, "RANDOMKEY") for _ in range(_KEYS_SAMPLED)))
+    prefix = f"{commands.prefix}:{{".encode()
+    tokens: Counter[str] = Counter()
+    for key in sample:
+        if key is not None and key.startswith(prefix) and (token := crawl_token(key)):
+            tokens[token] += 1
+    sizes = await asyncio.gather(
+        *(_measure_crawl(commands, token, shard) for token, _ in tokens.most_common(_CRAWLS_MEASURED))
+    )
+    _, description = max(sizes, default=(0, ""))
+    return description
+
+
+async def _measure_crawl(commands: ScriptCommands, token: str, shard: int) -> tuple[int, str]:
+    """Estimate a crawl's bytes on a shard, and describe it. (0, ""): it is not there any more."""
+    key = commands.keys[shard].key(KeyPattern.COUNTERS, token=token)
+    counters = codec.hash_fields(await commands.plain(shard, "HGETALL", key))
+    if b"crawl" not in counters:
+        return 0, ""
+    seen = int(counters.get(b"n", 0))
+    waiting = sum(int(count) for field, count in counters.items() if field.startswith((b"q:", b"l:")))
+    crawl = codec.unpack_crawl(counters[b"crawl"]).id
+    return (
+        _BYTES_SEEN * seen + _BYTES_WAITING * waiting,
+        f"{crawl} ({waiting:,} URLs wait and {seen:,} are remembered on this shard)",
+    )

@@ -9,15 +9,14 @@ stored fields, which keys.py and the scripts define. A cursor is used for one ne
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from gossamer.errors import BadInput, FrontierFull
+from gossamer.errors import BadInput
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import ScriptCommands
-from gossamer.frontier.valkey.keys import KeyPattern, crawl_token, home_shard
+from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.frontier.valkey.runs import LETTERS, CrawlHome, decode_home, read_home
 from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
@@ -28,20 +27,15 @@ from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderC
 _TERMS_A_CALL = 200
 _RECORDS_A_CALL = 100
 """Records of crawls that one call reads."""
-_ENTRIES_A_CALL = 1000
-"""Entries of a queue, or retries, that one call reads."""
 _CRAWLS_LOOKED_AT = 2000
 """Crawls that are looked at for one page of those in one state."""
 _LEAST_CRAWLS_READ = 100
 """Crawls that `list_crawls` reads together, where few are missing from a page: many may be in another state."""
+_ENTRIES_A_CALL = 1000
+"""Entries of a list, or retries, that one call reads."""
 _ENTRIES_LOOKED_AT = 100_000
-"""Entries of each queue, and retries, that are searched for one URL. `Frontier.find_url` names the number, too."""
-_KEYS_SAMPLED = 128
-"""Random keys by which the largest crawl is found: a crawl has more keys, the more URLs it saw and has waiting."""
-_CRAWLS_MEASURED = 3
-"""Crawls with the most keys in the sample whose size is read."""
-_BYTES_SEEN, _BYTES_WAITING = 10, 100
-"""Estimated memory of a URL that is only remembered, and of one that waits. Only their ratio matters."""
+"""Entries of each queue, retries, and failed requests that are searched for one URL. `Frontier.find_url` names the
+number, too."""
 
 # Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to. Those of the
 # second line have a reason behind the spider's name.
@@ -356,7 +350,8 @@ async def backlog_domains(
 async def find_url(
     commands: ScriptCommands, shard: int, run: Run, *, spider: str, domain: str, url: str, fingerprint: int
 ) -> UrlInfo:
-    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases.
+    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases, the
+    failed requests that the crawl keeps.
 
     In this order a request that is leased meanwhile is still found. One that a worker puts back meanwhile may be
     reported as done.
@@ -378,6 +373,9 @@ async def find_url(
         info.place, info.held_by = "leased", worker
     else:
         info.place = "done"
+        info.failure = await search.in_failures()
+    if search.entry is not None:
+        info.deaths, info.failed_attempts, *_ = codec.decode_entry(search.entry)
     return info
 
 
@@ -391,6 +389,8 @@ class _UrlSearch:
         self._token, self._run = run.crawl.id.token, run.number
         self._spider, self._url = spider, url
         self._token_bytes, self._spider_bytes, self._url_bytes = self._token.encode(), spider.encode(), url.encode()
+        self.entry: bytes | None = None
+        """Entry of the request, once it is found where it waits or is held."""
 
     async def in_queues(self, domain: str) -> tuple[int, int] | None:
         """Return priority and position of the request in the domain's queues. None: it is not among the entries that
@@ -402,14 +402,19 @@ class _UrlSearch:
             key = self._keys.key(
                 KeyPattern.QUEUE, token=self._token, spider=self._spider, domain=domain, priority=priority
             )
-            for first in range(0, _ENTRIES_LOOKED_AT, _ENTRIES_A_CALL):
-                entries = await self._commands.plain(self._shard, "LRANGE", key, first, first + _ENTRIES_A_CALL - 1)
-                for offset, entry in enumerate(entries):
-                    if self._has_url(entry):
-                        return priority, first + offset
-                if len(entries) < _ENTRIES_A_CALL:
-                    break
+            async for position, entry in self._elements(key):
+                if self._has_url(entry):
+                    return priority, position
         return None
+
+    async def _elements(self, key: str) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield position and value of the elements of a list, as many as are looked at."""
+        for first in range(0, _ENTRIES_LOOKED_AT, _ENTRIES_A_CALL):
+            page = await self._commands.plain(self._shard, "LRANGE", key, first, first + _ENTRIES_A_CALL - 1)
+            for offset, element in enumerate(page):
+                yield first + offset, element
+            if len(page) < _ENTRIES_A_CALL:
+                return
 
     async def in_retries(self) -> float | None:
         """Return when the request is retried, in ms of the shard's time. None: it does not wait for a retry."""
@@ -434,8 +439,22 @@ class _UrlSearch:
                     return worker_of(name)
         return None
 
+    async def in_failures(self) -> str:
+        """Return the reason of the request's last failure. Empty: it is not among the failed requests that its crawl
+        keeps. Each of them is: counter, priority, spider, domain, entry; the counter ends with the reason."""
+        async for _, row in self._elements(self._keys.key(KeyPattern.FAILED, token=self._token)):
+            if self._url_bytes in row:
+                counter, _, spider, _, entry = codec.unpack_parts(row, 5)
+                if spider == self._spider_bytes and codec.entry_url(entry) == self._url:
+                    return counter.decode().rpartition(":")[2]
+        return ""
+
     def _has_url(self, entry: bytes) -> bool:
-        return self._url_bytes in entry and codec.entry_url(entry) == self._url
+        """Return whether an entry is of the URL, and if so, keep it."""
+        if self._url_bytes not in entry or codec.entry_url(entry) != self._url:
+            return False
+        self.entry = entry
+        return True
 
     def _is_retry(self, member: bytes) -> bool:
         """Return whether a member of LATER is the request: token, run, priority, spider, domain, entry."""
@@ -458,43 +477,3 @@ class _UrlSearch:
 
     def _is_of_run(self, token: bytes, run: bytes, spider: bytes) -> bool:
         return (token, spider) == (self._token_bytes, self._spider_bytes) and codec.unpack_number(run) == self._run
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
-async def name_largest_crawl(commands: ScriptCommands, shard: int, error: FrontierFull) -> FrontierFull:
-    """Return the error with the name of the crawl that seems to fill the memory."""
-    largest = await largest_crawl(commands, shard)
-    return FrontierFull(f"{error.detail}; the largest seems to be {largest}") if largest else error
-
-
-async def largest_crawl(commands: ScriptCommands, shard: int) -> str:
-    """Describe the crawl that seems to be the largest on this shard's server, judged by a random sample of keys. Empty:
-    the sample has no key of a crawl."""
-    sample = await asyncio.gather(*(commands.plain(shard, "RANDOMKEY") for _ in range(_KEYS_SAMPLED)))
-    prefix = f"{commands.prefix}:{{".encode()
-    tokens: Counter[str] = Counter()
-    for key in sample:
-        if key is not None and key.startswith(prefix) and (token := crawl_token(key)):
-            tokens[token] += 1
-    sizes = await asyncio.gather(
-        *(_measure_crawl(commands, token, shard) for token, _ in tokens.most_common(_CRAWLS_MEASURED))
-    )
-    _, description = max(sizes, default=(0, ""))
-    return description
-
-
-async def _measure_crawl(commands: ScriptCommands, token: str, shard: int) -> tuple[int, str]:
-    """Estimate a crawl's bytes on a shard, and describe it. (0, ""): it is not there any more."""
-    key = commands.keys[shard].key(KeyPattern.COUNTERS, token=token)
-    counters = codec.hash_fields(await commands.plain(shard, "HGETALL", key))
-    if b"crawl" not in counters:
-        return 0, ""
-    seen = int(counters.get(b"n", 0))
-    waiting = sum(int(count) for field, count in counters.items() if field.startswith((b"q:", b"l:")))
-    crawl = codec.unpack_crawl(counters[b"crawl"]).id
-    return (
-        _BYTES_SEEN * seen + _BYTES_WAITING * waiting,
-        f"{crawl} ({waiting:,} URLs wait and {seen:,} are remembered on this shard)",
-    )

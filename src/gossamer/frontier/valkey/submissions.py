@@ -18,10 +18,17 @@ import msgspec
 from gossamer.errors import BadInput, CrawlRefused, FrontierFull
 from gossamer.frontier.base import AddResult, RunFinished, Submission, SubmissionResult
 from gossamer.frontier.valkey import codec
-from gossamer.frontier.valkey.additions import URLS_A_CALL, RequestAdder, decode_opened, record_added, refusal
+from gossamer.frontier.valkey.additions import (
+    URLS_A_CALL,
+    RequestAdder,
+    decode_opened,
+    name_largest_crawl,
+    record_added,
+    refusal,
+)
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
 from gossamer.frontier.valkey.keys import check_batch, check_names, home_shard, shard_of
-from gossamer.frontier.valkey.queries import name_largest_crawl, stored_terms
+from gossamer.frontier.valkey.queries import stored_terms
 from gossamer.frontier.valkey.runs import try_finish
 from gossamer.model.crawl import Crawl, Run, Terms
 from gossamer.model.request import Batch
