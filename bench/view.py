@@ -15,6 +15,7 @@ import msgspec
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.benchmark import BenchmarkOptions
+from gossamer.model import DATA_DIR
 
 _AT_MOST = 0.03
 _PROGRAM = """
@@ -92,7 +93,7 @@ def share(name: str, arguments: list[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", *arguments]
         ran = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        files = list(Path(folder).glob(".gossamer/performance/*.jsonl"))
+        files = list(Path(folder).glob(f"{DATA_DIR}/performance/*.jsonl"))
     shown = [line.split() for line in ran.stderr.splitlines() if line.startswith("view ")]
     assert shown, f"{name} failed:\n{ran.stderr[-3000:]}"
     assert files, f"{name} kept no recording"

@@ -21,6 +21,7 @@ from gossamer import __version__
 from gossamer.errors import BadInput
 from gossamer.fetch.proxies import read_app_proxies, read_proxies
 from gossamer.fetch.request import contact_address
+from gossamer.model import DATA_DIR
 from gossamer.model.content import CHUNK_RANGE
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Rate
 from gossamer.model.record import Destination, destination_fields
@@ -399,7 +400,7 @@ class Settings(SettingGroup):
         "kafka://host:port,host:port. Empty: streams for gossamer up and serve, none for gossamer worker",
     )
     data_dir: Path = _setting(
-        Path(".gossamer"),
+        Path(DATA_DIR),
         "Directory for the private frontier, locks, recordings of processes and unfinished outputs, for one crawl at a "
         "time",
     )

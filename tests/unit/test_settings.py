@@ -1,11 +1,14 @@
 """Settings come from flags, the environment and a file, in this order; what is wrong is said in one line."""
 
+import ast
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import gossamer
 from gossamer.errors import BadInput
+from gossamer.model import DATA_DIR
 from gossamer.model.messages.reader import schema
 from gossamer.settings import CrawlSettings, FetchSettings, load, rows
 
@@ -92,3 +95,16 @@ def test_a_variable_with_one_underscore_for_two_is_reported(monkeypatch: pytest.
 def test_a_variable_that_is_not_like_a_setting_belongs_to_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_CRAWL_ID", "5")
     load()
+
+
+def test_the_default_data_directory_is_written_in_one_module() -> None:
+    """So that no module looks elsewhere than the others. Texts for people, which have more words, may name it."""
+    assert load().data_dir == Path(DATA_DIR)
+    source = Path(gossamer.__file__).parent
+    writers = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and str(node.value).split("/")[0] == DATA_DIR and " " not in str(node.value)
+    }
+    assert writers == {"model/__init__.py"}

@@ -15,6 +15,7 @@ import typer.main
 
 from gossamer.cli.app import COMMANDS, load
 from gossamer.fakeweb.benchmark import PIPELINES
+from gossamer.model import DATA_DIR
 
 _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 """Name of a value that lists what may be written: `domain|host|path|any`."""
@@ -132,7 +133,7 @@ def _values(complete: Callable[[str, tuple[str, ...]], str]) -> str:
 
 _BASH = """
 _gossamer_crawls() {{  # names of the crawls of the data directory
-    local folder=.gossamer i path
+    local folder={folder} i path
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${{COMP_WORDS[i]}} == --data-dir ]] && folder=${{COMP_WORDS[i + 1]}}
     done
@@ -199,7 +200,8 @@ def _bash() -> str:
             rows.append(
                 f"        if [[ $cur == -* ]]; then {words}; else {_bash_value(other.kind, other.words)}; fi ;;"
             )
-    text = _BASH.format(groups=_groups(), values=_values(_bash_value), top=" ".join(_top()), commands="\n".join(rows))
+    groups, values = _groups(), _values(_bash_value)
+    text = _BASH.format(folder=DATA_DIR, groups=groups, values=values, top=" ".join(_top()), commands="\n".join(rows))
     return _MADE + "\n" + text
 
 
@@ -216,7 +218,7 @@ def _bash_value(kind: str, words: tuple[str, ...]) -> str:
 
 _ZSH = """
 _gossamer_crawls() {{
-    local folder=.gossamer i
+    local folder={folder} i
     for ((i = 1; i < CURRENT; i++)); do
         [[ $words[i] == --data-dir ]] && folder=$words[i+1]
     done
@@ -271,7 +273,8 @@ def _zsh() -> str:
         rows.append(
             f"        entries=({_entries({flag: one.help for one in command.options for flag in one.flags})}) ;;"
         )
-    text = _ZSH.format(groups=_groups(), values=_values(_zsh_value), top=_entries(_top()), commands="\n".join(rows))
+    groups, values = _groups(), _values(_zsh_value)
+    text = _ZSH.format(folder=DATA_DIR, groups=groups, values=values, top=_entries(_top()), commands="\n".join(rows))
     return "#compdef gossamer\n" + _MADE + "\n" + text
 
 
@@ -301,7 +304,7 @@ function __gossamer_at  # is this the command whose options or arguments are typ
 end
 
 function __gossamer_crawls
-    set -l folder .gossamer
+    set -l folder DATA_DIR
     set -l words (commandline -opc)
     if set -l place (contains -i -- --data-dir $words)
         set folder $words[(math $place + 1)]
@@ -332,7 +335,7 @@ def _fish() -> str:
             for one in command.arguments
             if one.kind != "text"
         ]
-    return _MADE + "\n" + _FISH + "\n".join(rows) + "\n"
+    return _MADE + "\n" + _FISH.replace("DATA_DIR", DATA_DIR) + "\n".join(rows) + "\n"
 
 
 def _fish_value(option: Option) -> str:

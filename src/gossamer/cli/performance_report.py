@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gossamer.cli import terminal
+from gossamer.model import DATA_DIR
 from gossamer.model.performance import Finding, Measurement, Recording
 from gossamer.policy.crawl_figures import Comparison, MeasuredRun
 from gossamer.policy.diagnosis import diagnose
@@ -28,9 +29,6 @@ _SILENT_SECONDS = 5.0
 """Time without a measurement from which a process is shown as silent. It measures once a second in its first hour."""
 _ADVISED = 3
 """Processes of `top` whose advice is shown. May be changed freely."""
-
-_DEFAULT_DIRECTORY = Path(".gossamer")
-"""Data directory of commands without --data-dir. Must be the default of the setting data_dir."""
 
 
 # --- top --------------------------------------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ def process_rows(folder: Path, which: list[str] | None, found: list[Recording], 
         "Scrapy processes are shown if they have the extension gossamer.scrapy.PerformanceView.",
     ]
     if recordings(folder):
-        named = "" if directory == _DEFAULT_DIRECTORY else f" --data-dir {shlex.quote(str(directory))}"
+        named = "" if directory == Path(DATA_DIR) else f" --data-dir {shlex.quote(str(directory))}"
         lines.append(f"What limited the last run: gossamer diagnose{named}")
     return lines
 

@@ -17,6 +17,8 @@ from typing import Annotated
 
 import msgspec
 
+from gossamer.model import DATA_DIR
+
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
 _HTML = b"text/html; charset=utf-8"
 
@@ -73,7 +75,7 @@ class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
     api_time: Annotated[float, _knob(PIPELINE, 0, "SECONDS", "Time that the server takes for one of these")] = 1.0
     direct: bool = False
     """True: these requests do not go through the crawler's downloader."""
-    data_dir: str = ".gossamer"
+    data_dir: str = DATA_DIR
     log_seconds: Annotated[
         float, _knob(RESULTS, 0, "SECONDS", "Time from one line of figures to the next. 0: no lines")
     ] = 1.0

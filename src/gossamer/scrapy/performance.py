@@ -20,6 +20,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.reactor import is_reactor_installed
 
+from gossamer.model import DATA_DIR
 from gossamer.model.performance import Counts, MeasuredProcess, Measurement, Occupancy, Recording, StageLimits, Waiting
 from gossamer.policy.diagnosis import diagnose
 from gossamer.telemetry.performance import PerformanceRecorder
@@ -62,7 +63,7 @@ class PerformanceView:
             delay=settings.getfloat("DOWNLOAD_DELAY"),
         )
         process = this_process(spider.name, "scrapy", limits, getattr(spider, "benchmark_knobs", None))
-        data_dir = settings.get("GOSSAMER_DATA_DIR") or os.environ.get("GOSSAMER_DATA_DIR") or ".gossamer"
+        data_dir = settings.get("GOSSAMER_DATA_DIR") or os.environ.get("GOSSAMER_DATA_DIR") or DATA_DIR
         self._recorder = PerformanceRecorder(
             process, self._stages, Path(data_dir) / FOLDER, on_measurement=self._table.add
         )

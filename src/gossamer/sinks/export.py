@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal, NamedTuple
 import msgspec
 
 from gossamer.errors import BadInput, OutputClosed, SinkError
+from gossamer.model import DATA_DIR
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.policy.words import counted
 from gossamer.sinks import read
@@ -68,7 +69,7 @@ class ExportOptions(msgspec.Struct):
     """Called again and again with the number of records that were read. It may raise to end the export."""
     needs_records: bool = False
     """True: an input without such records raises `BadInput`, and no file is written."""
-    refused_folder: Path = Path(".gossamer/refused")
+    refused_folder: Path = Path(DATA_DIR, "refused")
     """Folder for the rows that a store refuses."""
 
 

@@ -33,6 +33,7 @@ from gossamer.cli.performance_report import (
 )
 from gossamer.errors import BadInput
 from gossamer.fakeweb.benchmark import PIPELINE, PIPELINES, RESULTS, BenchmarkOptions
+from gossamer.model import DATA_DIR
 from gossamer.model.performance import Recording
 from gossamer.policy.crawl_figures import Comparison, MeasuredRun, compare, is_same_crawl, overlap
 from gossamer.policy.diagnosis import diagnose as find_limit
@@ -403,7 +404,7 @@ _DataDir = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
-        help="Folder for the recordings, which gossamer top and diagnose read. Default: .gossamer.",
+        help=f"Folder for the recordings, which gossamer top and diagnose read. Default: {DATA_DIR}.",
         show_default=False,
         rich_help_panel=RESULTS,
     ),
@@ -413,7 +414,7 @@ _DataDir = Annotated[
 @bench.command("spider")
 @_with_knobs
 def bench_spider(
-    *, pipeline: _Kind = "none", direct: _Direct = False, data_dir: _DataDir = Path(".gossamer"), **given: Any
+    *, pipeline: _Kind = "none", direct: _Direct = False, data_dir: _DataDir = Path(DATA_DIR), **given: Any
 ) -> None:
     """Run a Scrapy spider against a server of its own, print its figures line by line, and diagnose it.
 

@@ -22,6 +22,7 @@ from scrapy.exceptions import DropItem, NotConfigured
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, BadSetting, SinkError
+from gossamer.model import DATA_DIR
 from gossamer.scrapy.options import abort
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_value
@@ -71,7 +72,7 @@ class StorePipeline:
         key = address.key or (_KEY,)
         self.table = StoreTable(address.table or "items", key, dict.fromkeys(key, "key"))
         self._has_own_key = bool(address.key)
-        folder = Path(crawler.settings.get("GOSSAMER_DATA_DIR") or ".gossamer") / "refused"
+        folder = Path(crawler.settings.get("GOSSAMER_DATA_DIR") or DATA_DIR) / "refused"
         self._refused = RefusedRows(folder, address)
         self._store: Store = open_store(address)
         self._thread = SinkThread("store-pipeline")
