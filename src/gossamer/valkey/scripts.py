@@ -1,14 +1,16 @@
 """Loading of Lua scripts: each is assembled from a file and the files that this one includes.
 
 A script defines all its functions anew in each call, and the server looks for each local that a function refers to in a
-list of those that functions of the script refer to. So an assembled script is as short as possible:
+list of those that functions of the script refer to. So an assembled script defines little:
 
 - Functions that nothing uses are left out.
-- Functions that a command names in a line `-- seldom: name, name`, and what only they use, are defined when one of them
-  is first called.
 - The values of constants (in capitals) are put in the places of their names.
-- Tables and variables that files declare at their top, and the names of the functions that most others use, come first,
-  and everything else is one function behind them: what belongs to the surrounding function is found without a search.
+- Tables and variables that files declare at their top come first, and everything else is one function behind them: what
+  belongs to the surrounding function is found without a search.
+- Functions are fields of one table. A variable for each would have to be made so that it outlives its function, and
+  looked for in each definition that refers to it.
+- Functions that a command names in a line `-- seldom: name, name`, and what only they use, are defined when one of them
+  is first looked for in the table. Of several lines, those before are defined with it.
 
 Assembling takes a tenth of the time in which a crawl starts, so assembled scripts are kept in a file each, where Python
 keeps compiled modules.
@@ -22,7 +24,6 @@ import hashlib
 import os
 import re
 import sys
-from collections import Counter
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -42,16 +43,20 @@ their names as a word."""
 _WORD = r"([A-Z][A-Z_]+)\b"
 """A name of a constant, as far as can be seen."""
 _NUMBER_CHARACTERS = frozenset("0123456789.e*^ -")
-_DECLARATION = r"(?m)^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end|([a-z_, ]+)(?: = (?:\{\}|nil|, )+)?(?: --.*)?)\n"
+_DECLARATION = (
+    r"(?m)^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end"
+    r"|([a-z_, ]+)(?: = (?:\{\}|nil|, )+)?(?: --.*)?|([A-Z_]+) = (?:[A-Z_ +]+|\{ [^(){}\n]+ \})(?: --.*)?)\n"
+)
 """A function that takes several lines, all of them indented except for the first and the last; or a line that declares
-empty tables and variables."""
+empty tables and variables, or in capitals a table or a sum of constants."""
+_LOCALS = r"(?m)^local ([\w, ]*\w)"
+_FUNCTION_HEAD, _FUNCTION_ASSIGNED = r"^local function (\w+)", r"\1 = function"
 _SELDOM = r"(?m)^-- seldom: (.*(?:\n--   .*)*)"
-_SELDOM_TABLE = "seldom"
-"""Table of an assembled script that has the seldom functions, once they are defined."""
+_TABLE, _STEPS = "functions", "steps"
+"""Variables of an assembled script: the table of its functions, and how often seldom functions were defined."""
 _WORDS = r"\w+"
-_UPVALUES = 53
-"""Variables and names of functions before the function of everything else, at most. Lua allows that function to use 60
-of others; six belong to what comes before the first declaration."""
+_FEW_FUNCTIONS = 10
+"""A script with fewer is not arranged."""
 _SUFFIX = ".lua"
 _INCLUDES_FOLDER = "include"
 
@@ -111,9 +116,7 @@ class Scripts(dict[str, Script]):
             raise KeyError(name)
         constants: dict[str, str] = {}
         blocks = _used(self._assemble(name, source, constants, set(), (name,)))
-        if source.seldom:
-            blocks = _with_seldom(blocks, source.seldom)
-        blocks = _arranged(blocks)
+        blocks = _Arrangement(blocks, source.seldom).arranged()
         return "".join(constants.get(word, word) for block in blocks for word in block.words)
 
     def names(self) -> list[str]:
@@ -220,8 +223,8 @@ class _ScriptFile(NamedTuple):
     includes: list[str]
     constants: dict[str, str]
     """Values by name."""
-    seldom: list[str]
-    """Functions that most calls of this command do not need."""
+    seldom: list[list[str]]
+    """Functions that most calls of this command do not need. Those of one line are defined together."""
 
 
 def _used(blocks: list[_Block]) -> list[_Block]:
@@ -235,79 +238,109 @@ def _used(blocks: list[_Block]) -> list[_Block]:
     return used[::-1]
 
 
-def _with_seldom(blocks: list[_Block], seldom: list[str]) -> list[_Block]:
-    """Return the blocks with these functions, and what only they use, in a function that defines them. Before all
-    others are functions with their names, which call it once. Raises ValueError for a function that there is not, and
-    for one that may be called before the last of them stands in the script."""
-    places = {
-        name: place
-        for place, block in enumerate(blocks)
-        if block.kind is _BlockKind.FUNCTION
-        for name in block.declares
-    }
-    if missing := set(seldom) - places.keys():
-        raise ValueError(f"not a function that is used: {missing.pop()}")
-    users: dict[str, set[int]] = {name: set() for name in places}
-    for place, block in enumerate(blocks):
-        for name in block.names & places.keys():
-            if places[name] != place:
-                users[name].add(place)
-    inside = {places[name] for name in seldom}
-    last = max(inside)
-    for name, place in reversed(places.items()):
-        if users[name] and users[name] <= inside:
-            inside.add(place)
-    called = [name for name in seldom if not users[name] <= inside]
-    if any(block.kind is _BlockKind.TEXT and not block.names.isdisjoint(called) for block in blocks[:last]):
-        raise ValueError(f"a seldom function is called before {max(seldom, key=places.__getitem__)} is defined")
-    defined = [blocks[place]._replace(kind=_BlockKind.TEXT) for place in sorted(inside)]
-    result = [block for place, block in enumerate(blocks) if place not in inside and place <= last]
-    result += [_text("define_seldom = function()\n"), *defined]
-    variables = [f"{_SELDOM_TABLE}.{name}" for name in called]
-    result += [_text(f"{', '.join(variables)} = {', '.join(called)}\nend\n"), *blocks[last + 1 :]]
-    names = ["define_seldom", _SELDOM_TABLE]
-    state = _Block(_BlockKind.STATE, frozenset(names), [f"local {', '.join(names)} = nil, {{}}\n"], frozenset())
-    first = min(places.values())
-    return [*result[:first], state, _text(" ".join(map(_stub, called)) + "\n"), *result[first:]]
+class _Arrangement:
+    """Arranges the blocks of a script. First comes what stands before all declarations, then tables and variables, then
+    a function of everything else. It begins with the table of functions; the other blocks follow in their order."""
+
+    def __init__(self, blocks: list[_Block], seldom: list[list[str]]) -> None:
+        """Raises ValueError for a seldom function that there is not, if two files declare the same, and for a function
+        that cannot be in the table."""
+        self._blocks = blocks
+        self._functions = {
+            name: place
+            for place, block in enumerate(blocks)
+            if block.kind is _BlockKind.FUNCTION
+            for name in block.declares
+        }
+        if missing := {name for group in seldom for name in group} - self._functions.keys():
+            raise ValueError(f"not a function that is used: {missing.pop()}")
+        names = [name for block in blocks if block.kind is _BlockKind.STATE for name in block.declares]
+        if len(set(names)) < len(names):
+            raise ValueError(f"declared twice: {max(names, key=names.count)}")
+        self._first = next((place for place, block in enumerate(blocks) if block.declares), len(blocks))
+        self._bound = self._bound_functions()
+        self._groups = self._seldom_groups(seldom)
+        in_table = [name for name, place in self._functions.items() if place not in self._bound]
+        self._call = re.compile(rf"(?<![\w.:])(?:{'|'.join(in_table)})\b(?=\(|\n)")
+
+    def arranged(self) -> list[_Block]:
+        """Return the blocks in their new order."""
+        if len(self._functions) < _FEW_FUNCTIONS:
+            return self._blocks
+        after = list(enumerate(self._blocks))[self._first :]
+        state, table, rest = [], [], []
+        for place, block in after:
+            if place in self._bound or block.kind is _BlockKind.TEXT:
+                rest.append(block)
+            elif place not in self._groups and block.kind is _BlockKind.STATE:
+                state.append(block)
+            elif place not in self._groups:
+                table.append(_assigned(block, "", ","))
+        inside = [_text(f"{_TABLE} = {{ "), *table, _text("}\n"), *self._seldom_definitions(), *rest]
+        names = _text(f"local {_TABLE}, {_STEPS} = nil, 0 return (function()\n")
+        calls = [self._with_calls(block) for block in inside]
+        return [*self._blocks[: self._first], *state, names, *calls, _text("end)()\n")]
+
+    def _bound_functions(self) -> set[int]:
+        """Return the places of functions that use a variable of the text above them: they stay there. Raises ValueError
+        for one that another function uses which does not stay."""
+        variables: set[str] = set()
+        bound: set[int] = set()
+        for place, block in enumerate(self._blocks[self._first :], self._first):
+            if block.kind is _BlockKind.TEXT:
+                found = re.findall(_LOCALS, "".join(block.words))
+                variables.update(name for names in found for name in names.split(", "))
+            elif block.kind is _BlockKind.FUNCTION and not block.names.isdisjoint(variables):
+                bound.add(place)
+        names = {name for name, place in self._functions.items() if place in bound}
+        for name, place in self._functions.items():
+            if place not in bound and (used := self._blocks[place].names & names):
+                raise ValueError(f"{name} uses {min(used)}, which uses variables that are declared behind {name}")
+        return bound
+
+    def _seldom_groups(self, seldom: list[list[str]]) -> dict[int, int]:
+        """Return the groups of seldom functions, and of functions, tables and variables that only they use, by
+        place."""
+        groups = {self._functions[name]: number for number, group in enumerate(seldom) for name in group}
+        if stay := groups.keys() & self._bound:
+            name = min(self._blocks[stay.pop()].declares)
+            raise ValueError(f"a seldom function: {name}, which uses variables of the text above it")
+        users_by_name: dict[str, set[int]] = {name: set() for block in self._blocks for name in block.declares}
+        for place, block in enumerate(self._blocks if seldom else []):
+            for name in block.names & users_by_name.keys():
+                users_by_name[name].add(place)
+        for place in reversed(range(len(self._blocks))):
+            block = self._blocks[place]
+            users = {user for name in block.declares for user in users_by_name[name]} - {place}
+            if place not in groups and users and users <= groups.keys():
+                of_users = {groups[user] for user in users}
+                if block.kind is _BlockKind.FUNCTION or len(of_users) == 1:
+                    groups[place] = min(of_users)
+        return groups
+
+    def _seldom_definitions(self) -> list[_Block]:
+        """Return the text that has the seldom functions defined, group by group, when one is looked for in the
+        table."""
+        if not self._groups:
+            return []
+        result = [_text(f"setmetatable({_TABLE}, {{ __index = function(_, name) {_STEPS} = {_STEPS} + 1\n")]
+        for group in sorted(set(self._groups.values())):
+            result.append(_text(f"{'else' if group else ''}if {_STEPS} == {group + 1} then\n"))
+            for place in sorted(place for place, own in self._groups.items() if own == group):
+                block = self._blocks[place]
+                result.append(block if block.kind is _BlockKind.STATE else _assigned(block, f"{_TABLE}.", ""))
+        return [*result, _text(f"else return nil end return {_TABLE}[name] end }})\n")]
+
+    def _with_calls(self, block: _Block) -> _Block:
+        """Return a block that finds the functions in the table, and the server's commands without a search."""
+        text = "".join(block.words).replace("redis.call(", "call(")
+        return _text(self._call.sub(rf"{_TABLE}.\g<0>", text))
 
 
-def _stub(name: str) -> str:
-    """Return a function that has this one defined when it is first called."""
-    kept = f"{_SELDOM_TABLE}.{name}"
-    return f"local function {name}(...) if not {kept} then define_seldom() end return {kept}(...) end"
-
-
-def _arranged(blocks: list[_Block]) -> list[_Block]:
-    """Return the blocks in another order: what comes before all declarations, then the tables and variables and the
-    names of the most used functions, then a function of everything else. Raises ValueError if two files declare the
-    same."""
-    first = next((place for place, block in enumerate(blocks) if block.kind is not _BlockKind.TEXT), len(blocks))
-    before, after = blocks[:first], blocks[first:]
-    state = [block for block in after if block.kind is _BlockKind.STATE]
-    rest = [block for block in after if block.kind is not _BlockKind.STATE]
-    names = [name for block in state for name in block.declares]
-    if len(set(names)) < len(names):
-        raise ValueError(f"declared twice: {max(names, key=names.count)}")
-    if not state or not any(block.kind is _BlockKind.FUNCTION for block in rest):
-        return blocks
-    shared = _most_used(rest, _UPVALUES - len(names))
-    state += [_text(f"local {', '.join(shared)}\n")] if shared else []
-    rest = [_without_local(block) if not block.declares.isdisjoint(shared) else block for block in rest]
-    return [*before, *state, _text("return (function()\n"), *rest, _text("end)()\n")]
-
-
-def _most_used(blocks: list[_Block], count: int) -> list[str]:
-    """Return the names of the functions that most other functions use, at most `count`."""
-    users = Counter(
-        name for block in blocks if block.kind is _BlockKind.FUNCTION for name in block.names - block.declares
-    )
-    functions = [name for block in blocks if block.kind is _BlockKind.FUNCTION for name in block.declares]
-    return sorted(sorted(name for name in functions if users[name] > 1), key=lambda name: -users[name])[: max(0, count)]
-
-
-def _without_local(block: _Block) -> _Block:
-    """Return the definition of a function whose name is declared elsewhere."""
-    return block._replace(words=[block.words[0].removeprefix("local "), *block.words[1:]])
+def _assigned(block: _Block, table: str, end: str) -> _Block:
+    """Return the definition of a function as an assignment."""
+    text = "".join(block.words)
+    return _text(f"{table}{re.sub(_FUNCTION_HEAD, _FUNCTION_ASSIGNED, text, count=1)[:-1]}{end}\n")
 
 
 def _text(text: str) -> _Block:
@@ -332,8 +365,7 @@ def _read_file(folder: Path, name: str) -> _ScriptFile | None:
             source = file.read()
     except OSError:  # there is no such file or folder
         return None
-    parts, found = re.split(_INCLUDE, source), re.search(_SELDOM, source)
-    seldom = re.findall(_WORDS, found[1]) if found else []
+    parts, seldom = re.split(_INCLUDE, source), [re.findall(_WORDS, names) for names in re.findall(_SELDOM, source)]
     constants: dict[str, str] = {}
     texts = [_split_text(_take_constants(re.sub(_COMMENT, "", text), constants)) for text in parts[::2]]
     return _ScriptFile(texts, parts[1::2], constants, seldom)
@@ -359,8 +391,9 @@ def _split_text(text: str) -> list[_Block]:
     for found in re.finditer(_DECLARATION, text):
         if found.start() > end:
             blocks.append(_text(text[end : found.start()]))
-        function, state = found.groups()
-        kind, declared = (_BlockKind.FUNCTION, [function]) if function else (_BlockKind.STATE, state.split(", "))
+        function, state, fixed = found.groups()
+        declared = state.split(", ") if state else [function or fixed]
+        kind = _BlockKind.FUNCTION if function else _BlockKind.STATE
         blocks.append(_Block(kind, frozenset(declared), re.split(_WORD, found[0]), _names_in(found[0])))
         end = found.end()
     if end < len(text):

@@ -4,7 +4,7 @@ import re
 
 _KNOWN = """
 and break do else elseif end false for function if in local nil not or repeat return then true until while
-redis cmsgpack string math table tonumber tostring ipairs pairs next select type unpack KEYS ARGV
+redis cmsgpack string math table setmetatable tonumber tostring ipairs pairs next select type unpack KEYS ARGV
 """
 _TEXT = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'")
 _COMMENT = re.compile(r"--.*|^#!.*")

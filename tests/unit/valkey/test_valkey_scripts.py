@@ -99,31 +99,53 @@ def test_functions_and_tables_that_nothing_uses_are_left_out(tmp_path: Path) -> 
     )
     scripts = Scripts(write(tmp_path, "-- include b\nreturn used()\n", b=shared))
     used = "local function used()\n  return kept\nend\n"
-    assert scripts["a"].source == f"local kept, gone = {{}}, nil\nreturn (function()\n{used}return used()\nend)()\n"
+    assert scripts["a"].source == f"local kept, gone = {{}}, nil\n{used}return used()\n"
 
 
-def test_what_a_script_needs_first_stays_first(tmp_path: Path) -> None:
+MANY = [f"f{number}" for number in range(10)]
+"""Names of as many functions as a script has to have to be arranged."""
+
+
+def functions(*names: str) -> str:
+    """Definitions of functions, each of which calls the last one."""
+    return "".join(f"local function {name}()\n  return {names[-1]}()\nend\n" for name in names)
+
+
+def in_table(*names: str) -> str:
+    """The same as fields of the table of functions."""
+    return "".join(f"{name} = function()\n  return functions.{names[-1]}()\nend,\n" for name in names)
+
+
+CALLS = " + ".join(f"{name}()" for name in MANY)
+TABLE_CALLS = CALLS.replace("f", "functions.f")
+
+
+def test_functions_are_defined_in_a_table_behind_variables_and_what_a_script_needs_first(tmp_path: Path) -> None:
     first = "local BASE = KEYS[1]\nif not BASE then\n  return 0\nend\n"
-    scripts = Scripts(
-        write(tmp_path, "#!lua\n-- include b\n-- include c\nreturn f()\n", b=first,
-              c="local function f()\n  return BASE\nend\nlocal x = {} -- why\nx[1] = f\n")
-    )  # fmt: skip
-    assert scripts["a"].source == (
-        f"#!lua\n{first}local x = {{}} -- why\nreturn (function()\n"
-        "local function f()\n  return BASE\nend\nx[1] = f\nreturn f()\nend)()\n"
+    second = functions(*MANY) + "local x = {} -- why\nx[1] = f1\nlocal TEN = { 10, BASE }\n"
+    command = f"#!lua\n-- include b\n-- include c\nredis.call(x, TEN)\nreturn {CALLS}\n"
+    assert Scripts(write(tmp_path, command, b=first, c=second))["a"].source == (
+        f"#!lua\n{first}local x = {{}} -- why\nlocal TEN = {{ 10, BASE }}\n"
+        f"local functions, steps = nil, 0 return (function()\nfunctions = {{ {in_table(*MANY)}}}\n"
+        f"x[1] = functions.f1\ncall(x, TEN)\nreturn {TABLE_CALLS}\nend)()\n"
     )
 
 
-def test_the_names_of_functions_that_several_others_use_come_first(tmp_path: Path) -> None:
-    """Before the function of everything else, so that no definition searches for them."""
-    functions = "local function used()\n  return x\nend\n" + "".join(
-        f"local function {name}()\n  return used()\nend\n" for name in ("one", "two")
+def test_a_function_that_uses_a_variable_of_the_text_above_stays_there(tmp_path: Path) -> None:
+    bound = "local function bound()\n  return f0() + size\nend\n"
+    command = f"-- include b\nlocal size = #KEYS\n{bound}return bound() + {CALLS}\n"
+    assert Scripts(write(tmp_path, command, b=functions(*MANY)))["a"].source.endswith(
+        f"local size = #KEYS\n{bound.replace('f0', 'functions.f0')}return bound() + {TABLE_CALLS}\nend)()\n"
     )
-    scripts = Scripts(write(tmp_path, "-- include b\nreturn one() + two()\n", b=f"local x = {{}}\n{functions}"))
-    assert scripts["a"].source == (
-        "local x = {}\nlocal used\nreturn (function()\n"
-        f"{functions.removeprefix('local ')}return one() + two()\nend)()\n"
+
+
+def test_a_function_of_the_table_may_not_call_one_that_has_to_stay_where_it_is(tmp_path: Path) -> None:
+    command = (
+        "-- include b\nlocal size = #KEYS\nlocal function bound()\n  return size\nend\n"
+        f"local function free()\n  return bound()\nend\nreturn free() + {CALLS}\n"
     )
+    with pytest.raises(ValueError, match="free uses bound, which uses variables that are declared behind free"):
+        Scripts(write(tmp_path, command, b=functions(*MANY)))["a"]
 
 
 def test_constants_are_replaced_by_their_values(tmp_path: Path) -> None:
@@ -139,36 +161,39 @@ def test_constants_are_replaced_by_their_values(tmp_path: Path) -> None:
 
 
 SELDOM = (
-    "local function part()\n  return 1\nend\nlocal function both()\n  return 2\nend\n"
-    "local function rare()\n  return part() + both()\nend\nlocal function often()\n  return both()\nend\n"
+    "local part_count = {}\nlocal function part()\n  return part_count\nend\n"
+    "local function both()\n  return 2\nend\nlocal function rare()\n  return part() + both()\nend\n"
+    "local function rarer()\n  return rare() + both()\nend\n"
 )
 
 
 def test_functions_that_are_seldom_needed_are_defined_by_the_first_call_of_one(tmp_path: Path) -> None:
-    """With what only they use."""
-    command = "-- include b\n-- seldom: rare\nif KEYS[1] then\n  return rare()\nend\nreturn often()\n"
-    both, often = "local function both()\n  return 2\nend\n", "local function often()\n  return both()\nend\n"
-    assert Scripts(write(tmp_path, command, b=SELDOM))["a"].source == (
-        "local define_seldom, seldom = nil, {}\nreturn (function()\n"
-        "local function rare(...) if not seldom.rare then define_seldom() end return seldom.rare(...) end\n"
-        f"{both}define_seldom = function()\nlocal function part()\n  return 1\nend\n"
-        f"local function rare()\n  return part() + both()\nend\nseldom.rare = rare\nend\n{often}"
-        "if KEYS[1] then\n  return rare()\nend\nreturn often()\nend)()\n"
+    """With what only they use. Those of the second line are defined after those of the first."""
+    command = f"-- include b\n-- seldom: rare\n-- seldom: rarer\nreturn KEYS[1] and rarer() or both() + {CALLS}\n"
+    assert Scripts(write(tmp_path, command, b=functions(*MANY) + SELDOM))["a"].source == (
+        "local functions, steps = nil, 0 return (function()\n"
+        f"functions = {{ {in_table(*MANY)}both = function()\n  return 2\nend,\n}}\n"
+        "setmetatable(functions, { __index = function(_, name) steps = steps + 1\nif steps == 1 then\n"
+        "local part_count = {}\nfunctions.part = function()\n  return part_count\nend\n"
+        "functions.rare = function()\n  return functions.part() + functions.both()\nend\n"
+        "elseif steps == 2 then\nfunctions.rarer = function()\n  return functions.rare() + functions.both()\nend\n"
+        "else return nil end return functions[name] end })\n"
+        f"return KEYS[1] and functions.rarer() or functions.both() + {TABLE_CALLS}\nend)()\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("line", "function", "message"),
     [
-        ("-- include b\n-- seldom: rare, none\nreturn rare()\n", "not a function that is used: none"),
-        (
-            "-- include b\n-- seldom: rare, late\nrare()\nlocal function late()\n  return 1\nend\nreturn late()\n",
-            "a seldom function is called before late is defined",
-        ),
+        ("rare, none", "", "not a function that is used: none"),
+        ("late", "local late_size = 1\nlocal function late()\n  return late_size\nend\nlate()\n", "late, which"),
     ],
 )
-def test_seldom_functions_that_could_not_be_called_are_refused(tmp_path: Path, command: str, message: str) -> None:
-    scripts = Scripts(write(tmp_path, command, b=SELDOM))
+def test_seldom_functions_that_could_not_be_called_are_refused(
+    tmp_path: Path, line: str, function: str, message: str
+) -> None:
+    command = f"-- include b\n-- seldom: {line}\n{function}return rare() + {CALLS}\n"
+    scripts = Scripts(write(tmp_path, command, b=functions(*MANY) + SELDOM))
     with pytest.raises(ValueError, match=message):
         scripts["a"]
 

@@ -33,6 +33,8 @@
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include add_urls
+-- seldom: count_app_domain, group_parts, has_requested_rates, has_spider, is_seen, last_hit, look_up, power_of_life,
+--         ready_key, remove_queue, set_ready, set_strings, wake
 -- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, set_only_fingerprint, split_bucket
 local addition = {
   token = ARGV[3], run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],

@@ -55,8 +55,11 @@
 -- include resting
 -- include starving
 -- include check_finished
+-- seldom: agenda_key, agenda_score, block_of, change_agenda, count_app_domain, has_requested_rates, has_spider, last_hit,
+--         leave_band, list_egresses, next_gap, policy_of, power_of_life, queue_key, record_of, remove_domain, remove_queue,
+--         scope_of, share_of, terms_number_of
 -- seldom: check_finished, count_done, count_later, crawls_with_other_rates, discard_queue, end_reason, end_rests, enqueue,
---         give_way, lease_for_worker, leave_band, park, power_of_life, release, remove_domain, remove_from_ready, starve
+--         give_way, lease_for_worker, park, release, remove_from_ready, starve
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same

@@ -43,6 +43,8 @@
 -- include drop_waiting
 -- include check_finished
 -- include failures
+-- seldom: count_app, count_backlog, count_queued, end_reason, group_parts, has_requested_rates, last_hit, load_shares,
+--         ready_key, set_ready, unpack_record, wake
 -- seldom: count_on_domain, drop_waiting, end_run, release, settle_other, spiders_of, stays_idle
 local RETRY_PENALTY = 10 -- a retry has so much less priority
 -- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
