@@ -302,7 +302,7 @@ def measure_idle_server() -> float:
         return float(facts["used_cpu_user"]) + float(facts["used_cpu_sys"])
 
     with disk_folder() as folder, temporary_files_in(folder), cluster(primaries=_SERVERS, options=OPTIONS) as servers:
-        time.sleep(1.0)  # the nodes have just met
+        servers.wait_met()
         before, began = [used(node) for node in servers.nodes], time.perf_counter()
         time.sleep(_IDLE_SECONDS)
         taken = sum(used(node) for node in servers.nodes) - sum(before)

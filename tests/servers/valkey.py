@@ -180,6 +180,21 @@ class Cluster:
 
         wait_until(ok, "the cluster to be ok")
 
+    def has_met(self) -> bool:
+        """Whether each node is connected with every other one, has had an answer from it, and waits for none."""
+        for node in self.nodes:
+            for line in node.command("CLUSTER", "NODES").decode().splitlines():
+                _, _, flags, _, ping_sent, pong_received, _, link, *_ = line.split()
+                if "myself" in flags:
+                    continue
+                if "handshake" in flags or link != "connected" or ping_sent != "0" or pong_received == "0":
+                    return False
+        return True
+
+    def wait_met(self) -> None:
+        """Wait until `has_met`: from then on, idle nodes only exchange the messages of each second."""
+        wait_until(self.has_met, "the nodes of the cluster to meet")
+
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:

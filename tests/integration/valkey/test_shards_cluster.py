@@ -271,3 +271,14 @@ async def test_a_call_of_an_earlier_data_epoch_tells_nothing_about_the_slots(mir
         assert not shards._topology._stale
     finally:
         await shards.close()
+
+
+def test_nodes_have_not_met_while_one_of_them_does_not_answer() -> None:
+    """The bench of service times begins when they have met: messages of nodes that meet would count as its idle time."""
+    with cluster(primaries=3) as servers:
+        servers.wait_met()
+        silent = servers.nodes[-1]
+        with paused(silent):
+            others = Cluster(servers.nodes[:-1], 2)
+            wait_until(lambda: not others.has_met(), "a node to ask the silent one")
+        servers.wait_met()
