@@ -274,7 +274,7 @@ async def test_a_call_of_an_earlier_data_epoch_tells_nothing_about_the_slots(mir
 
 
 def test_nodes_have_not_met_while_one_of_them_does_not_answer() -> None:
-    """The bench of service times begins when they have met: messages of nodes that meet would count as its idle time."""
+    """The bench of service times begins when they have met: else their messages would count as time of idle nodes."""
     with cluster(primaries=3) as servers:
         servers.wait_met()
         silent = servers.nodes[-1]
