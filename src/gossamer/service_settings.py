@@ -187,5 +187,7 @@ class WorkerSettings(SettingGroup):
         expects='a table of outputs by appid, such as {shop = ["postgresql://me@db.example/shop"]}',
     )
     seen_cache: Annotated[int, integers(0, 10**9)] = field_of(
-        200_000, "Number of known URLs that each process keeps in memory, so that it need not ask the frontier"
+        200_000,
+        "Number of known URLs that each process keeps in memory, so that it need not ask the frontier. On Linux, the "
+        "worker processes of one command share a table of as many, of 8 bytes each",
     )

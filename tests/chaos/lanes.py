@@ -97,7 +97,8 @@ class FileLane:
         stem = "pages" if self._plan.one_file else place
         output = self._stage.fleet.folder / f"{stem}{self._plan.form}"
         self._outputs.add(output)
-        return self._stage.fleet.start(frontier=address, output=output, name=name, flags=["--data-dir", place])
+        flags = ["--data-dir", place, "--processes", str(self._plan.processes)]
+        return self._stage.fleet.start(frontier=address, output=output, name=name, flags=flags)
 
     async def begin(self) -> None:
         await crawls.open_crawl(self._stage.frontier, self._stage.web.seeds(), Terms())

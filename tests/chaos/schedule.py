@@ -94,6 +94,8 @@ class Plan:
     lane: Lane
     workers: int
     """At the start."""
+    processes: int
+    """Of each worker that writes to files: several are forked, and share what they know of the frontier."""
     one_file: bool
     """All write to one output; else each has its own."""
     form: str
@@ -131,6 +133,7 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: f
         seed=seed,
         lane=lane,
         workers=chance.randint(3, 5),
+        processes=random.Random(f"chaos processes {seed}").choice((1, 2)),  # its own, so that older plans stay alike
         one_file=chance.random() < 0.5,
         form=chance.choice((".jsonl", ".jsonl.gz", ".jsonl.zst")),
         moderated=chance.random() < 0.5,

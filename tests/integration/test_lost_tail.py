@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
@@ -13,8 +15,10 @@ from tests.servers.fleet import Fleet
 from tests.servers.valkey import Server, standalone
 
 
-async def test_what_the_server_forgot_is_done_again_and_nothing_is_missed(tmp_path: Path) -> None:
-    """A page's links stand in the file before its own end does: a file cut anywhere has lost both, or neither."""
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_what_the_server_forgot_is_done_again_and_nothing_is_missed(tmp_path: Path, processes: int) -> None:
+    """A page's links stand in the file before its own end does: a file cut anywhere has lost both, or neither.
+    Processes of one command share what they know of the frontier."""
     log = tmp_path / "store"
     log.mkdir()
     web_spec = WebSpec(hosts=6, pages=100, page_bytes=1000, out_degree=8)
@@ -30,7 +34,7 @@ async def test_what_the_server_forgot_is_done_again_and_nothing_is_missed(tmp_pa
             await crawls.open_crawl(frontier, web.seeds(), Terms())
             outputs = [tmp_path / f"pages{number}.jsonl" for number in range(3)]
             for output in outputs:
-                fleet.start(frontier=server.address, output=output)
+                fleet.start(frontier=server.address, output=output, flags=["--processes", str(processes)])
             for share in (0.3, 0.6):
                 await asked(web, int(share * len(pages)))
                 before = size(log)

@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 SOURCE = Path(__file__).parents[2] / "src" / "gossamer"
-MODULES_AT_MOST = 300
+MODULES_AT_MOST = 301
 """Of these, 40 are kept for parts that are still to come: the platform, the pipelines and the analytics count apart."""
 FILE_LINES_AT_MOST = 500
 FUNCTION_LINES_AT_MOST = 60

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import msgspec
 
@@ -26,6 +27,7 @@ from gossamer.wiring.fork_server import ForkServer
 from gossamer.wiring.frontier import connect
 from gossamer.wiring.processes import WorkerCommand, WorkerReport, usable_cpus
 from gossamer.wiring.worker import open_worker
+from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
 
 _REPORT_SECONDS = 0.5
@@ -38,7 +40,9 @@ def fork_server(settings: Settings) -> Iterator[None]:
     """Have a fork server in this context, if the command may start several worker processes. Enter it before spiders or
     other code of users are loaded, and before there are threads or an event loop."""
     count = settings.worker.processes
-    server = ForkServer.start(run_worker_process) if count > 1 or (not count and usable_cpus() > 1) else None
+    server = None
+    if count > 1 or (not count and usable_cpus() > 1):
+        server = ForkServer.start(partial(run_worker_process, SeenTable(settings.worker.seen_cache)))
     try:
         yield
     finally:
@@ -46,8 +50,9 @@ def fork_server(settings: Settings) -> Iterator[None]:
             server.close()
 
 
-def run_worker_process() -> int:
-    """Run this process as one of several workers, as its parent orders on standard input. Returns its exit code."""
+def run_worker_process(seen: SeenTable | None = None) -> int:
+    """Run this process as one of several workers, as its parent orders on standard input. Returns its exit code.
+    `seen`: memory that it shares with the others."""
     line = sys.stdin.buffer.readline()
     if not line:
         return 0  # the parent is gone
@@ -55,19 +60,19 @@ def run_worker_process() -> int:
     settings = Settings.from_json(command.settings)
     logs.set_up(settings.log_level, style=settings.log_format)
     try:
-        run_loop(_run_worker_process(settings, command))
+        run_loop(_run_worker_process(settings, command, seen))
     except GossamerError as error:
         terminal.say(str(error))
         return error.exit_code
     return 0
 
 
-async def _run_worker_process(settings: Settings, command: WorkerCommand) -> None:
+async def _run_worker_process(settings: Settings, command: WorkerCommand, seen: SeenTable | None) -> None:
     """Work until the run is over, or a signal or the end of standard input stops the worker; report to the parent."""
     parent = _Parent(command.report_fd)
     frontier = await connect(settings, command.address)
     try:
-        async with _open_worker(settings, command, frontier, parent) as worker:
+        async with _open_worker(settings, command, frontier, parent, seen) as worker:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, worker.stop)
@@ -95,16 +100,18 @@ async def _run_worker_process(settings: Settings, command: WorkerCommand) -> Non
 
 
 def _open_worker(
-    settings: Settings, command: WorkerCommand, frontier: ValkeyFrontier, parent: "_Parent"
+    settings: Settings, command: WorkerCommand, frontier: ValkeyFrontier, parent: "_Parent", seen: SeenTable | None
 ) -> AbstractAsyncContextManager[Worker]:
     """Return a worker that publishes its pages on the bus, or one that writes them to the outputs of the settings."""
     if command.bus:
         from gossamer.wiring.service import open_bus_worker  # imported late: it loads the services
 
         return open_bus_worker(
-            settings, frontier, command.address, pool=command.pool, spiders=command.spiders, say=parent.say
+            settings, frontier, command.address, pool=command.pool, spiders=command.spiders, say=parent.say, seen=seen
         )
-    return open_worker(settings, frontier, pool=command.pool, spiders=command.spiders, run=command.run, say=parent.say)
+    return open_worker(
+        settings, frontier, pool=command.pool, spiders=command.spiders, run=command.run, say=parent.say, seen=seen
+    )
 
 
 async def _report_tally(worker: Worker, parent: "_Parent") -> None:

@@ -28,10 +28,11 @@ from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
-from gossamer.worker.context import Context, ContextOptions, SeenCache, SharedMemory
+from gossamer.worker.context import Context, ContextOptions, SharedMemory
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import PageText, file_record, page_record
 from gossamer.worker.robots import MemoryRobotsStore
+from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200

@@ -68,7 +68,7 @@ from gossamer.scrapy.leasing import (
 from gossamer.scrapy.options import SchedulerOptions
 from gossamer.scrapy.start import Inbox
 from gossamer.telemetry.logs import Troubles
-from gossamer.worker.context import SeenCache
+from gossamer.worker.seen import SeenCache
 
 log = logging.getLogger(__name__)
 

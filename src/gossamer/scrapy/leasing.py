@@ -33,7 +33,7 @@ from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.policy.timing import START_WITHIN_SECONDS
 from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, RequestKey, Unstorable, add_to_batch
-from gossamer.worker.context import SeenCache
+from gossamer.worker.seen import SeenCache
 
 log = logging.getLogger(__name__)
 

@@ -42,6 +42,7 @@ from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import open_frontier
 from gossamer.wiring.worker import open_worker
+from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -225,15 +226,17 @@ async def open_bus_worker(
     pool: str,
     spiders: Sequence[str],
     say: Callable[[str], None],
+    seen: SeenTable | None = None,
 ) -> AsyncIterator[Worker]:
-    """Return a worker of this process that publishes its pages on the bus. `address`: that of the frontier."""
+    """Return a worker of this process that publishes its pages on the bus. `address`: that of the frontier. `seen`:
+    what the worker shares with others of its command."""
     shards = await Shards.connect(address)
     try:
         bus = make_bus(settings, shards)
         try:
             sink = make_bus_sink(settings, bus)
             async with open_worker(
-                bus_worker_settings(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say
+                bus_worker_settings(settings), frontier, pool=pool, spiders=spiders, bus=sink, say=say, seen=seen
             ) as worker:
                 if isinstance(bus, StreamsBus):
                     worker.tally().trimmed = bus.trimmed  # the same object: the bus goes on counting in it

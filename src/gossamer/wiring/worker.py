@@ -47,7 +47,7 @@ from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
 from gossamer.wiring.plan import address_service, check_settings
 from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
-from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
+from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
 from gossamer.worker.extraction import PageContents
 from gossamer.worker.fetcher import Fetcher, FetchPolicy
 from gossamer.worker.loading import SpiderSet, known_spiders
@@ -55,6 +55,7 @@ from gossamer.worker.page import PageReader
 from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
+from gossamer.worker.seen import SeenCache, SeenTable
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStages
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ async def open_worker(
     bus: "BusSink | None" = None,
     reader: Sink | None = None,
     say: Callable[[str], None] | None = None,
+    seen: SeenTable | None = None,
 ) -> AsyncIterator[Worker]:
     """Return a worker of this process, ready to `run`. Its connections and outputs are closed with the context.
 
@@ -162,12 +164,12 @@ async def open_worker(
     it is over; None: the worker works until it is stopped. `spiders`: references to those that it works for;
     empty: all that are installed. `bus`: pages also go to this message queue. `reader`: pages first go to this sink of
     the program itself, a few at a time. Both are closed with the outputs. `say` shows a sentence to a person; None:
-    troubles are only logged.
+    troubles are only logged. `seen`: what the worker shares with others of its command.
     """
     check_settings(settings)
     loaded = SpiderSet(spiders or known_spiders())
     spiders = loaded.names
-    parts = _WorkerParts(settings, frontier, loaded, pool=pool, run=run, bus=bus, reader=reader, say=say)
+    parts = _WorkerParts(settings, frontier, loaded, pool=pool, run=run, bus=bus, reader=reader, say=say, seen=seen)
     try:
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
@@ -201,6 +203,7 @@ class _WorkerParts:
         bus: "BusSink | None",
         reader: Sink | None,
         say: Callable[[str], None] | None,
+        seen: SeenTable | None,
     ) -> None:
         self._settings = settings
         self._frontier = frontier
@@ -236,7 +239,7 @@ class _WorkerParts:
         )
         # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
         data_epoch = partial(getattr, frontier, "data_epoch")
-        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=data_epoch))
+        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=data_epoch, table=seen))
         self._contents = PageContents(
             lambda: _content_pool(settings),
             self.tally,

@@ -7,7 +7,7 @@ until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,91 +24,16 @@ from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
+from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import Spider
 
 if TYPE_CHECKING:
     from gossamer.extract.fields import CompiledExtraction
 
 
-class SeenCache:
-    """Cache of fingerprints that are in the frontier's seen-set, by namespace (one seen-set of a crawl).
-
-    A fingerprint in the cache is in the seen-set for certain; one that is missing may be there all the same. The cache
-    is emptied when the frontier's data epoch changes: a number that grows whenever it may have lost what it confirmed
-    last.
-
-    The cache has two halves: when the young one is full, the old one is dropped, and the young one becomes the old.
-    Fingerprints that keep occurring are remembered again and so stay.
-    """
-
-    def __init__(self, limit: int = 200_000, *, data_epoch: Callable[[], int] = lambda: 0) -> None:
-        """`limit`: fingerprints kept, all namespaces together; each namespace counts as `NAMESPACE_WEIGHT` more. With
-        fewer, more known links are sent to the frontier again. `data_epoch` returns the frontier's data epoch."""
-        self._half_limit = max(1, limit // 2)
-        self._frontier_epoch = data_epoch
-        self._data_epoch = 0
-        self._young: dict[Hashable, set[int]] = {}
-        self._old: dict[Hashable, set[int]] = {}
-        self._count = 0  # of the young half
-
-    @property
-    def data_epoch(self) -> int:
-        """Current data epoch of the frontier."""
-        self._enter_data_epoch()
-        return self._data_epoch
-
-    def _enter_data_epoch(self) -> None:
-        data_epoch = self._frontier_epoch()
-        if data_epoch != self._data_epoch:
-            self._data_epoch = data_epoch
-            self._young, self._old, self._count = {}, {}, 0
-
-    def unseen_positions(
-        self, namespace: Hashable, fingerprints: Iterable[int], *, data_epoch: int | None = None
-    ) -> list[int]:
-        """Return the positions of the fingerprints that are not known to be in the seen-set. `data_epoch`: that of this
-        cache, where the caller has read it since the last await; None: it is read here."""
-        if data_epoch is None:
-            self._enter_data_epoch()
-        young, old = self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
-        return [at for at, value in enumerate(fingerprints) if value not in young and value not in old]
-
-    def view(self, namespace: Hashable) -> tuple[Collection[int], Collection[int]]:
-        """Return two collections whose fingerprints are known to be in the seen-set. They are valid until the next
-        await: when the data epoch changes, they say too much."""
-        self._enter_data_epoch()
-        return self._young.get(namespace, _EMPTY), self._old.get(namespace, _EMPTY)
-
-    def has_seen(self, namespace: Hashable, fingerprint: int) -> bool:
-        """Return whether this fingerprint is known to be in the seen-set."""
-        self._enter_data_epoch()
-        return fingerprint in self._young.get(namespace, _EMPTY) or fingerprint in self._old.get(namespace, _EMPTY)
-
-    def remember(self, namespace: Hashable, fingerprints: Collection[int], *, since: int | None = None) -> None:
-        """Remember fingerprints that the frontier has confirmed. Must not be called earlier: if the frontier did not
-        get them, the pages are never fetched.
-
-        `since`: data epoch in which they were sent to the frontier; in another data epoch nothing is remembered.
-        """
-        if since is not None and since != self.data_epoch:
-            return
-        young = self._young.get(namespace)
-        if young is None:
-            young = self._young[namespace] = set()
-            self._count += NAMESPACE_WEIGHT
-        before = len(young)
-        young.update(fingerprints)
-        self._count += len(young) - before
-        if self._count > self._half_limit:
-            self._old, self._young, self._count = self._young, {}, 0
-
-
-_EMPTY: frozenset[int] = frozenset()
-NAMESPACE_WEIGHT = 8
-"""Fingerprints that take about as much memory as one namespace. Measured, like the two estimates below; change them
-when a measurement differs. The bounds of the caches depend on them."""
 _CONTEXT_BYTES = 3000
-"""Approximate memory of a context without its terms."""
+"""Approximate memory of a context without its terms. Measured, like the next estimate; change them when a measurement
+differs. The bound of the contexts depends on them."""
 _TERMS_FACTOR = 8
 """Approximate memory of terms for each byte of their packed form."""
 
@@ -332,7 +257,7 @@ class Context:
         """Return the positions of the links that may be new to the frontier. `data_epoch`: as for `extract_links`."""
         return self._seen.unseen_positions(self._namespace, links.fingerprints, data_epoch=data_epoch)
 
-    def unseen_assets(self, fingerprints: Collection[int]) -> list[int]:
+    def unseen_assets(self, fingerprints: Sequence[int]) -> list[int]:
         """Return the positions of the fingerprints of assets that may be new to the frontier."""
         return self._seen.unseen_positions(self._namespace, fingerprints)
 

@@ -7,7 +7,7 @@ from scrapy import Request
 
 from gossamer.scrapy.entries import RequestKey
 from gossamer.scrapy.leasing import known_filter
-from gossamer.worker.context import SeenCache
+from gossamer.worker.seen import SeenCache
 
 RUN = ("crawl", 1, 1)
 

@@ -12,7 +12,8 @@ from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import compile_scope
-from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
+from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
+from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
 
 SUBMISSIONS = 1000

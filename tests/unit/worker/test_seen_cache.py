@@ -1,16 +1,25 @@
 """The memory of confirmed fingerprints is bounded and never claims what it was not told."""
 
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.worker.context import SeenCache
+from gossamer.worker.seen import SeenCache, SeenTable
 
 MARKS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), MARKS), max_size=30), MARKS)
-def test_what_it_knows_was_told_to_it_for_that_part(told: list[tuple[str, list[int]]], asked: list[int]) -> None:
-    cache = SeenCache(limit=50)
+@pytest.mark.parametrize("table_limit", [0, 8])
+@given(told=st.lists(st.tuples(st.sampled_from("ab"), MARKS), max_size=30), asked=MARKS)
+def test_what_it_knows_was_told_to_it_for_that_part(
+    table_limit: int, told: list[tuple[str, list[int]]], asked: list[int]
+) -> None:
+    cache = SeenCache(limit=50, table=SeenTable(table_limit) if table_limit else None)
     said: dict[str, set[int]] = {"a": set(), "b": set()}
     for part, marks in told:
         cache.remember(part, marks)
@@ -62,3 +71,96 @@ def test_a_view_says_what_the_cache_says(old: list[int], young: list[int], asked
     assert [mark in first or mark in second for mark in asked] == [cache.has_seen("part", mark) for mark in asked]
     data_epoch = 2
     assert cache.view("part") == (frozenset(), frozenset())
+
+
+# --- what processes share ---------------------------------------------------------------------------------------------
+
+
+class Frontier:
+    """What a process knows of the frontier's data epoch."""
+
+    def __init__(self) -> None:
+        self.data_epoch = 0
+
+    def cache(self, table: SeenTable) -> SeenCache:
+        """That of a process which has just connected."""
+        return SeenCache(data_epoch=lambda: self.data_epoch, table=table)
+
+
+def test_what_one_process_has_sent_others_need_not_send() -> None:
+    table = SeenTable(100)
+    one, other = Frontier().cache(table), Frontier().cache(table)
+    one.remember("part", [1, -2, 3], since=one.data_epoch)
+    assert other.unseen_positions("part", [1, 5, -2, 3]) == [1]
+    assert other.unseen_positions("other part", [1, -2, 3]) == [0, 1, 2]
+
+
+def test_a_loss_that_one_process_notices_makes_all_forget_what_they_share() -> None:
+    """The others may notice it later: what they were told before it may be lost."""
+    table, noticing = SeenTable(100), Frontier()
+    one, other, third = Frontier().cache(table), noticing.cache(table), Frontier().cache(table)
+    one.remember("part", [1, 2], since=one.data_epoch)
+    noticing.data_epoch += 1
+    assert other.unseen_positions("part", [1, 2]) == [0, 1]
+    assert third.unseen_positions("part", [1, 2]) == [0, 1]
+
+
+def test_a_process_that_has_just_connected_does_not_rely_on_what_others_were_told_before() -> None:
+    """The frontier may have lost it since, and a process without a connection does not notice."""
+    table = SeenTable(100)
+    one = Frontier().cache(table)
+    one.remember("part", [1, 2], since=one.data_epoch)
+    assert Frontier().cache(table).unseen_positions("part", [1, 2]) == [0, 1]
+
+
+def test_what_was_sent_before_a_loss_and_confirmed_after_it_is_not_shared() -> None:
+    table, noticing = SeenTable(100), Frontier()
+    one, other = Frontier().cache(table), noticing.cache(table)
+    sent = one.data_epoch
+    noticing.data_epoch += 1
+    assert other.unseen_positions("part", [1]) == [0]
+    one.remember("part", [1], since=sent)
+    assert other.unseen_positions("part", [1]) == [0]
+    one.remember("part", [1], since=one.data_epoch)  # sent again
+    assert other.unseen_positions("part", [1]) == []
+
+
+def test_no_epoch_of_the_table_comes_twice() -> None:
+    """Two processes may begin one at the same moment, and either may be the one that stays."""
+    table = SeenTable(100)
+    epochs = set()
+    for _ in range(1000):
+        table.begin_epoch()
+        epochs.add(table.epoch)
+    assert len(epochs) == 1000
+    assert max(epochs) < 1 << 62  # with the frontier's own, a number for the compiled extension
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 1000])
+def test_the_table_is_bounded_and_keeps_what_came_last(limit: int) -> None:
+    table = SeenTable(limit)
+    one, other = Frontier().cache(table), Frontier().cache(table)
+    for first in range(0, 5000, 10):
+        one.remember("part", range(first, first + 10), since=one.data_epoch)
+    known = 5000 - len(other.unseen_positions("part", range(5000)))
+    assert 0.3 * limit < known <= max(4, 2 * limit)
+    assert other.unseen_positions("part", [4999]) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only forked processes share memory")
+def test_forked_processes_share_the_table() -> None:
+    """In a program of its own, because this one may have threads."""
+    program = """
+        import os
+        from gossamer.worker.seen import SeenCache, SeenTable
+        table = SeenTable(100)
+        cache = SeenCache(table=table)
+        if os.fork() == 0:
+            own = SeenCache(table=table)
+            own.remember(("crawl", 1, 2), [1, -2], since=own.data_epoch)
+            os._exit(0)
+        assert os.wait()[1] == 0
+        cache.data_epoch  # the epoch that the other process has begun
+        assert cache.unseen_positions(("crawl", 1, 2), [1, 3, -2]) == [1]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

@@ -8,9 +8,10 @@ from gossamer.model.record import PageRecord
 from gossamer.model.request import Lease, Outcome
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally, WorkerCounts
-from gossamer.worker.context import Context, ContextOptions, Contexts, SeenCache, SharedMemory
+from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
 from gossamer.worker.fetcher import Fetcher, FetchPolicy
 from gossamer.worker.proxies import ProxyOptions, WorkerProxies
+from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
 
 
