@@ -22,7 +22,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.reactor import is_reactor_installed
 
 from gossamer.compiled import warn_of_unusable_extension
-from gossamer.scrapy import download_handler, links, proxies
+from gossamer.scrapy import download_handler, feeds, links, proxies
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ earlier a link is dropped, the less work the others do. The reference page's gen
 
 
 class Addon:
-    """Scrapy's add-on interface. It only changes settings."""
+    """Scrapy's add-on interface. It changes settings, makes link extractors fast and hides passwords in the log."""
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
@@ -162,6 +162,7 @@ class Addon:
         if download_handler.is_supported(settings):
             for scheme in download_handler.SCHEMES:
                 _set_default_handler(settings, scheme)
+        feeds.hide_feed_passwords()
         links.install(wanted=_is_wanted(settings, "GOSSAMER_FAST_LINKS"))
         warn_of_unusable_extension(_log.warning)
         settings.set("GOSSAMER_FAST_ENGINE", _is_wanted(settings, "GOSSAMER_FAST_ENGINE"), priority="addon")

@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from scrapy import Spider
+from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FileFeedStorage, FTPFeedStorage, S3FeedStorage
 from scrapy.settings import BaseSettings
 from scrapy.utils.ftp import ftp_makedirs_cwd
+
+from gossamer.sinks.base import hide_password
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +50,26 @@ class WholeFeeds:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Change the settings."""
+        hide_feed_passwords()
         settings.set("FEED_STORAGES", {**whole_storages(), **settings.getdict("FEED_STORAGES")}, "cmdline")
         settings.set("FEED_URI_PARAMS", feed_parameters, "addon")
+
+
+class _PasswordFilter(logging.Filter):
+    """Hides the passwords in addresses of feeds, which Scrapy writes to its log as they are."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the text of the record. Every record passes."""
+        record.msg, record.args = hide_password(record.getMessage()), None
+        return True
+
+
+_PASSWORD_FILTER = _PasswordFilter()
+
+
+def hide_feed_passwords() -> None:
+    """Let no password of a feed be in the log of this process. May be repeated."""
+    logging.getLogger(feedexport.__name__).addFilter(_PASSWORD_FILTER)
 
 
 def whole_storages() -> dict[str, type]:

@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet
 from gossamer.fakeweb import WebSpec, serve
 from tests.servers import crawling
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
+from tests.servers.ftp import ftp_server
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 _VALUE = "hunter2-\u00e4-1f9c27d0"
@@ -197,6 +198,17 @@ _FETCH = """
     def parse(self, response):
         yield {"url": response.url, "proxy": response.meta["gossamer_proxy"]}
 """
+
+
+def test_the_log_of_a_job_has_no_password_of_a_feed(server: Scrapyd, tmp_path: Path) -> None:
+    with ftp_server(tmp_path / "ftp") as address:
+        assert ":secret@" in address
+        feeds = json.dumps({f"{address}/items.jl": {"format": "jsonlines"}})
+        job = {"project": "shop", "spider": "shows", "settings": {"FEEDS": feeds}}
+        ended = _ended(server, server.client.post("/v1/jobs", json=job).json()["id"])
+    log = server.client.get(f"/v1/jobs/{ended['id']}/log").text
+    assert f"Stored jsonlines feed (1 items) in: {address.replace(':secret@', ':***@')}/items.jl" in log
+    assert ":secret@" not in log
 
 
 async def test_a_project_has_proxies_of_its_own_as_a_secret(server: Scrapyd) -> None:

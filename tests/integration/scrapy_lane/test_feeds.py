@@ -111,6 +111,23 @@ def test_an_upload_by_ftp_is_renamed_when_it_is_complete(tmp_path: Path, ftp: tu
     assert [path.name for path in (stored / "a").iterdir()] == ["b1_items.jl"]
 
 
+@pytest.mark.parametrize("addon", ["Addon", "WholeFeeds"])
+def test_the_log_has_no_password_of_a_feed_by_ftp(tmp_path: Path, ftp: tuple[str, Path], addon: str) -> None:
+    address, stored = ftp
+    assert ":secret@" in address
+    alone = {"ADDONS": {f"gossamer.scrapy.{addon}": 0}, "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
+    finish(tmp_path, feeds={f"{address}/items.jl": {"format": "jsonlines"}}, **alone)
+    assert len(numbers(stored / "items.jl")) == 300
+    if addon == "Addon":  # the other one tries a failed upload again, much later
+        (stored / "a").write_text("a file where a folder has to be")
+        finish(tmp_path, feeds={f"{address}/a/items.jl": {"format": "jsonlines"}}, **alone)
+        assert "Error storing jsonlines feed (300 items) in: " in (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    shown = address.replace(":secret@", ":***@")
+    assert f"Stored jsonlines feed (300 items) in: {shown}/items.jl" in log
+    assert "secret" not in log
+
+
 class OnWarning(logging.Handler):
     """Runs something at the first warning of the feeds."""
 

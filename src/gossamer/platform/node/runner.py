@@ -24,7 +24,9 @@ Fixed: the names of files and of their fields, which `attempt.py` reads.
 import contextlib
 import io
 import json
+import logging
 import os
+import re
 import resource
 import sys
 from typing import Any
@@ -46,6 +48,8 @@ item of any other class ends with _MAX_TYPES spaces. May be changed."""
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
 
+_PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
+"""Name and password in a URL. May be extended, but must not match less: passwords would be in logs."""
 _ADDON_PLACES = frozenset({"gossamer.scrapy.Addon", "gossamer.scrapy.addon.Addon"})
 """Names under which a project may have Gossamer's add-on for Scrapy. Fixed."""
 
@@ -260,6 +264,16 @@ def share_frontier(settings: Any) -> None:
         settings.set("ADDONS", {**addons, "gossamer.scrapy.Addon": 0}, priority="cmdline")
 
 
+def hide_feed_passwords() -> None:
+    """Let no password of a feed be in the log of the job: Scrapy writes the addresses of feeds as they are."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = _PASSWORD.sub(r"\1:***@", record.getMessage()), None
+        return True
+
+    logging.getLogger("scrapy.extensions.feedexport").addFilter(hide)
+
+
 def crawl(folder: str) -> None:
     """Run the job. Ends the process with Scrapy's exit code."""
     job = _job(folder)
@@ -268,6 +282,7 @@ def crawl(folder: str) -> None:
     import scrapy.crawler
     from scrapy.cmdline import execute
 
+    hide_feed_passwords()
     make_crawler = scrapy.crawler.Crawler.__init__
     start_urls = give_input(folder, job)
 
