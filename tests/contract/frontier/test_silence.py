@@ -1,12 +1,17 @@
 """Who is alive hears from when on another counts as dead, and takes over then; no later."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
 
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
-from gossamer.model.crawl import Terms
+from gossamer.model.crawl import CrawlState, Terms
+from gossamer.model.request import Outcome, Settlement
 from gossamer.telemetry.logs import Troubles
+from gossamer.valkey.scripts import Script
 
 from .asking import a_batch, a_crawl
 from .pair import Clock
@@ -64,3 +69,54 @@ async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[
     await living.close()
     await dead.close()
     await stage.leave()
+
+
+async def test_maintenance_asks_for_dead_workers_and_idle_runs_only_where_there_are_some(
+    stage_of: Callable[[int], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand workers, each of which maintains every shard, most rounds find nothing."""
+    stage, clock = stage_of(1), Clock()
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=HEARTBEAT)
+    run = await frontier.open_crawl(a_crawl(idle_seconds=50.0))
+    await frontier.add(run, PLAIN, [a_batch("d.test", range(1))], seeds=True)
+    worker = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await worker.lease(limit=1)
+    called: list[str] = []
+    monkeypatch.setattr(stage.connections[0], "call", _noting(stage.connections[0].call, called))
+    monkeypatch.setattr(stage.connections[0], "call_confirmed", _noting(stage.connections[0].call_confirmed, called))
+
+    async def scripts_of_a_round() -> list[str]:
+        called.clear()
+        await frontier.maintain()
+        return list(called)
+
+    clock.now += HEARTBEAT - 0.001
+    assert await scripts_of_a_round() == ["pending_work", "sweep"]
+    clock.now += 0.002
+    assert "reclaim" in await scripts_of_a_round()
+    (again,) = await (other := await frontier.open_leaseholder(pool="shared", spiders=["link"])).lease(limit=1)
+    await other.settle([Settlement(again, Outcome.FETCHED)])
+    assert "finish_idle" not in await scripts_of_a_round()
+    clock.now += 20
+    await other.heartbeat()
+    clock.now += 20
+    await other.heartbeat()
+    clock.now += 10.001
+    assert "finish_idle" in await scripts_of_a_round()
+    info = await frontier.crawl_info(run.crawl.id)
+    assert info is not None
+    assert info.state is CrawlState.FINISHED
+    assert await scripts_of_a_round() == ["pending_work", "sweep"]
+    await worker.close()
+    await other.close()
+    await stage.leave()
+
+
+def _noting(call: Callable[..., Awaitable[Any]], called: list[str]) -> Callable[..., Awaitable[Any]]:
+    """The same call, which also notes the name of its script."""
+
+    async def noting(shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        called.append(script.name)
+        return await call(shard, script, *arguments, **options)
+
+    return noting

@@ -80,14 +80,19 @@ class ShardMaintenance:
         """Maintain one shard; returns the number of reclaimed leases."""
         call = self._commands.call
         sent_at = time.monotonic()
-        *pending, shard_id = await call(shard, "pending_work", self._retention_ms)
+        *pending, shard_id, has_dead, has_idle, shard_time = await call(
+            shard, "pending_work", self._retention_ms, self._dead_after_ms
+        )
+        self._shard_times[shard] = (float(shard_time), time.monotonic())
         # While a server hangs, it processes no heartbeats; those sent meanwhile may be queued behind this call.
         hung = time.monotonic() - sent_at > self._dead_after_ms / 1000 * _HUNG_SHARE
         await self._identity.compare(shard, shard_id)  # first: the shard may have lost its data
-        reclaimed = 0 if hung else await self._reclaim(shard, may_declare_dead=may_declare_dead)
+        reclaimed = await self._reclaim(shard, may_declare_dead=may_declare_dead) if has_dead and not hung else 0
         await self._resume(shard, pending)
-        while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
-            pass
+        # What was reclaimed or resumed may have left runs without work.
+        if has_idle or reclaimed or any(pending):
+            while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
+                pass
         while await call(shard, "sweep", _KEYS_A_STEP, self._retention_ms):
             pass
         return reclaimed

@@ -1,13 +1,17 @@
 #!lua flags=allow-oom
--- Operations on this shard that a process began and perhaps did not live to end. Tokens stand for crawls.
+-- Operations on this shard that a process began and perhaps did not live to end, and whether dead workers and idle runs
+-- are to be looked for. Tokens stand for crawls.
 -- May be changed: the hundred of each kind, which the next call continues; the reply, together with maintenance.py.
 -- Must hold: what is returned stays listed here until the operation itself removes it, or a second death would lose it.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 how long an opened run may stay without a request, ms
+--       4 ms after which a silent worker counts as dead
 -- Returns { tokens whose shards are to be told of a stop, tokens with nothing to do here, tokens opened long ago,
 --         tokens that starve, tokens that their home shard has perhaps forgotten, 1 when queues are to be purged,
---         1 when the default policy is to be applied, the shard's id (nil: it lost its data) }
--- Touches (see keys.py) applying-policy, clock, forgotten, idle, meta, opened, purge, starving, stopping
+--         1 when the default policy is to be applied, the shard's id (nil: it lost its data),
+--         1 when a worker is dead or counts as dead now, 1 when a run has been idle for long enough, the shard's time }
+-- Touches (see keys.py) applying-policy, clock, dead, forgotten, idle, idle-until, meta, opened, purge, starving,
+--         stopping, workers
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 local idle = redis.call("ZRANGE", BASE .. "idle", 0, 99)
@@ -23,4 +27,8 @@ return {
   redis.call("EXISTS", BASE .. "purge"),
   redis.call("EXISTS", BASE .. "applying-policy"),
   redis.call("HGET", BASE .. "meta", "id"),
+  math.max(redis.call("EXISTS", BASE .. "dead"),
+    #redis.call("ZRANGEBYSCORE", BASE .. "workers", "-inf", now - tonumber(ARGV[4]), "LIMIT", 0, 1)),
+  #redis.call("ZRANGEBYSCORE", BASE .. "idle-until", "-inf", now, "LIMIT", 0, 1),
+  string.format("%.3f", now),
 }

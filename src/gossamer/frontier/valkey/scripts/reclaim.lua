@@ -39,7 +39,7 @@ local DOUBT = 5
 -- workers take room in the entry.
 local MOST_NAMES = 10
 -- How long a death counts against the requests that the worker held. May be longer; if it is shorter than a request
--- waits in its queue, a request that kills workers is not recognised.
+-- waits in its queue, a request that kills workers is not recognised. The script sweep has the same.
 local WEEK = 604800000
 
 -- Declare silent workers dead. From here on the calls of a dead worker find it unregistered, so it no longer works on
@@ -51,7 +51,6 @@ if now <= latest then
     redis.call("ZADD", BASE .. "deaths", now, worker)
     redis.call("PEXPIRE", BASE .. "deaths", WEEK)
   end
-  redis.call("ZREMRANGEBYSCORE", BASE .. "deaths", "-inf", now - WEEK)
 end
 if leaver ~= "" and is_registered(leaver) then
   redis.call("ZREM", BASE .. "workers", leaver)

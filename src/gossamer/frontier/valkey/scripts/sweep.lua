@@ -3,14 +3,15 @@
 -- between two calls: each list names what is left. (Token: 16 characters that stand for a crawl. Group:
 -- "<pool>|<spider>". Egress: the address that requests leave from.)
 -- May be changed: most keys a call (maintenance.py), HOUR, WEEK and the counts after LIMIT; larger ones make a call
--- longer or keep rows longer. WEEK must stay well above the hour after which `lease` renews the time of an egress.
+-- longer or keep rows longer. WEEK must stay well above the hour after which `lease` renews the time of an egress, and is
+-- also how long a death counts (the script reclaim).
 -- Must hold: a crawl's row in `ending` goes last, after its seen-set, and only once its queues are purged: they are
 -- found through d:{token}, which goes with the crawl.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
 -- Returns 1 when there is more to do now, else 0
--- Touches (see keys.py) apps, c:{token}, clock, crawls:{appid}, d:{token}, egresses, ending, event, events, expiries,
---         failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
+-- Touches (see keys.py) apps, c:{token}, clock, crawls:{appid}, d:{token}, deaths, egresses, ending, event, events,
+--         expiries, failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
 --         per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
 --         stopping, t:{token}, z:{token}
@@ -135,6 +136,9 @@ for _, group in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "groups", "-inf", now
     redis.call("ZADD", BASE .. "groups", now, group)
   end
 end
+
+-- Deaths that count no longer.
+redis.call("ZREMRANGEBYSCORE", BASE .. "deaths", "-inf", now - WEEK)
 
 -- Egress addresses through which no worker leased for a week, with their views of the domains. A score is negative
 -- while an address is being enrolled.
