@@ -19,6 +19,8 @@ from gossamer.model.crawl import Crawl, CrawlId, Rate, Terms
 from gossamer.model.record import PageRecord
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
+from gossamer.settings import load as load_settings
+from gossamer.wiring.extraction import load_extraction
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, records_of, resolving
 from tests.servers.http_proxy import run_http_proxy
@@ -241,6 +243,32 @@ async def test_a_worker_works_for_what_others_submit_until_told_to_stop(web: Fak
         await frontier.close()
     finally:
         server.stop()
+
+
+async def test_the_summary_of_a_worker_tells_which_output_holds_what(web: FakeWeb, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.start()
+    try:
+        frontier = await ValkeyFrontier.connect(server.address)
+        crawl = Crawl(id=CrawlId("service", "one"), rate=Rate(1000, 1.0))
+        run = await frontier.open_crawl(crawl)
+        outputs = ("-o", "all.jsonl", "-o", "pages.jsonl", "--pages", "-o", "items.jsonl", "--items")
+        arguments = command("worker", "--frontier", server.address, *outputs, *resolving(["*:127.0.0.1"]))
+        worker = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+        url = f"http://a.test:{web.port}/in"
+        mark = fingerprint(url, seed=spider_seed(frontier.secret, "link"))
+        terms = Terms(maxdepth=0, extract=load_extraction(load_settings({"crawl.field": ["elements=* @count"]}).crawl))
+        await frontier.add(run, terms, [Batch("link", "a.test", 1, 0, [url], [mark])], seeds=True)
+        async with asyncio.timeout(60):
+            while not ((info := await frontier.crawl_info(crawl.id)) and info.total().fetched):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await frontier.close()
+        worker.send_signal(signal.SIGTERM)
+        out, _ = worker.communicate(timeout=60)
+    finally:
+        server.stop()
+    places = "  pages are in pages.jsonl\n  pages and items are in all.jsonl\n  items are in items.jsonl\n"
+    assert places in out, out
 
 
 def test_demo_shows_where_the_pages_are(tmp_path: Path) -> None:

@@ -280,7 +280,9 @@ def find_contents(result: CrawlResult, settings: Settings) -> None:
     mixed = set(note.mixed_outputs if note is not None else ())
     if result.tally.items:
         tables = table_options(settings)
-        mixed |= {absolute_path(one.path) for one in settings.crawl.output if kind_of(one, tables) == "all"}
+        both = [one.path for one in settings.crawl.output if kind_of(one, tables) == "all"]
+        both += [settings.bus] if settings.bus in result.outputs else []  # it takes everything
+        mixed |= set(map(absolute_path, both))
     result.mixed_outputs = tuple(path for path in result.outputs if absolute_path(path) in mixed)
     if note is not None and mixed != set(note.mixed_outputs):
         note = msgspec.structs.replace(note, mixed_outputs=tuple(sorted(mixed)))

@@ -16,6 +16,7 @@ from gossamer.cli.running import when_reachable
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
+from gossamer.crawling.outputs import find_contents
 from gossamer.crawling.work import Assignment, work
 from gossamer.errors import BadInput
 from gossamer.model.crawl import SHARED_POOL
@@ -127,7 +128,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 observer=display,
                 control=interruption,
             )
-            return Summary(
+            summary = Summary(
                 f"of the pool {pool}",
                 None,
                 result.tally,
@@ -138,5 +139,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 unwritten=bool(result.fault),
                 notes=[result.fault] if result.fault else [],
             )
+            find_contents(summary, settings)
+            return summary
         finally:
             await frontier.close()
