@@ -3,8 +3,9 @@
 import importlib.util
 import sys
 from argparse import ArgumentParser
+from typing import Any
 
-from scrapy.crawler import AsyncCrawlerProcess
+from scrapy.crawler import AsyncCrawlerProcess, CrawlerProcess
 from scrapy.settings import Settings
 from scrapy.utils.spider import iter_spider_classes
 
@@ -28,7 +29,7 @@ def main() -> int:
     for setting in given.settings:
         name, _, value = setting.partition("=")
         settings.set(name, value, priority="cmdline")
-    process = AsyncCrawlerProcess(settings)
+    process: Any = (AsyncCrawlerProcess if "asyncio" in str(settings["TWISTED_REACTOR"]) else CrawlerProcess)(settings)
     process.crawl(spiders[given.spider], **dict(argument.split("=", 1) for argument in given.arguments))
     process.start()
     return 1 if process.bootstrap_failed else 0

@@ -40,7 +40,11 @@ def scrapy_page() -> str:
             lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
     lines += [*("", "## Scrapy's settings on the shared frontier", "", "| setting | meaning |", "|---|---|")]
     lines += [f"| {names} | {meaning} |" for names, meaning in SCRAPYS.items()]
-    lines += ["", "## What the add-on sets", "", "The project's own values override these.", ""]
+    lines += ["", "## What the add-on sets", ""]
+    lines += [
+        "The project's own values override these. So do those of add-ons with a smaller number, except `SCHEDULER`."
+    ]
+    lines += [""]
     lines += ["| setting | value | reason |", "|---|---|---|"]
     lines += [f"| `{name}` | `{value!r}` | {why} |" for name, (value, why) in ADDON_SETTINGS.items()]
     lines += [
@@ -109,16 +113,19 @@ SCRAPYS = {
         "refused, because it would never be called"
     ),
     "`JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": "No effect: the frontier keeps the requests",
+    "`DUPEFILTER_DEBUG`": "No effect: duplicates are counted (`dupefilter/filtered`), not logged",
+    "`TWISTED_REACTOR`": "Must be Scrapy's asyncio reactor, which is the default. Any event loop may be set",
 }
 
 KNOWN_LINKS = (
-    "Drops links that are known as seen before the other middlewares handle them. Set "
-    "`gossamer.scrapy.addon.KnownLinks` to `None` if one of those rewrites requests"
+    "Drops links that are known as seen before the other middlewares handle them, unless the project has receivers of "
+    "`request_scheduled` or `request_dropped`. Set `gossamer.scrapy.addon.KnownLinks` to `None` if a middleware "
+    "rewrites or counts requests"
 )
 
 DOWNLOADS = (
     "Downloads with Gossamer's connections, which take less CPU. Requests with a proxy or a bind address, https with "
-    "TLS settings of the project, and crawls with handlers of `headers_received` or `bytes_received` use Scrapy's own "
-    "handler. To use only that, name it: `scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler`. Needs Scrapy "
-    "2.15"
+    "TLS settings of the project, and crawls with another resolver or reactor, or with handlers of "
+    "`headers_received` or `bytes_received`, use Scrapy's own handler. To use only that, name it: "
+    "`scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler`. Needs Scrapy 2.15"
 )

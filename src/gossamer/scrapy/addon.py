@@ -1,7 +1,8 @@
 """Scrapy add-on that puts a project on the shared frontier and makes it fast: `ADDONS = {"gossamer.scrapy.Addon": 0}`.
 
-It sets every setting with the priority of an add-on, so the project's own values win, and it makes link extractors
-fast. The frontier is the queue, and the memory of seen requests, that all processes of a crawl share.
+It sets every setting with the priority of an add-on, so the values of the project win, and those of add-ons before it;
+only of two schedulers the later one wins, as in Scrapy. It makes link extractors fast. The frontier is the queue,
+and the memory of seen requests, that all processes of a crawl share.
 
 Safe to change: the values and reasons in ADDON_SETTINGS, except SCHEDULER, and in EVENT_LOOP (the reference page is
 generated from them: run `python -m tools.reference`). Fixed: the name of Addon, which projects write into their
@@ -12,9 +13,10 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from importlib.util import find_spec
+from types import FunctionType
 from typing import Any, Protocol, runtime_checkable
 
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.http import Response
@@ -23,6 +25,8 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from gossamer.compiled import warn_of_unusable_extension
 from gossamer.scrapy import download_handler, feeds, links, proxies
+from gossamer.scrapy.shortcuts.notices import Signals
+from gossamer.scrapy.shortcuts.parts import is_scrapys
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +62,13 @@ class KnownLinks:
     """Spider middleware that drops links which this process knows as seen, before all other middlewares handle them.
 
     The scheduler would drop these links later. Both ways count as `dupefilter/filtered`. Requests with `dont_filter`,
-    and requests that may be new, pass.
+    and requests that may be new, pass. All requests pass while the project has receivers of the signals that a link
+    sends which the scheduler drops.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._receivers = Signals(crawler.signals.sender).receivers
         self._last: Any = None
         """The scheduler that was checked last."""
         self._shared: SharedScheduler | None = None
@@ -93,13 +99,21 @@ class KnownLinks:
         return None if scheduler is None else scheduler.drops_known
 
     def _scheduler(self) -> SharedScheduler | None:
-        """Return the crawl's scheduler. None: it is another one, or the crawl is over."""
+        """Return the crawl's scheduler. None: no link is dropped here, because it is another one, the crawl is over, or
+        the project has receivers of the signals."""
         slot = getattr(self._crawler.engine, "_slot", None)
         scheduler = getattr(slot, "scheduler", None)
         if scheduler is not self._last:  # the check takes as long as that of several links
             self._last = scheduler
             self._shared = scheduler if isinstance(scheduler, SharedScheduler) else None
-        return self._shared
+        return None if self._shared is None or self._has_receivers() else self._shared
+
+    def _has_receivers(self) -> bool:
+        """Return whether a link that the scheduler drops would call code of the project."""
+        if self._receivers(signals.request_dropped):
+            return True
+        functions = [getattr(one, "__func__", one) for one in self._receivers(signals.request_scheduled)]
+        return not all(isinstance(one, FunctionType) and is_scrapys(one) for one in functions)
 
 
 ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
@@ -146,14 +160,16 @@ class Addon:
         """Set what Scrapy reads before it creates the first crawler: the event loop."""
         name, value, _ = EVENT_LOOP
         if find_spec("uvloop") is not None and not is_reactor_installed():
-            settings.set(name, value, priority="addon")
+            _set_default(settings, name, value)
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Set all other settings."""
-        for name, (value, _) in ADDON_SETTINGS.items():
-            settings.set(name, value, priority="addon")
+        given = {name: value for name, (value, _) in ADDON_SETTINGS.items()}
+        settings.set("SCHEDULER", given.pop("SCHEDULER"), priority="addon")
         if not settings.getdict("ITEM_PIPELINES"):
-            settings.set("CONCURRENT_ITEMS", _ITEMS_WITHOUT_PIPELINES, priority="addon")
+            given["CONCURRENT_ITEMS"] = _ITEMS_WITHOUT_PIPELINES
+        for name, value in given.items():
+            _set_default(settings, name, value)
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", KnownLinks, _CLOSEST_TO_THE_SPIDER)
         if proxies.setting(settings, "GOSSAMER_PROXIES"):
             settings.setdefault_in_component_priority_dict(
@@ -166,6 +182,12 @@ class Addon:
         links.install(wanted=_is_wanted(settings, "GOSSAMER_FAST_LINKS"))
         warn_of_unusable_extension(_log.warning)
         settings.set("GOSSAMER_FAST_ENGINE", _is_wanted(settings, "GOSSAMER_FAST_ENGINE"), priority="addon")
+
+
+def _set_default(settings: BaseSettings, name: str, value: Any) -> None:
+    """Set a setting, unless the project or another add-on has set it."""
+    if (settings.getpriority(name) or 0) < SETTINGS_PRIORITIES["addon"]:
+        settings.set(name, value, priority="addon")
 
 
 def _set_default_handler(settings: BaseSettings, scheme: str) -> None:

@@ -3,8 +3,8 @@
 It does what Scrapy's HTTP/1.1 handler does, for a fraction of the CPU: one request, one response, as it was sent; all
 middlewares (cookies, redirects, retries, decompression) work as before. Requests and settings that it does not support
 go to Scrapy's own handler: proxies (except `https://` ones, which it does not have), bind addresses, TLS settings of
-the project, another DNS resolver, handlers of the signals `headers_received` and `bytes_received`, headers that decide
-about framing.
+the project, another DNS resolver or reactor, handlers of the signals `headers_received` and `bytes_received`, headers
+that decide about framing.
 
 Safe to change: the numbers, and what goes to Scrapy's handler. Fixed: the exceptions, which Scrapy's retry middleware
 knows; and a request is sent a second time only where `may_repeat` allows it, because a site counts it.
@@ -28,6 +28,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 from scrapy.settings import BaseSettings
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.error import DNSLookupError, getConnectError
 
@@ -49,7 +50,7 @@ from gossamer.fetch.proxies import Proxy
 from gossamer.fetch.request import Origin, RequestEncoder
 from gossamer.fetch.response import ResponseReader
 from gossamer.scrapy.proxies import CREDENTIALS, secure_proxy
-from gossamer.scrapy.shortcuts.notices import Signals
+from gossamer.scrapy.shortcuts.notices import Signals, certificate, warn_of_hostname
 
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate
@@ -110,7 +111,9 @@ class _Connection(HttpConnection):
         if peer := transport.get_extra_info("peername"):
             self.ip_address = ip_address(peer[0])
         if tls := transport.get_extra_info("ssl_object"):
-            self.certificate = _certificate(tls.getpeercert(binary_form=True))
+            der = tls.getpeercert(binary_form=True)
+            self.certificate = certificate(der)
+            warn_of_hostname(der, self.key.host)
 
 
 class _Exchange:
@@ -164,7 +167,7 @@ class DownloadHandler:
         self._warn_size = settings.getint("DOWNLOAD_WARNSIZE")
         self._fails_on_data_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
         self._has_warned = False
-        self._leaves_all = _sets_any(settings, _OWN_NETWORK)
+        self._leaves_all = _sets_any(settings, _OWN_NETWORK) or not is_asyncio_available()
         self._leaves_tls = _sets_any(settings, _OWN_TLS)
         self._scrapys: Any = None
         """Scrapy's own handler, created when first needed."""
@@ -405,14 +408,6 @@ def _host(origin: Origin) -> bytes:
     """Return the value of the Host header, without a default port."""
     default = ":443" if origin.secure else ":80"
     return origin.authority.removesuffix(default).encode("ascii")
-
-
-@lru_cache(maxsize=1024)  # one for each server that is crawled at a time; may be changed freely
-def _certificate(der: bytes) -> "Certificate":
-    from OpenSSL.crypto import FILETYPE_ASN1
-    from twisted.internet.ssl import Certificate
-
-    return Certificate.load(der, FILETYPE_ASN1)
 
 
 async def _resolve(host: str) -> str:

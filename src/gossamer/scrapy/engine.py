@@ -312,8 +312,9 @@ class PatientFile:
 
     def whole(self) -> IO[bytes]:
         """Write everything and return the file itself, which lacks nothing then. Raises OSError while the disk is
-        full."""
-        self.flush()
+        full. A plugin that processes the feed may have closed the file, which wrote everything."""
+        if self._unwritten or not self._file.closed:
+            self.flush()
         if isinstance(self._file, FeedFile):
             self._file.forget_failure()
         return self._file

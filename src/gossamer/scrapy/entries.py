@@ -207,7 +207,7 @@ def _canonical(request: Request) -> str:
     try:
         return canonical(request.url)
     except BadUrl as fault:
-        raise Unstorable(f"{fault} Other schemes are downloaded in this process only") from None
+        raise Unstorable(f"{fault}. Other schemes are downloaded in this process only") from None
 
 
 def _depth(request: Request) -> int:
@@ -220,11 +220,15 @@ def _depth(request: Request) -> int:
 
 
 class Unstorable(GossamerError):
-    """Raised for a request that cannot be stored."""
+    """The request cannot be stored."""
+
+    only_detail = True
 
 
 class Unreadable(GossamerError):
-    """Raised for a stored request that cannot be run in this process."""
+    """The stored request cannot be run in this process."""
+
+    only_detail = True
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)

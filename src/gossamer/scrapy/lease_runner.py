@@ -387,7 +387,7 @@ class LeaseRunner:
         outputs = self._records(settlement, active)
         finished = FinishedLease(settlement, outputs, batches, size=_size(batches))
         if batches:
-            finished.on_links_added = partial(self._remember, active.run_key, batches, self._seen.data_epoch)
+            finished.on_links_added = partial(self._on_links_added, finished, active, self._seen.data_epoch)
         await self._committer.put(finished)
         if not self._active and not self._ready:
             self._committer.flush()  # no other page will come to the batch
@@ -422,6 +422,13 @@ class LeaseRunner:
     def _settle(self, settlement: Settlement) -> None:
         """Settle a lease whose request Scrapy has not got."""
         self._start_task(self._committer.put(FinishedLease(settlement, self._records(settlement, None))))
+
+    def _on_links_added(self, page: FinishedLease, active: ActiveLease, since: int, rejected: Collection[int]) -> None:
+        """Remember the links of a page, and count those that only the frontier knew as seen."""
+        self._remember(active.run_key, page.batches, since, rejected)
+        duplicates = (page.settlement.drops or {}).get(str(DropReason.DUPLICATE), 0) - active.known_children
+        if duplicates > 0:
+            self._stats.inc_value("dupefilter/filtered", duplicates)
 
     def _remember(self, run: RunKey, batches: Sequence[Batch], since: int, rejected: Collection[int]) -> None:
         """Remember as seen what the frontier has accepted. Earlier would be wrong: the requests could get lost.

@@ -73,6 +73,23 @@ class Links(LocalSpider):
             yield response.follow(href, self.parse)
 
 
+class Watching(Links):
+    """Counts the requests that are scheduled and dropped."""
+
+    name = "watching"
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **named: Any) -> "Watching":
+        spider = super().from_crawler(crawler, *args, **named)
+        crawler.signals.connect(spider.count, signals.request_scheduled)
+        crawler.signals.connect(spider.count, signals.request_dropped)
+        return spider
+
+    def count(self, signal: object) -> None:
+        name = "scheduled" if signal is signals.request_scheduled else "dropped"
+        self.crawler.stats.inc_value(f"watched/{name}")
+
+
 class Starting(LocalSpider):
     """Its `start` yields items, and requests that no frontier can keep. Pages say what extensions find."""
 

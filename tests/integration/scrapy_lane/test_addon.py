@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from gossamer.fakeweb import FakeWeb
 from gossamer_fakeweb import expected
 from gossamer_fakeweb.expected import fetched
@@ -49,6 +51,38 @@ async def test_known_links_are_counted_however_early_they_are_dropped(
         found[name] = (sorted(item["url"] for item in done.items), done.stats["dupefilter/filtered"])
         assert done.stats["scheduler/enqueued"] == {"with": 3, "without": 8}[name]
     assert found["with"] == found["without"]
+
+
+async def test_links_that_only_the_frontier_knows_are_counted_too(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/a", "/b"))
+    web.mount(HOST, "/again", page("/a", "/b", "/c"))
+    for path in ("/a", "/b", "/c"):
+        web.mount(HOST, path, page())
+    filtered = []
+    for name in ("start", "again"):  # the second process knows nothing of what the first one has seen
+        with run(tmp_path, server, web, [at(web, f"/{name}")], name=name, SCHEDULER_PERSIST="True") as running:
+            filtered.append(running.finish().stats.get("dupefilter/filtered"))
+    assert filtered == [None, 2]
+
+
+async def test_receivers_of_dropped_requests_hear_of_known_links(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/start", page("/a"))
+    web.mount(HOST, "/a", page("/b"))
+    web.mount(HOST, "/b", page("/a", "/b", "/start"))
+    settings = {"spider": "watching", "CONCURRENT_REQUESTS": "1"}
+    with run(tmp_path, server, web, [at(web, "/start")], **settings) as running:
+        stats = running.finish().stats
+    assert (stats["watched/scheduled"], stats["watched/dropped"], stats["dupefilter/filtered"]) == (6, 3, 3)
+
+
+@pytest.mark.parametrize("reactor", ["twisted.internet.selectreactor.SelectReactor", ""])
+async def test_downloads_work_in_every_reactor(tmp_path: Path, server: Server, web: FakeWeb, reactor: str) -> None:
+    web.mount(HOST, "/start", page("/a"))
+    web.mount(HOST, "/a", page())
+    settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler", "TWISTED_REACTOR": reactor}
+    with run(tmp_path, server, web, [at(web, "/start")], **settings) as running:
+        done = running.finish()
+    assert sorted(item["url"] for item in done.items) == [at(web, "/a"), at(web, "/start")]
 
 
 async def test_what_the_project_sets_it_keeps(tmp_path: Path, server: Server, web: FakeWeb) -> None:

@@ -4,12 +4,16 @@ import asyncio
 import gzip
 import json
 import socket
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import scrapy
+
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.bad_http import Drip, Reset, Stall, Step, run_bad_server
+from tests.servers.certificates import Authority
 from tests.servers.scraping import Scraped, Scraper
 
 SPIDERS = Path(__file__).parent / "download_spiders.py"
@@ -20,6 +24,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 LENGTH = OK + b"Content-Length: 5\r\n\r\nhello"
 SCRIPTS: dict[str, list[Step]] = {
     "/length": [LENGTH],
+    "/closing": [OK + b"Connection: close\r\nContent-Length: 5\r\n\r\nhello"],
     "/drip": [Drip(LENGTH)],
     "/chunked": [OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"1;x=y\r\n!\r\n0\r\nTrailer: x\r\n\r\n"],
     "/to-the-end": [OK + b"\r\nhello"],
@@ -62,9 +67,11 @@ REQUESTS: Sequence[tuple[str, dict[str, Any]]] = (
     ("/long", {"meta": {"download_maxsize": 1000}}),
     ("/long-chunks", {"meta": {"download_maxsize": 1000}}),
     ("/long", {"meta": {"download_warnsize": 1000}}),
-    ("/length", {"method": "POST", "body": "a=b"}),
-    ("/length", {"method": "PUT"}),
-    ("/length", {"method": "PROPFIND", "headers": {"X-Own": ["one", "two"], "Host": "own.test", "Accept": None}}),
+    # No request that must not be repeated gets a kept connection that the server has just closed.
+    ("/closing", {}),
+    ("/closing", {"method": "POST", "body": "a=b"}),
+    ("/closing", {"method": "PUT"}),
+    ("/closing", {"method": "PROPFIND", "headers": {"X-Own": ["one", "two"], "Host": "own.test", "Accept": None}}),
     ("/length", {"headers": {"X-Lines": "a\r\nb"}}),
     ("/length", {"headers": {"Connection": "close"}, "cookies": {"a": "b"}}),
     ("/length?a=b&c#fragment", {"meta": {"verbatim_url": True}}),
@@ -85,12 +92,18 @@ def download(folder: Path, handler: str, requests: Sequence[dict[str, Any]], **a
 
 async def test_all_kinds_of_answers_are_those_of_scrapys_handler(tmp_path: Path) -> None:
     scripts = {**SCRIPTS, "/length?a=b&c": SCRIPTS["/length"]}
+    if scrapy.version_info < (2, 18):  # whose handler fails
+        scripts["/many"] = [step.replace(b"no colon\r\n", b"") for step in SCRIPTS["/many"] if isinstance(step, bytes)]
+    knows_address = scrapy.version_info >= (2, 19)  # of the server, if the response has no body
     found = {}
     for handler in (OURS, SCRAPYS):
         async with run_bad_server(scripts) as bad:
             site = f"http://127.0.0.1:{bad.port}"
             requests = [{"url": site + path, **more} for path, more in REQUESTS]
             done = await asyncio.to_thread(download, tmp_path / handler, handler, requests)
+            for item in done.items:
+                if not item.get("body") and not knows_address:
+                    item.pop("ip", None)
             items = {item.pop("number"): str(item).replace(str(bad.port), "PORT") for item in done.items}
             heads = [head.replace(str(bad.port).encode(), b"PORT") for head in bad.requests]
         found[handler] = items, heads, sum(" warn size " in line for line in done.log.splitlines())
@@ -99,9 +112,9 @@ async def test_all_kinds_of_answers_are_those_of_scrapys_handler(tmp_path: Path)
     different = [
         (case, ours[0].get(at), theirs[0][at]) for at, case in enumerate(REQUESTS) if ours[0].get(at) != theirs[0][at]
     ]
-    assert not different
+    assert not different, "\n".join(map(str, different))
     assert ours[1] == theirs[1]
-    assert ours[2] == theirs[2]
+    assert ours[2] == theirs[2] // (2 if scrapy.version_info < (2, 18) else 1)  # which repeats it
 
 
 def test_connections_that_cannot_be_opened_fail_as_with_scrapys_handler(tmp_path: Path) -> None:
@@ -125,6 +138,21 @@ def test_https_pages_have_a_certificate_and_no_check_of_it(tmp_path: Path) -> No
         found = [download(tmp_path / handler, handler, requests).items for handler in (OURS, SCRAPYS)]
     assert sorted(map(str, found[0])) == sorted(map(str, found[1]))
     assert found[0][0]["certificate"]
+
+
+async def test_a_certificate_for_another_host_is_logged_as_scrapys_handler_logs_it(tmp_path: Path) -> None:
+    chain = Authority(tmp_path).issue("localhost")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(chain.certificate, chain.key)
+    lines = []
+    for handler in (OURS, SCRAPYS):
+        async with run_bad_server({"/": [LENGTH]}, tls=tls) as bad:
+            requests = [{"url": f"https://{host}:{bad.port}/"} for host in ("127.0.0.1", "localhost")]
+            log = (await asyncio.to_thread(download, tmp_path / handler, handler, requests)).log.splitlines()
+        lines.append([line.partition(" [")[2] for line in log if "certificate" in line])
+    # Scrapy repeats the line for each fault of the certificate, such as its unknown authority.
+    assert lines[0] == sorted(set(lines[1]))
+    assert ["127.0.0.1" in line for line in lines[0]] == [True]
 
 
 def test_a_download_that_a_signals_handler_stops_ends_after_its_headers(tmp_path: Path) -> None:

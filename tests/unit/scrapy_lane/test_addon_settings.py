@@ -43,3 +43,20 @@ def test_items_of_a_page_get_more_tasks_where_pipelines_may_wait(given: dict[str
     settings = Settings(given)
     Addon().update_settings(settings)
     assert settings.getint("CONCURRENT_ITEMS") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REQUEST_FINGERPRINTER_CLASS", "other.Fingerprinter"),
+        ("CONCURRENT_ITEMS", 7),
+        ("TELNETCONSOLE_ENABLED", True),
+        ("ASYNCIO_EVENT_LOOP", "other.Loop"),
+    ],
+)
+def test_what_another_addon_has_set_stays(name: str, value: object) -> None:
+    settings = Settings()
+    settings.set(name, value, priority="addon")
+    Addon.update_pre_crawler_settings(settings)
+    Addon().update_settings(settings)
+    assert settings[name] == value

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter
+from scrapy.extensions.feedexport import FileFeedStorage
 
 from gossamer.scrapy.engine import FeedFiles, PatientFile
 from gossamer.scrapy.feeds import WholeFileStorage
@@ -118,3 +119,14 @@ def test_a_whole_feed_gets_its_name_though_the_disk_was_full_for_a_while(tmp_pat
     storage.store(file)
     assert feed.read_bytes() == b"a" * 20_000 + b"b"
     assert [path.name for path in tmp_path.iterdir()] == ["items.jl"]
+
+
+def test_a_feed_that_its_own_plugin_has_closed_is_stored(tmp_path: Path) -> None:
+    feed = tmp_path / "items.jl"
+    files = FeedFiles(cast("Any", SimpleNamespace(extensions=None)))
+    storage = files._with_patient_files(FileFeedStorage)(str(feed), feed_options={"overwrite": True})
+    file = storage.open(cast("Any", None))
+    file.write(b"a" * 20_000)
+    file.close()
+    storage.store(file)
+    assert feed.read_bytes() == b"a" * 20_000

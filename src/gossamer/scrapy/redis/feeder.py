@@ -334,7 +334,7 @@ def as_requests(made: Any) -> list[Request]:
 
 
 class BadMessage(BadInput):
-    """Raised for an invalid start message."""
+    """The start message is not valid."""
 
     only_detail = False
 

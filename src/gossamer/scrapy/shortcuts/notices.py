@@ -1,4 +1,4 @@
-"""Sends signals and log lines of the engine. What has no receiver costs little.
+"""Sends signals and log lines of the engine, and of connections. What has no receiver costs little.
 
 Safe to change: how fast this is. Fixed: receivers get the arguments that Scrapy gives them, in the same order; errors
 of receivers are logged as Scrapy logs them; and a log line that no handler shows is counted where Scrapy counts it.
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydispatch.dispatcher import Any as AnySender  # type: ignore[import-untyped]
 from pydispatch.dispatcher import connections, getAllReceivers, liveReceivers
@@ -24,6 +24,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gossamer.scrapy.shortcuts.parts import counter_of
+
+if TYPE_CHECKING:
+    from twisted.internet.ssl import Certificate
 
 _log = logging.getLogger("scrapy.utils.signal")  # the name that users know from Scrapy's lines
 _ANY: Final = id(AnySender)
@@ -200,3 +203,41 @@ def _handlers(logger: logging.Logger) -> Iterable[logging.Handler]:
     while current is not None:
         yield from current.handlers
         current = current.parent if current.propagate else None
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+_tls_log = logging.getLogger("scrapy.core.downloader.tls")
+
+
+@lru_cache(maxsize=1024)  # one for each server that is crawled at a time; may be changed freely
+def certificate(der: bytes) -> "Certificate":
+    """Return the certificate of a server."""
+    from OpenSSL.crypto import FILETYPE_ASN1
+    from twisted.internet.ssl import Certificate
+
+    return Certificate.load(der, FILETYPE_ASN1)
+
+
+def warn_of_hostname(der: bytes, host: str) -> None:
+    """Log the warning that Scrapy logs where the certificate of a server is for another host: once a connection."""
+    if (fault := _hostname_fault(der, host)) is not None:
+        _tls_log.warning('Remote certificate is not valid for hostname "%s"; %s', host, fault)
+
+
+@lru_cache(maxsize=1024)  # one for each host that is crawled at a time; may be changed freely
+def _hostname_fault(der: bytes, host: str) -> str | None:
+    """Return why a certificate is not for this host. None: it is."""
+    from service_identity import CertificateError, VerificationError
+    from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
+    from service_identity.pyopenssl import extract_patterns
+
+    try:
+        identity: Any = IPAddress_ID(host)
+    except ValueError:
+        identity = DNS_ID(host)
+    try:
+        verify_service_identity(extract_patterns(certificate(der).original), [identity], [])
+    except (CertificateError, VerificationError) as error:
+        return str(error)
+    return None
