@@ -75,8 +75,8 @@ class SeenCache:
     """Cache of fingerprints that are in the frontier's seen-set, by namespace (one seen-set of a crawl).
 
     A fingerprint in the cache is in the seen-set for certain; one that is missing may be there all the same. The cache
-    is emptied when the frontier's data epoch changes: a number that grows whenever it may have lost what it confirmed
-    last.
+    is emptied when the frontier's data epoch changes, a number that grows whenever it may have lost what it confirmed
+    last, and when any process begins another epoch of the shared table.
 
     The cache has two halves: when the young one is full, the old one is dropped, and the young one becomes the old.
     Fingerprints that keep occurring are remembered again and so stay.
@@ -98,11 +98,11 @@ class SeenCache:
         self._data_epoch = 0
         self._table = table
         self._table_epoch = 0
-        if table is not None:
-            table.begin_epoch()
         self._young: dict[Hashable, set[int]] = {}
         self._old: dict[Hashable, set[int]] = {}
         self._count = 0  # of the young half
+        if table is not None:
+            table.begin_epoch()
 
     @property
     def data_epoch(self) -> int:
@@ -113,13 +113,22 @@ class SeenCache:
     def _enter_data_epoch(self) -> None:
         epoch = self._frontier_epoch()
         if epoch != self._last_frontier_epoch:
-            self._last_frontier_epoch = self._data_epoch = epoch
-            self._young, self._old, self._count = {}, {}, 0
-            if self._table is not None:
+            self._last_frontier_epoch = epoch
+            if self._table is None:
+                self._forget(epoch)
+            else:
                 self._table.begin_epoch()
         if self._table is not None:
-            self._table_epoch = self._table.epoch
-            self._data_epoch = epoch ^ self._table_epoch
+            table_epoch = self._table.epoch
+            if table_epoch != self._table_epoch:
+                # Also where another process has begun it. A link that only this process knows is not sent again with
+                # its page, and would be entered in the table together with the other links of that page.
+                self._table_epoch = table_epoch
+                self._forget(epoch ^ table_epoch)
+
+    def _forget(self, data_epoch: int) -> None:
+        self._data_epoch = data_epoch
+        self._young, self._old, self._count = {}, {}, 0
 
     def unseen_positions(
         self, namespace: Hashable, fingerprints: Sequence[int], *, data_epoch: int | None = None

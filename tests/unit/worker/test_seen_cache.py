@@ -125,6 +125,22 @@ def test_what_was_sent_before_a_loss_and_confirmed_after_it_is_not_shared() -> N
     assert other.unseen_positions("part", [1]) == []
 
 
+def test_a_link_that_only_a_process_without_news_of_a_loss_knows_is_not_shared() -> None:
+    """The process does not send a link that it knows from before the loss. It must not enter that link in the table
+    together with the other links of the page, which it has sent."""
+    table, noticing = SeenTable(100), Frontier()
+    one, other = Frontier().cache(table), noticing.cache(table)
+    one.remember("part", [1], since=one.data_epoch)
+    noticing.data_epoch += 1
+    assert other.unseen_positions("part", [1, 2]) == [0, 1]
+    since = one.data_epoch
+    page = [1, 2]
+    sent = {page[at] for at in one.unseen_positions("part", page, data_epoch=since)}
+    one.remember("part", page, since=since)  # as a worker does when the frontier has confirmed what was sent
+    known = {value for at, value in enumerate(page) if at not in other.unseen_positions("part", page)}
+    assert known <= sent
+
+
 def test_no_epoch_of_the_table_comes_twice() -> None:
     """Two processes may begin one at the same moment, and either may be the one that stays."""
     table = SeenTable(100)
