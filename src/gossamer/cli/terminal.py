@@ -220,6 +220,8 @@ def watch_signals() -> None:
     Until an Interruption is entered, a signal exits at once. That is as safe as SIGKILL: nothing that was stored is
     lost.
     """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit codes of child processes would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _SIGNALS:
         # Under nohup SIGHUP stays ignored, so that the command outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:

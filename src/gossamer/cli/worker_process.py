@@ -42,7 +42,10 @@ def fork_server(settings: Settings) -> Iterator[None]:
     count = settings.worker.processes
     server = None
     if count > 1 or (not count and usable_cpus() > 1):
-        server = ForkServer.start(partial(run_worker_process, SeenTable(settings.worker.seen_cache)))
+        seen = None
+        with contextlib.suppress(OSError):  # not enough memory: each process remembers for itself
+            seen = SeenTable(settings.worker.seen_cache)
+        server = ForkServer.start(partial(run_worker_process, seen))
     try:
         yield
     finally:
