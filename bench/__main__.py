@@ -81,7 +81,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     quick_parts = [part for part in parts if part != SERVICE]
     rows = [crawler.name for crawler in CRAWLERS]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sites: under a minute, and rough")
+    parser.add_argument("--quick", action="store_true", help="small sites: a minute or two, and rough")
     parser.add_argument(
         "--only",
         type=_choice(parts),

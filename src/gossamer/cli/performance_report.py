@@ -15,7 +15,7 @@ import msgspec
 
 from gossamer.cli import terminal
 from gossamer.model import DATA_DIR
-from gossamer.model.performance import Finding, Measurement, Recording
+from gossamer.model.performance import Measurement, Recording
 from gossamer.policy.crawl_figures import Comparison, MeasuredRun
 from gossamer.policy.diagnosis import diagnose
 from gossamer.policy.words import duration_text
@@ -28,7 +28,9 @@ _NARROWEST = 50
 _SILENT_SECONDS = 5.0
 """Time without a measurement from which a process is shown as silent. It measures once a second in its first hour."""
 _ADVISED = 3
-"""Processes of `top` whose advice is shown. May be changed freely."""
+"""Pieces of advice that `top` shows. May be changed freely."""
+_NAMED = 3
+"""Processes that `top` names before an advice. May be changed freely."""
 
 
 # --- top --------------------------------------------------------------------------------------------------------------
@@ -202,14 +204,18 @@ def _short_duration(seconds: float) -> str:
 
 
 def advice_lines(found: Sequence[Recording], width: int) -> list[str]:
-    """Return what to change, for a few processes, below a table of them."""
-    lines: list[str] = []
+    """Return what to change, below a table of processes. Processes with the same advice share its lines."""
+    advised: dict[str, list[str]] = {}  # advice: names of processes
     for one in found:
         finding = diagnose(one)
-        if finding is None or _silence(one) or len(lines) >= _ADVISED * 4:
-            continue
-        text = f"{one.process.name} {one.process.pid}: {finding.summary}. {finding.advice.text}"
-        lines += ["", *textwrap.wrap(text, max(_NARROWEST, width - 1), subsequent_indent="  ")]
+        if finding is not None and not _silence(one):
+            text = f"{finding.summary}. {finding.advice.text}"
+            advised.setdefault(text, []).append(f"{one.process.name} {one.process.pid}")
+    lines: list[str] = []
+    for text, names in list(advised.items())[:_ADVISED]:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        whole = f"{', '.join(names[:_NAMED])}{more}: {text}"
+        lines += ["", *textwrap.wrap(whole, max(_NARROWEST, width - 1), subsequent_indent="  ")]
     return lines
 
 
@@ -272,24 +278,24 @@ def report(run: MeasuredRun, pages: int | None, width: int | None) -> list[str]:
         f"  {stage.name:12s}{number_text(stage.number):>12s}{number_text(stage.rate):>17s}{stage.seconds:>14.4g}"
         for stage in finding.stages
     ]
-    return lines + _job_lines(finding, pages, width)
+    return lines + _job_lines(run, pages, width)
 
 
-def _job_lines(finding: Finding, pages: int | None, width: int | None) -> list[str]:
-    """Return the time of the job by its formula, and that of a job of so many pages."""
-    job = finding.job
+def _job_lines(run: MeasuredRun, pages: int | None, width: int | None) -> list[str]:
+    """Return the time of the job by its formula, and that of a job of so many pages, which all processes share."""
+    job, processes = run.finding.job, len(run.findings)
     if not job.pages:
         return []
     text = (
         f"{job.pages:,} pages x ({number_text(job.response)} s response + {number_text(job.overhead)} s overhead) / "
         f"{number_text(job.concurrency)} + {number_text(job.start_stop)} s = {duration_text(job.seconds)}"
     )
-    lines = ["", *_labelled("job time", text, width)]
+    lines = ["", *_labelled("job time", f"of this process: {text}" if processes > 1 else text, width)]
     if pages is not None:
-        now, factor = job._replace(pages=pages), finding.advice.factor
-        then = (now.seconds - now.start_stop) / factor + now.start_stop
-        after = f"; after the change: {duration_text(then)}" if factor > 1 else ""
-        text = f"a job of {pages:,} pages would take {duration_text(now.seconds)}{after}"
+        seconds, factor = pages / sum(one.job.rate for one in run.findings), run.finding.advice.factor
+        shared = f" with {processes} processes" if processes > 1 else ""
+        after = f"; after the change: {duration_text(seconds / factor + job.start_stop)}" if factor > 1 else ""
+        text = f"a job of {pages:,} pages would take {duration_text(seconds + job.start_stop)}{shared}{after}"
         lines += _labelled("", text, width)
     return lines
 

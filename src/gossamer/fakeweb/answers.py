@@ -182,7 +182,10 @@ INDEX_STEP = 1000
 """Pages in each sitemap that an index names. May be changed, up to `spec.SITEMAP_LIMIT`."""
 
 _NOT_FOUND = html("<html><head><title>Not found</title></head><body><h1>Not found</h1></body></html>", status=404)
-_UNKNOWN_HOST = plain("No such host here.\n", status=421)
+_UNKNOWN_HOST = plain(
+    "No such host here. The first one is site0.test: resolve it to this address, or use this server as a proxy.\n",
+    status=421,
+)
 _BROKEN_ROBOTS = plain("Broken.\n", status=500)
 _REDIRECTS = (301, 302, 303, 307, 308)
 """Statuses of redirects; each page has one of them."""

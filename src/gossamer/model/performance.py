@@ -303,6 +303,11 @@ class JobTime(NamedTuple):
     start_stop: float
 
     @property
+    def rate(self) -> float:
+        """Return the pages a second; 0: the process had none."""
+        return self.concurrency / max(self.response + self.overhead, 1e-6) if self.pages else 0.0
+
+    @property
     def seconds(self) -> float:
         """Return the time of the job."""
         return self.pages * (self.response + self.overhead) / self.concurrency + self.start_stop

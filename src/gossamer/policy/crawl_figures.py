@@ -255,7 +255,7 @@ def _refusal(now: MeasuredRun, before: MeasuredRun) -> str:
     for finding, which in ((one, "of it"), (other, "of this run")):
         if finding.is_rough:
             return (
-                f"only {finding.measured_seconds:.1f} s with {finding.measured_pages} pages {which} were measured; "
+                f"only {finding.measured_seconds:.1f} s with {finding.measured_pages:,} pages {which} were measured; "
                 f"{SHORT_SECONDS:.0f} s and {FEW_PAGES} pages are needed"
             )
     if not (one.rate and other.rate):

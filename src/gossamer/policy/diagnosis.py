@@ -82,7 +82,7 @@ def _notes(recording: Recording, figures: CrawlFigures) -> list[str]:
     whole, notes = figures.whole, []
     if whole.seconds < SHORT_SECONDS or whole.page_responses < FEW_PAGES:
         notes.append(
-            f"only {whole.seconds:.1f} s with {whole.page_responses} pages were measured: the figures are rough"
+            f"only {whole.seconds:.1f} s with {whole.page_responses:,} pages were measured: the figures are rough"
         )
     stopped = sum(each.stopped for each in recording.measurements)
     if stopped:

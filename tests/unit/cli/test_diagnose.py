@@ -89,7 +89,9 @@ def test_a_recording_may_be_named_by_its_file(folder: Path, capsys: pytest.Captu
 
 def test_what_is_no_recording_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "scrapy.log").write_text("2030-01-01 INFO: Spider opened\n")
-    with pytest.raises(BadInput, match="neither a recording nor a log"):
+    with pytest.raises(
+        BadInput, match=r"neither a recording nor a log .* every GOSSAMER_PERFORMANCE_LOG seconds \(5\)"
+    ):
         parse_and_run(["diagnose", str(tmp_path / "scrapy.log")])
     with pytest.raises(BadInput, match="there is no recording of nothing in"):
         parse_and_run(["diagnose", "nothing", "--data-dir", str(folder)])
@@ -176,6 +178,16 @@ def test_processes_of_one_crawl_are_summed(tmp_path: Path, capsys: pytest.Captur
     text = said(capsys, tmp_path, "prices")
     assert "2 processes: 46 + 48 = 94 items/s" in text
     assert "processes 1 -> 2: 100 items/s; this run: 94 (-6%)" in text
+
+
+def test_the_predicted_time_of_a_job_is_that_of_all_processes_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, "prices", started=2000, rate=30, pid=8, **FULL)
+    record(tmp_path, "prices", started=2001, rate=50, pid=9, **FULL)
+    text = said(capsys, tmp_path, "prices", "--pages", "80000")
+    assert "job time      of this process: 500 pages x " in text
+    assert "a job of 80,000 pages would take 16 min 40 s with 2 processes" in text
 
 
 def test_of_the_processes_of_a_crawl_one_with_pages_is_diagnosed(

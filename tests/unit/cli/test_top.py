@@ -1,9 +1,11 @@
 """`gossamer top` on recordings in a folder: columns by the width of the terminal, sums, and silent processes."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -69,6 +71,18 @@ def test_advice_is_wrapped_to_the_terminal(tmp_path: Path) -> None:
     assert max(map(len, lines)) < 80
 
 
+def test_processes_with_the_same_advice_share_its_lines(tmp_path: Path) -> None:
+    asleep = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    for pid in (os.getpid(), os.getppid(), asleep.pid):
+        run(tmp_path, "shop", pid)
+    lines = advice_lines(running_processes(tmp_path / "performance", last=10), 200)
+    asleep.communicate()
+    assert sorted(lines[1].partition(":")[0].split(", ")) == sorted(
+        f"shop {pid}" for pid in (os.getpid(), os.getppid(), asleep.pid)
+    )
+    assert len([line for line in lines if "healthy" in line]) == 1
+
+
 def test_a_process_that_measures_nothing_is_not_shown_as_if_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +133,24 @@ def test_a_table_without_processes_names_the_next_step(tmp_path: Path) -> None:
     run(tmp_path, "shop", ended.pid)
     ended.communicate()
     assert table(tmp_path, 80)[-1] == f"What limited the last run: gossamer diagnose --data-dir {tmp_path}"
+
+
+def test_a_terminal_shows_sentences_whole(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 60))
+    command = [sys.executable, "-m", "gossamer", "top", "--data-dir", "."]
+    shown = b""
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=theirs, env=os.environ | {"TERM": "xterm"}
+    ) as top:
+        while b"PerformanceView" not in shown:
+            shown += os.read(ours, 4096)
+        top.send_signal(signal.SIGINT)
+        assert top.wait() == 0
+    os.close(theirs)
+    os.close(ours)
+    assert b"--data-dir DIR." in shown
+    assert "…".encode() not in shown
 
 
 @pytest.mark.parametrize("ending", ["--once", "--json"])

@@ -138,7 +138,8 @@ def _show_until_signal(folder: Path, which: list[str] | None) -> None:
         while True:
             found = _running(folder, which)
             rows = [*process_rows(folder, which, found, console.width), *advice_lines(found, console.width)]
-            text = Text("\n".join(rows[: max(2, console.height - 1)]), no_wrap=True, overflow="ellipsis")
+            # A table is cut at the edge; the sentences that stand in its place are wrapped.
+            text = Text("\n".join(rows[: max(2, console.height - 1)]), no_wrap=bool(found), overflow="ellipsis")
             if found:
                 text.stylize("bold", 0, len(rows[0]))
             live.update(text, refresh=True)
@@ -219,8 +220,7 @@ def diagnose(
     chosen = _chosen(folder, which, interval)
     recording = chosen.run[0]
     found = [find_limit(one) for one in chosen.run]
-    finding = found[0]
-    if finding is None:
+    if found[0] is None:
         raise BadInput(f"{recording.source}: {nothing_measured(recording)}")
     run = MeasuredRun(chosen.run, tuple(one for one in found if one is not None))
     comparison = _comparison(Path(recording.source).parent, run) if chosen.is_recorded else None
@@ -287,7 +287,8 @@ def _from_log(path: Path, interval: float) -> _Chosen:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from None
     if not runs:
         many = f" ({counted(unreadable, 'line')} of it are incomplete or of another release)" if unreadable else ""
-        raise BadInput(f"{path}: neither a recording nor a log with lines of gossamer.scrapy.PerformanceView{many}.")
+        what = "lines of gossamer.scrapy.PerformanceView, which writes one every GOSSAMER_PERFORMANCE_LOG seconds (5)"
+        raise BadInput(f"{path}: neither a recording nor a log with {what}{many}.")
     notes = []
     if len(runs) > 1:
         notes.append(f"The log has {len(runs)} runs; this is the one with the latest line.")
