@@ -129,9 +129,10 @@ class Endless(Links):
 
 
 class Flood(Links):
-    """Has start requests without end, and closes at its first page."""
+    """Has start requests without end, and closes at its first page, which need not exist: newer requests come first."""
 
     name = "flood"
+    handle_httpstatus_list = [404]  # noqa: RUF012 (as projects write it)
 
     async def start(self) -> AsyncIterator[Any]:
         async for request in super().start():
