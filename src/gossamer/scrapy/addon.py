@@ -69,6 +69,9 @@ class KnownLinks:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._receivers = Signals(crawler.signals.sender).receivers
+        self._last_receivers: list[Any] = []
+        """Receivers of `request_scheduled` that were checked last, and whether all of them are Scrapy's."""
+        self._are_scrapys = True
         self._last: Any = None
         """The scheduler that was checked last."""
         self._shared: SharedScheduler | None = None
@@ -112,8 +115,12 @@ class KnownLinks:
         """Return whether a link that the scheduler drops would call code of the project."""
         if self._receivers(signals.request_dropped):
             return True
-        functions = [getattr(one, "__func__", one) for one in self._receivers(signals.request_scheduled)]
-        return not all(isinstance(one, FunctionType) and is_scrapys(one) for one in functions)
+        receivers = self._receivers(signals.request_scheduled)
+        if receivers != self._last_receivers:
+            functions = [getattr(one, "__func__", one) for one in receivers]
+            self._last_receivers = receivers
+            self._are_scrapys = all(isinstance(one, FunctionType) and is_scrapys(one) for one in functions)
+        return not self._are_scrapys
 
 
 ADDON_SETTINGS: dict[str, tuple[Any, str]] = {
