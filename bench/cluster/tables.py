@@ -81,7 +81,7 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
             f"**{full.scenario.shards} shards saturate with about {full.scenario.workers} workers**, at "
             f"{full.pages_per_second:,.0f} pages per second. {last.scenario.workers:,} workers bring "
             f"{_percent(last.pages_per_second / full.pages_per_second - 1)} more pages, and leases that take "
-            f"{last.lease_ms['p50']:.0f} ms instead of {small[0].lease_ms['p50']:.1f} ms. The limit is the number of "
+            f"{last.lease_ms['p50']:.0f} ms instead of {full.lease_ms['p50']:.1f} ms. The limit is the number of "
             f"calls: a page causes about {calls:.0f}, because each batch of pages has links to many shards.",
             f"**A worker's core is mostly idle** with the default of 64 requests in flight. With 256 "
             f"(`worker.concurrency`), {wide.scenario.workers} workers fetch {wide.pages_per_second:,.0f} pages per "
