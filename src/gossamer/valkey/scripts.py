@@ -88,8 +88,8 @@ class Scripts(dict[str, Script]):
 
     Each `.lua` file of the folder is a command. A line `-- include name` is replaced by `include/name.lua`, once per
     command, at its first mention. Comments and empty lines are left out of the assembled source. Getting a script
-    raises KeyError for one that does not exist, and ValueError for an include that does not exist and for files that
-    include each other.
+    raises KeyError for one that does not exist, OSError for a file that cannot be read (too many open files), and
+    ValueError for an include that does not exist and for files that include each other.
     """
 
     def __init__(self, folder: Path, *, undeclared_keys: bool = False) -> None:
@@ -359,11 +359,11 @@ def _between_names() -> dict[int, str]:
 
 
 def _read_file(folder: Path, name: str) -> _ScriptFile | None:
-    """Return a file. None: there is no such file."""
+    """Return a file. None: there is no such file. Raises OSError if it cannot be read."""
     try:
         with open(f"{folder}/{name}{_SUFFIX}", encoding="utf-8") as file:
             source = file.read()
-    except OSError:  # there is no such file or folder
+    except (FileNotFoundError, NotADirectoryError):
         return None
     parts, seldom = re.split(_INCLUDE, source), [re.findall(_WORDS, names) for names in re.findall(_SELDOM, source)]
     constants: dict[str, str] = {}

@@ -45,6 +45,13 @@ def test_a_missing_include_names_both(tmp_path: Path) -> None:
         Scripts(write(tmp_path, "-- include gone\n"))["a"]
 
 
+def test_a_file_that_cannot_be_read_is_not_called_missing(tmp_path: Path) -> None:
+    """For example because too many files are open."""
+    (tmp_path / "folder.lua").mkdir()
+    with pytest.raises(IsADirectoryError):
+        Scripts(tmp_path)["folder"]
+
+
 def test_a_circle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="include each other: a -> b -> c -> b"):
         Scripts(write(tmp_path, "-- include b\n", b="-- include c\n", c="-- include b\n"))["a"]
