@@ -45,7 +45,8 @@ _WORD = r"([A-Z][A-Z_]+)\b"
 _NUMBER_CHARACTERS = frozenset("0123456789.e*^ -")
 _DECLARATION = (
     r"(?m)^local (?:function (\w+)\(.*\n(?:[ \t].*\n)*end"
-    r"|([a-z_, ]+)(?: = (?:\{\}|nil|, )+)?(?: --.*)?|([A-Z_]+) = (?:[A-Z_ +]+|\{ [^(){}\n]+ \})(?: --.*)?)\n"
+    r"|([a-z_, ]+)(?: = (?:\{\}|nil|, |\{ [nil, ]+ \})+)?(?: --.*)?"
+    r"|([A-Z_]+) = (?:[A-Z_ +]+|\{ [^(){}\n]+ \})(?: --.*)?)\n"
 )
 """A function that takes several lines, all of them indented except for the first and the last; or a line that declares
 empty tables and variables, or in capitals a table or a sum of constants."""

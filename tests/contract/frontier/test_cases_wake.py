@@ -76,6 +76,26 @@ async def test_by_an_addition(frontier: ValkeyFrontier) -> None:
     await seat.close()
 
 
+async def test_a_lease_wakes_no_worker_that_waits_for_something_else(frontier: ValkeyFrontier, stage: Stage) -> None:
+    """It moves its domain to a later time: what other workers wait for does not become due sooner."""
+    await submit(frontier, "one", "d1.test", count=2)
+    other = await frontier.open_leaseholder(pool="shared", spiders=["other"])
+    await settled(other)
+
+    async def waiting() -> set[tuple[str, bytes]]:
+        keys, command = await stage.keys(), stage.connections[0].command
+        waits = [key for key in keys if key.endswith("}:wait:shared")]
+        return {(key, name) for key in waits for name in await command(key, "ZRANGE", key, "0", "-1")}
+
+    before = await waiting()
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    assert len(await seat.lease(limit=1)) == 1
+    assert before
+    assert await waiting() >= before
+    await other.close()
+    await seat.close()
+
+
 async def test_by_a_place_in_flight_that_another_worker_gave_up(frontier: ValkeyFrontier) -> None:
     await frontier.set_domain_policy(
         "a.test", DomainPolicy(hits=1000, window_seconds=1.0, moderated=False, concurrency=1)

@@ -46,6 +46,24 @@ async def test_the_most_silent_worker_is_told_of(stage_of: Callable[[int], Stage
     await stage.leave()
 
 
+async def test_the_time_of_a_busy_worker_is_written_ten_times_a_second(stage_of: Callable[[int], Stage]) -> None:
+    stage = stage_of(1)
+    clock = Clock()
+    frontier = await stage.frontier(clock=clock)
+    run = await frontier.open_crawl(a_crawl("one"))
+    await frontier.add(run, PLAIN, [a_batch(f"d{number}.test", [0]) for number in range(5)])
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    key = f"{stage.prefix}:{{0}}:workers"
+    written = []
+    for seconds in (0.0, 0.06, 0.06, 0.06, 0.06):
+        clock.now += seconds
+        assert len(await seat.lease(limit=1)) == 1
+        [_, time_ms] = await stage.connections[0].command(key, "ZRANGE", key, "0", "-1", "WITHSCORES")
+        written.append(round(float(time_ms) - 1000 * clock.now))
+    assert written == [0, -60, 0, -60, 0]
+    await stage.leave()
+
+
 async def test_the_dead_are_followed_when_their_time_is_over(stage_of: Callable[[int], Stage]) -> None:
     """Not at the next round of housekeeping, which comes once in a heartbeat: half a minute here."""
     stage, clock = stage_of(1), Clock()

@@ -83,11 +83,11 @@ def test_leases_of_one_run_share_it_until_its_crawl_is_changed() -> None:
     token = CRAWL.id.token.encode()
     entry = struct.pack(">BBHBH", 0, 0, 0, 0, 1) + b"http://a.test/"
     rows: list[Any] = [0, _stored(entry)]
-    terms = [token, b"1", msgspec.msgpack.encode(Terms())]
+    terms = [token, 1, msgspec.msgpack.encode(Terms())]
     decoder = codec.LeaseDecoder()
 
     def run_of(crawl: Crawl) -> Run:
-        [lease] = decoder.decode(CALL, rows, [token, b"7", codec.pack_crawl(crawl)], terms)
+        [lease] = decoder.decode(CALL, rows, [token, b"7", codec.pack_crawl(crawl), *terms])
         return lease.run
 
     first = run_of(CRAWL)

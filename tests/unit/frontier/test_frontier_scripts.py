@@ -22,12 +22,12 @@ ATOMIC_STEPS = {
     "add": 1315,
     "add_many": 1315,
     "request_redirect": 790,
-    "lease": 1375,
-    "page_budget": 715,
-    "purge": 750,
-    "reclaim": 1090,
-    "retry_failed": 920,
-    "settle": 1225,
+    "lease": 1365,
+    "page_budget": 700,
+    "purge": 735,
+    "reclaim": 1070,
+    "retry_failed": 910,
+    "settle": 1215,
 }
 """Commands that may be longer. Each moves requests between queues, windows, budgets and counters in one atomic step, so
 it needs the code of all of them (docs/adr/0011-long-scripts.md). The numbers here may only fall."""

@@ -129,12 +129,12 @@ TABLE_CALLS = CALLS.replace("f", "functions.f")
 
 def test_functions_are_defined_in_a_table_behind_variables_and_what_a_script_needs_first(tmp_path: Path) -> None:
     first = "local BASE = KEYS[1]\nif not BASE then\n  return 0\nend\n"
-    second = functions(*MANY) + "local x = {} -- why\nx[1] = f1\nlocal TEN = { 10, BASE }\n"
-    command = f"#!lua\n-- include b\n-- include c\nredis.call(x, TEN)\nreturn {CALLS}\n"
+    second = functions(*MANY) + "local x, y = {}, { nil, nil } -- why\nx[1] = f1\nlocal TEN = { 10, BASE }\n"
+    command = f"#!lua\n-- include b\n-- include c\nredis.call(x, y, TEN)\nreturn {CALLS}\n"
     assert Scripts(write(tmp_path, command, b=first, c=second))["a"].source == (
-        f"#!lua\n{first}local x = {{}} -- why\nlocal TEN = {{ 10, BASE }}\n"
+        f"#!lua\n{first}local x, y = {{}}, {{ nil, nil }} -- why\nlocal TEN = {{ 10, BASE }}\n"
         f"local functions, steps = nil, 0 return (function()\nfunctions = {{ {in_table(*MANY)}}}\n"
-        f"x[1] = functions.f1\ncall(x, TEN)\nreturn {TABLE_CALLS}\nend)()\n"
+        f"x[1] = functions.f1\ncall(x, y, TEN)\nreturn {TABLE_CALLS}\nend)()\n"
     )
 
 

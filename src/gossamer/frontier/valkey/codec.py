@@ -417,20 +417,20 @@ class LeaseDecoder:
         self._terms: BoundedCache[tuple[bytes, bytes], Terms] = BoundedCache(_CACHED_TERMS_BYTES)
         """By token and packed terms."""
 
-    def decode(
-        self, call: LeaseCall, rows: Sequence[Any], crawls: Sequence[bytes], terms: Sequence[bytes]
-    ) -> list[Lease]:
+    def decode(self, call: LeaseCall, rows: Sequence[Any], crawls_and_terms: Sequence[Any]) -> list[Lease]:
         """Return the leases of a reply, which has each crawl and each submission's terms once.
 
-        `rows`: LEASE_ROW fields for each lease. `crawls`: token, generation and crawl of each. `terms`: token, number
-        and terms of each.
+        `rows`: LEASE_ROW fields for each lease. `crawls_and_terms`: three values for each, of a crawl its token,
+        generation (bytes) and packed crawl, of terms the token, their number (int) and the packed terms.
         """
-        generations_and_crawls: dict[str, tuple[bytes, bytes]] = {
-            crawls[i].decode(): (crawls[i + 1], crawls[i + 2]) for i in range(0, len(crawls), 3)
-        }
+        generations_and_crawls: dict[str, tuple[bytes, bytes]] = {}
         terms_by_number: dict[tuple[str, int], Terms] = {}
-        for i in range(0, len(terms), 3):
-            terms_by_number[terms[i].decode(), int(terms[i + 1])] = self._decode_terms(terms[i], terms[i + 2])
+        for i in range(0, len(crawls_and_terms), 3):
+            token, version, packed = crawls_and_terms[i : i + 3]
+            if isinstance(version, int):
+                terms_by_number[token.decode(), version] = self._decode_terms(token, packed)
+            else:
+                generations_and_crawls[token.decode()] = version, packed
         leases = []
         known: tuple[str, int] | None = None  # token and number of the run of the row before
         for index, packed in zip(rows[::LEASE_ROW], rows[1::LEASE_ROW], strict=True):

@@ -198,7 +198,7 @@ class ShardSession:
         self.has_later_work = reply[1] != b""
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         first_id = self._call_number * _IDS_A_CALL
-        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1]), first_id)
+        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id)
 
     async def settle(
         self, name: str, call: "SettleCall", *, retention_ms: int, data_epoch: int | None = None

@@ -18,8 +18,8 @@
 --       extended 1|0, and for each URL: fingerprint (decimal text), tail (URL, or what the client packed)
 -- Returns { "closed" } when the run was finished here since then, or is over (the caller asks the home shard),
 --         { "purging" } when the queues of an earlier run have to be purged first, or
---         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates of seeds },
---           { position, reason, ... of every URL that was dropped and is not in the seen-set },
+--         { "ok", added, duplicates, shard became idle: 1|0, { positions of duplicates of seeds } or "" for none,
+--           { position, reason, ... of every URL that was dropped and is not in the seen-set } or "",
 --           1 when there are duplicates of seeds, and nothing was queued here under these terms before }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         call:{name}, clock, d:{token}, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token},

@@ -16,6 +16,7 @@ local crawl = crawl_of(ARGV[3])
 if not crawl or compare_run(crawl, tonumber(ARGV[4]), ARGV[5]) ~= 0 then
   return { 0, 0 }
 end
+load_seen(crawl)
 local count = 0
 for i = 8, #ARGV do
   if is_seen(crawl, ARGV[i]) then

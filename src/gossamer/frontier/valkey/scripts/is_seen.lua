@@ -9,4 +9,8 @@
 -- include shard
 -- include seen
 local crawl = crawl_of(ARGV[3])
-return crawl and is_seen(crawl, ARGV[4]) and 1 or 0
+if not crawl then
+  return 0
+end
+load_seen(crawl)
+return is_seen(crawl, ARGV[4]) and 1 or 0

@@ -26,11 +26,11 @@
 --       9 wait: 1 to be woken when less than the limit was found
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
---         { "ok", ms until the next is due or "", { leases }, { crawls }, { terms }, { starved tokens },
---         { idle tokens }, 1 when this egress is new here and has to be enrolled, time of the call that got the leases }
+--         { "ok", ms until the next is due or "", { leases }, { crawls and terms }, { starved tokens } or "" for none,
+--           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, the field `last` of the call that got
+--           the leases: number of the call, 0, number of leases, time }
 --   leases: place of the lease in that call, lease as it is stored, ...
---   crawls: token, generation, crawl, ...
---   terms: token, number, blob, ...
+--   crawls and terms: token, generation, crawl, ... and, with a number that is no text, token, number, blob, ...
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle,
 --         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
@@ -61,7 +61,7 @@
 -- seldom: check_finished, count_done, count_later, crawls_with_other_rates, discard_queue, end_reason, end_rests, enqueue,
 --         give_way, lease_for_worker, park, release, remove_from_ready, starve
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local retention, leases_key = tonumber(ARGV[8]), BASE .. "l:" .. worker
+local leases_key = BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
 -- Domains that one call looks at, and requests that it drops. Tuning only: the next call goes on.
 local MOST_DOMAINS, MOST_DROPPED = 1000, 2000
@@ -74,24 +74,24 @@ if ARGV[10] == "1" then
   redis.call("ZADD", BASE .. "workers", now, worker)
 end
 
--- Tokens of crawls: a set of those without a page left, and a list of those that may be finished.
-local starved, idle = {}, {}
+-- Tokens of crawls: those without a page left (a list, and a set in the same table), and those that may be finished.
+local starved, idle -- nil: none
 
 -- Ids must come from the number of the worker's call, not from a counter of this shard: after a failover that lost some
 -- of its last steps, a counter would give an id again that the worker holds for another request. A worker's calls are
 -- numbered through all its names: it may settle what it held under an earlier name under its new one. An id is the
 -- number of the call times CALL, plus the place of the lease in it.
-local first_id, called = tonumber(number) * CALL, string.format("%.3f", now)
+local call_number = tonumber(number)
+local first_id = call_number * CALL
 
 -- A repeated call, whose reply was lost, must get the same answer, or its leases would be held by a worker that does
 -- not know them. It gets it from the leases themselves. An earlier call than the last one was delayed on its way, and
 -- its answer came long since: its ids have been used.
 local last_call = redis.call("HGET", leases_key, "last")
 if last_call then
-  local done, _, count, called_then = string.match(last_call, "^(%d+) (%d+) (%d+) (%S+)$")
-  if done == number then
-    called = called_then
-    for index = 0, tonumber(count) - 1 do
+  local done = tonumber(string.match(last_call, "^%d+"))
+  if done == call_number then
+    for index = 0, string.match(last_call, "^%d+ %d+ (%d+)") - 1 do
       local packed = redis.call("HGET", leases_key, first_id + index)
       if packed then
         local run, token, _, _, domain, scope, entry = cmsgpack.unpack(packed)
@@ -107,9 +107,9 @@ if last_call then
       end
     end
   end
-  if tonumber(number) <= tonumber(done) then
+  if call_number <= done then
     write_all()
-    return { "ok", "0", leases, crawl_rows, terms_rows, {}, {}, 0, called } -- the next call finds what is due by now
+    return { "ok", "0", leases, shown, "", "", 0, last_call } -- the next call finds what is due by now
   end
 end
 
@@ -126,13 +126,13 @@ for _, member in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "later", "-inf", now
   end
 end
 
-local dropped, single = 0, {} -- `single`: the only entry that was taken, in a table that is used again
+local dropped, single = 0, { nil } -- `single`: the only entry that was taken, in a table that is used again
 local byte, pack = string.byte, cmsgpack.pack
 -- The number of leases so far, and their ids with what is stored: run, token, priority, spider, domain, scope, entry,
 -- fingerprint of the last hop, answer to that, start, even gap (ms; negative: its domain is blacklisted, and the worker is
 -- to drop the request). A change of these fields needs another FORMAT in identity.py. A hop is a redirect for which the
 -- worker asked for a hit (`request_redirect`).
-local taken, lease_rows = 0, {}
+local taken, lease_rows = 0, { nil, nil, nil, nil } -- nil: room for one lease
 
 -- Returns the entries from this one on, the last one first.
 local function reversed(entries, first)
@@ -149,7 +149,7 @@ end
 -- Must leave share, counters, agenda and record of hits up to date: the next queue of the domain is judged by them.
 local function take(group, spider, domain, lease_egress, policy, head)
   local token, priority, second = head.token, head.priority, head.second
-  local crawl = crawls[token] or crawl_of(token)
+  local crawl = crawls[token] or crawl_of(token, "h:" .. spider, "q:" .. spider, "p:" .. spider .. ":" .. priority)
   if not crawl or ((crawl.state ~= "r" or crawl.parts) and end_reason(crawl, spider)) then
     discard_queue(token, group, spider, domain, priority)
     return true
@@ -170,6 +170,8 @@ local function take(group, spider, domain, lease_egress, policy, head)
   if has_page_budget then
     if crawl.reserved >= crawl.quota then
       starve(crawl, group, domain, head.member)
+      starved = starved or {}
+      starved[#starved + 1] = not starved[token] and token or nil
       starved[token] = true
       return true
     end
@@ -226,7 +228,8 @@ local function take(group, spider, domain, lease_egress, policy, head)
   end
   local left = count + gone
   dropped = dropped + gone
-  if gone > 0 and check_finished(token, retention, false) then
+  if gone > 0 and check_finished(token, tonumber(ARGV[8]), false) then
+    idle = idle or {}
     idle[#idle + 1] = token
   end
   if is_starved then
@@ -267,8 +270,12 @@ local function load_domains(group, domains, spider, lease_egress)
     scopes[index] = policy.by_domain and domain or scope_of(policy, spider, domain, lease_egress)
     local head = head_of(group, domain)
     if head then
-      local mine = domains_by_crawl[head.token] or {}
-      domains_by_crawl[head.token], mine[#mine + 1] = mine, domain
+      local mine = domains_by_crawl[head.token]
+      if mine then
+        mine[#mine + 1] = domain
+      else
+        domains_by_crawl[head.token] = { domain }
+      end
     end
   end
   load_records(domains, scopes)
@@ -299,7 +306,8 @@ local function lease_from_band(group, spider, band, lease_egress)
       end
       inspected = inspected + 1
       local policy, head = common_policy or policies[domain], mine[domain] or head_of(group, domain)
-      if not policy.by_ip == (lease_egress ~= nil) then
+      local stays = not policy.by_ip == (lease_egress == nil)
+      if not stays then
         leave_band(group, band, lease_egress, domain) -- its policy has changed; place_domain knows where it belongs
         head = false
       elseif head and (head.second or head.resting) and has_requested_rates() then
@@ -311,7 +319,7 @@ local function lease_from_band(group, spider, band, lease_egress)
         more = take(group, spider, domain, lease_egress or "", policy, head)
         head = mine[domain] or head_of(group, domain)
       end
-      place_domain(group, domain, band)
+      place_domain(group, domain, band, stays)
     end
   end
   if taken < limit then
@@ -335,16 +343,18 @@ for i = #ARGV, 11, -1 do
     table.remove(ARGV, i)
   end
 end
--- Mostly all domains stand in the last band, and none has a budget for each egress. The other ready sets are looked at
--- only where any of them exists.
-local has_urgent, has_per_egress = {}, {} -- by group
+-- Mostly all domains stand in the last band, none has a budget for each egress, and there are no policies. The other
+-- ready sets and the policies are looked at only where any of them exists.
+local used_places = {} -- by group, where it has other ready sets: { urgent, per egress }
 local first_band = BANDS
 for i = 11, #ARGV do
   local group = pool .. "|" .. ARGV[i]
   local per_egress, bands = place_key(group, PER_EGRESS), ready_key(group, "")
-  if call("EXISTS", per_egress, bands .. "1", bands .. "2", bands .. "3", bands .. "4") > 0 then
-    has_per_egress[group] = call("EXISTS", per_egress) > 0
-    has_urgent[group] = call("EXISTS", bands .. "1", bands .. "2", bands .. "3", bands .. "4") > 0
+  local count = call("EXISTS", BASE .. "policy", per_egress, bands .. "1", bands .. "2", bands .. "3", bands .. "4")
+  policy_count = count == 0 and 0 or policy_count
+  if count > 1 or (count == 1 and count_policies() == 0) then
+    used_places[group] = { call("EXISTS", bands .. "1", bands .. "2", bands .. "3", bands .. "4") > 0,
+      call("EXISTS", per_egress) > 0 }
     first_band = 1
   end
 end
@@ -352,10 +362,11 @@ end
 for band = first_band, BANDS do
   for i = 11, #ARGV do
     local group = pool .. "|" .. ARGV[i]
-    if has_urgent[group] or band == BANDS then
+    local used = used_places[group]
+    if band == BANDS or used and used[1] then
       lease_from_band(group, ARGV[i], band, nil)
     end
-    if has_per_egress[group] then
+    if used and used[2] then
       lease_from_band(group, ARGV[i], band, egress)
     end
   end
@@ -363,11 +374,12 @@ end
 
 -- --- the end of the call -------------------------------------------------------------------------------------------
 
-lease_rows[2 * taken + 1] = "last"
-lease_rows[2 * taken + 2] = string.format("%s %.0f %d %s", number, first_id, taken, called)
+-- Number of the call, a field that nothing reads, number of leases, time. Other releases expect four fields.
+local this_call = string.format("%s 0 %d %.3f", number, taken, now)
+lease_rows[2 * taken + 1], lease_rows[2 * taken + 2] = "last", this_call
 call_on_key("HSET", leases_key, lease_rows)
 
-local wait_ms, starved_tokens = "", {}
+local wait_ms = ""
 if taken < limit then
   if inspected >= MOST_DOMAINS or dropped >= MOST_DROPPED then
     next_due = now
@@ -386,7 +398,6 @@ if taken < limit then
     redis.call("PEXPIRE", key, 3600000)
   end
 end
-for token in pairs(starved) do starved_tokens[#starved_tokens + 1] = token end
 count_sources()
 write_all()
-return { "ok", wait_ms, leases, crawl_rows, terms_rows, starved_tokens, idle, enrolled <= 0 and 1 or 0, called }
+return { "ok", wait_ms, leases, shown, starved or "", idle or "", enrolled <= 0 and 1 or 0, this_call }

@@ -33,6 +33,7 @@ if hopped == fingerprint then
   return answer -- the same call again
 end
 local crawl = crawl_of(token)
+if crawl then load_seen(crawl) end
 if not crawl or crawl.run ~= run or end_reason(crawl, spider) then
   answer = WAIT -- settled as forwarded, the request will be dropped for the reason that ended the crawl
 elseif not mark_seen(crawl, fingerprint) then

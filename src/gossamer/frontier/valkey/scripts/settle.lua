@@ -16,7 +16,7 @@
 --       1: it is kept for retry_failed.lua, -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
 --         { positions of the leases that were settled already, tokens idle on this shard, tokens whose page budget is
---           used up }
+--           used up }, each of them a list, or "" for none
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle,
 --         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
@@ -155,7 +155,7 @@ local function settle_other(packed, at, limits)
   return_page(crawl, spider, domain, limits)
 end
 
-local ids, drops, already = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), {}
+local ids, drops, already = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), nil
 local fetched = #ids - (#ARGV - 6) / 4
 local found = redis.call("HMGET", leases_key, unpack(ids))
 if redis.call("HDEL", leases_key, unpack(ids)) < #ids then -- some are settled already, or named twice
@@ -181,7 +181,7 @@ for k = 1, #ids do
       if together > 0 then
         count_fetched(crawl, last_spider, together)
       end
-      last_token, last_spider, last_number, crawl, together = token, spider, nil, crawl_of(token), 0
+      last_token, last_spider, last_number, crawl, together = token, spider, nil, crawl_of(token, "h:" .. spider, "f:" .. spider), 0
     end
     if crawl and crawl.run == run then -- else only its hit counts
       local number, is_fetched = terms_number_in(packed, at), k <= fetched
@@ -202,6 +202,7 @@ for k = 1, #ids do
       end
     end
   else
+    already = already or {}
     already[#already + 1] = k
   end
 end
@@ -221,7 +222,7 @@ for k = fetched + 1, #ids do
   end
 end
 
-local idle, used_up = {}, {}
+local idle, used_up
 for token in pairs(settled_crawls) do
   local crawl = crawl_of(token)
   if crawl.max_pages and crawl.state == "r" and crawl.fetched >= crawl.quota then
@@ -230,12 +231,14 @@ for token in pairs(settled_crawls) do
       crawl.state = "b"
       drop_waiting(crawl, nil, "budget")
     else
+      used_up = used_up or {}
       used_up[#used_up + 1] = token
     end
   end
   if check_finished(token, retention, false) then
+    idle = idle or {}
     idle[#idle + 1] = token
   end
 end
 write_all()
-return { already, idle, used_up }
+return { already or "", idle or "", used_up or "" }

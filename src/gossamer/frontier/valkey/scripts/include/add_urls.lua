@@ -37,7 +37,7 @@ end
 --   in the same run: continued, also where it was closed before the home shard confirmed it
 local function crawl_for(addition)
   local token = addition.token
-  local crawl = crawl_of(token)
+  local crawl = crawl_of(token, "n", "b", "s")
   local order = compare_run(crawl, addition.run, addition.generation) -- 1: a later run than the one here, -1: earlier
   if order < 0 or (order == 0 and crawl.state == "f"
     and addition.confirmed <= tonumber(redis.call("HGET", crawl.key, "closed") or 0)) then
@@ -55,6 +55,7 @@ local function crawl_for(addition)
     redis.call("HSET", crawl.key, "st", "r")
     crawl.state = "r"
   end
+  load_seen(crawl)
   return crawl
 end
 
@@ -134,8 +135,9 @@ local function add_batch(crawl, addition, answer, parts, first_position)
   local share, found, header = share_of(crawl.token, domain), 0, nil
   local room = reason and 0 or room_on(crawl, addition, spider, domain, share)
   unfiltered = unfiltered or reason
+  local mark = mark_seen
   for place = FIRST_URL, #parts, 2 do
-    if found < room and (mark_seen(crawl, parts[place]) or unfiltered) then
+    if found < room and (mark(crawl, parts[place]) or unfiltered) then
       header = header or entry_header(crawl, addition, extended, depth)
       parts[FIRST_URL + found] = header .. parts[place + 1] -- a place that has been read
       found = found + 1
@@ -164,7 +166,10 @@ local function load_domains(crawl, domains, spider)
   local scopes, agendas, group = {}, {}, crawl.pool .. "|" .. spider
   load_policies(domains)
   for i = 1, #domains do
-    agendas[i], scopes[i] = agenda_key(group, domains[i]), scope_of(policy_of(domains[i]), spider, domains[i], "")
+    local domain = domains[i]
+    local policy = common_policy or policy_of(domain)
+    agendas[i] = agenda_key(group, domain)
+    scopes[i] = policy.by_domain and domain or scope_of(policy, spider, domain, "")
   end
   load_records(domains, scopes)
   if redis.call("EXISTS", unpack(agendas)) == 0 then -- no crawl has a request there
@@ -238,8 +243,9 @@ local function add_batches(addition, first, final)
   end
   grow_seen(crawl)
   local idle = result.added == 0 and check_nothing_added(crawl, addition) or 0
-  local answer = { "ok", result.added, position - result.added - #result.rejected / 2, idle, result.known, result.rejected,
-    (other_terms and #result.known > 0) and 1 or 0 }
+  local known, rejected = result.known, result.rejected -- "" instead of an empty list costs less
+  local answer = { "ok", result.added, position - result.added - #rejected / 2, idle, known[1] and known or "",
+    rejected[1] and rejected or "", (other_terms and known[1]) and 1 or 0 }
   if addition.call ~= "" then
     redis.call("SET", BASE .. "call:" .. addition.call, cmsgpack.pack({ addition.number, answer }), "PX", CALL_LIFE)
   end

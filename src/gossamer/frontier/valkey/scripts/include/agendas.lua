@@ -50,9 +50,9 @@ local function head_of(group, domain)
     local is_common = member and not second and score < RESTING
     head = is_common and mine[member] or false
     if member and not head then
-      head = { member = member, second = second, resting = score >= RESTING and score - RESTING or nil }
-      head.token, head.priority = read_member(member)
-      head.band = band_of(head.priority)
+      local token, priority = read_member(member)
+      head = { member = member, second = second, resting = score >= RESTING and score - RESTING or nil, token = token,
+        priority = priority, band = band_of(priority) }
       mine[is_common and member or domain] = head -- no domain has a name like a member
     end
     mine[domain] = head

@@ -7,6 +7,7 @@
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include run_order
 -- include drop_waiting
+-- include seen
 
 -- Drops what waits of an earlier run: it was given up, and the client that did so died before it told this shard.
 -- Returns whether queues of it have to be purged first.
@@ -31,6 +32,7 @@ local function begin_run(run, stopped)
   local row = { "run", number, "gen", generation, "st", "r", "crawl", packed_crawl }
   local same_seen_set = before and before.generation == generation
   if before then
+    load_seen(before)
     if end_earlier_run(before) then
       return nil
     end
@@ -70,7 +72,7 @@ local function begin_run(run, stopped)
     redis.call("HSET", key, "parts", 1, "st:" .. spider, letter)
   end
   hash_changes[key], crawls[token] = nil, nil
-  local crawl = crawl_of(token)
+  local crawl = crawl_of(token, "n", "b", "s")
   crawl.new = not before and {} -- fields that are written with its first counters
   return crawl
 end

@@ -56,18 +56,14 @@ local function budgets_of(policy, crawl, domain)
   local delay = (blocks[domain] or block_of(domain))[CRAWL_DELAY]
   local name = crawl and crawl.token or ""
   local budgets = (delay == 0 or policy.drops) and policy.budgets[name]
-  if budgets then
-    return budgets
-  end
+  if budgets then return budgets end
   crawl = not policy.drops and crawl or {}
   local rate, requested, set = crawl.requested_rate, crawl.concurrency, policy.concurrency
-  budgets = {}
+  budgets = { nil, spacing = 0, window = 0, longest = 0, concurrency = 0 } -- nil: room for a budget
   if policy.explicit or not rate then
     budgets[1] = scaled_budget(policy.hits, policy.window, policy.scale, policy.moderated)
   end
-  if rate then
-    budgets[#budgets + 1] = scaled_budget(rate.hits, rate.window, policy.scale, rate.moderated)
-  end
+  if rate then budgets[#budgets + 1] = scaled_budget(rate.hits, rate.window, policy.scale, rate.moderated) end
   if delay > 0 and not policy.drops then
     budgets[#budgets + 1] = { hits = 1, window = delay, spacing = delay }
   else

@@ -23,7 +23,7 @@ local queued_changes = {} -- what count_queued has gathered: token, spider, prio
 
 -- Adds to a counter of a hash.
 local function count_in(key, field, count)
-  local fields = hash_changes[key] or {}
+  local fields = hash_changes[key] or { [field] = 0 }
   hash_changes[key] = fields
   fields[field] = (fields[field] or 0) + count
 end
@@ -35,27 +35,35 @@ local function count_crawl(token, field, count)
 end
 
 -- Writes changes of the counters of a hash, and further fields (nil: none). Removes counters that become 0, so that an
--- empty hash is deleted.
-local function add_to_hash(key, counts, further)
-  local fields, size, row, gone = {}, 0, {}, {}
-  for field, value in pairs(further or row) do
-    row[#row + 1], row[#row + 2] = field, value
-  end
+-- empty hash is deleted. `known`: values that the hash has (nil: none is known), which this function keeps current.
+local function add_to_hash(key, counts, further, known)
+  local fields, size, all_known = { nil, nil, nil }, 0, known -- nil: room for three
   for field, count in pairs(counts) do
-    size = count ~= 0 and size + 1 or size
-    fields[size] = count ~= 0 and field or fields[size]
+    if count ~= 0 then
+      size = size + 1
+      fields[size], all_known = field, all_known and known[field]
+    end
   end
-  for i = 1, size < 3 and size or 0 do -- a command for each is quicker
-    gone[#gone + 1] = call("HINCRBY", key, fields[i], counts[fields[i]]) == 0 and fields[i] or nil
+  if size < 3 and not all_known and not further then -- a command for each is quicker
+    for i = 1, size do
+      local sum = call("HINCRBY", key, fields[i], counts[fields[i]])
+      if sum == 0 then call("HDEL", key, fields[i]) end
+      if known then known[fields[i]] = sum end
+    end
+    return
   end
-  for first = 1, size < 3 and 0 or size, 1000 do
-    local values = call("HMGET", key, unpack(fields, first, math.min(first + 999, size)))
-    for i = 1, #values do
-      local field = fields[first + i - 1]
-      local sum = (values[i] or 0) + counts[field]
-      local into = sum == 0 and gone or row
-      into[#into + 1] = field
-      row[#row + 1] = sum ~= 0 and sum or nil
+  local row, gone, n = { nil, nil, nil, nil, nil, nil }, {}, 0
+  for field, value in pairs(further or gone) do
+    row[n + 1], row[n + 2], n = field, value, n + 2
+  end
+  for first = 1, size, 1000 do
+    local last = size < first + 999 and size or first + 999
+    local values = all_known and known or call("HMGET", key, unpack(fields, first, last))
+    for i = first, last do
+      local field = fields[i]
+      local sum = (values[all_known and field or i - first + 1] or 0) + counts[field]
+      if sum == 0 then gone[#gone + 1] = field else row[n + 1], row[n + 2], n = field, sum, n + 2 end
+      if known then known[field] = sum end
     end
   end
   if row[1] then call_on_key("HSET", key, row) end
@@ -78,6 +86,7 @@ end
 local function write_counters()
   for i = 1, #queued_changes do
     local token, spider, priority, count = unpack(queued_changes[i])
+    queued_changes[i] = nil
     count_crawl(token, "p:" .. spider .. ":" .. priority, count)
     count_crawl(token, "q:" .. spider, count)
     count_backlog(token, spider, count)
@@ -91,14 +100,14 @@ local function write_counters()
         count_crawl(token, "Z", done)
         crawl.before.added, crawl.before.done = crawl.added, crawl.done
       end
-      add_to_hash(crawl.key, hash_changes[crawl.key] or {}, crawl.new)
+      add_to_hash(crawl.key, hash_changes[crawl.key] or {}, crawl.new, crawl.counters)
       crawl.new, hash_changes[crawl.key] = false, nil
     end
   end
   for key, counts in pairs(hash_changes) do
     add_to_hash(key, counts)
+    hash_changes[key] = nil
   end
-  queued_changes, hash_changes = {}, {}
 end
 
 writers[#writers + 1] = write_counters

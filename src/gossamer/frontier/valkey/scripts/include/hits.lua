@@ -6,7 +6,7 @@
 -- May be changed: longer gives one worker more of a domain's hits, shorter costs more calls.
 local AHEAD = 20
 
-local starts, debts = {}, {} -- of the hits that free_hits found last: when each starts, and the debt after it
+local starts, debts = { nil }, { nil } -- of the hits that free_hits found last: when each starts, and the debt after it
 
 -- Finds the hits that may be handed out at this moment, at most `most`. Returns how many there are.
 local function free_hits(record, policy, budgets, most)

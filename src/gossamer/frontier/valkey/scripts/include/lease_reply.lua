@@ -6,7 +6,7 @@
 -- include deaths
 -- include terms
 
-local leases, crawl_rows, terms_rows = {}, {}, {}
+local leases, shown = { nil, nil }, { nil, nil, nil, nil, nil, nil } -- nil: room for one lease
 local ENTRY = 7 -- place of the entry among the fields of a lease (see lease.lua)
 
 -- Returns a lease as a worker gets it: as it is stored, but for an entry (a packed request, see entries.lua) with names
@@ -26,14 +26,13 @@ end
 
 -- Adds to the reply what the worker has to know of a crawl and of terms, unless it is there.
 local function show_crawl(crawl, terms_number)
-  local token, terms, n = crawl.token, terms_of(crawl.token, terms_number), #crawl_rows
+  local token, terms, n = crawl.token, terms_of(crawl.token, terms_number), #shown
   if not crawl.is_shown then
     crawl.is_shown = true
-    crawl_rows[n + 1], crawl_rows[n + 2], crawl_rows[n + 3] = token, crawl.generation, crawl.packed
+    shown[n + 1], shown[n + 2], shown[n + 3], n = token, crawl.generation, crawl.packed, n + 3
   end
-  n = #terms_rows
   if not terms.is_shown then
     terms.is_shown = true
-    terms_rows[n + 1], terms_rows[n + 2], terms_rows[n + 3] = token, terms_number, terms.blob
+    shown[n + 1], shown[n + 2], shown[n + 3] = token, terms_number, terms.blob
   end
 end

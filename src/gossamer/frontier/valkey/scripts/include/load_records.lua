@@ -5,7 +5,7 @@
 
 -- Reads the blocks of these domains and the records of these scopes with one command, where they were not read yet.
 local function load_records(domains, scopes)
-  local keys, missing, size, count = {}, {}, #domains, 0
+  local keys, missing, size, count = { nil, nil }, { nil }, #domains, 0 -- nil: room for one domain
   local block_keys, record_keys = BASE .. "x:", BASE .. "w:"
   for i = 1, size do
     keys[i] = block_keys .. domains[i]

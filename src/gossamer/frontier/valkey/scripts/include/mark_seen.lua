@@ -41,9 +41,7 @@ local function mark_seen(crawl, fingerprint)
     return true
   end
   if crawl.only_fingerprint then
-    if crawl.only_fingerprint == fingerprint then
-      return false
-    end
+    if crawl.only_fingerprint == fingerprint then return false end
     redis.call("SADD", bucket_key(crawl, bucket_of(crawl.only_fingerprint, crawl.buckets)), crawl.only_fingerprint)
     set_only_fingerprint(crawl, nil)
   elseif crawl.seen == 0 then

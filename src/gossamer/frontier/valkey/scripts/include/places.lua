@@ -31,9 +31,7 @@ local PLACES = PER_EGRESS + BANDS
 
 -- Returns the key of a place, by its number.
 local function place_key(group, place)
-  if place == OFF then
-    return BASE .. "off:" .. group
-  end
+  if place == OFF then return BASE .. "off:" .. group end
   return place == PER_EGRESS and BASE .. "per-egress:" .. group or ready_key(group, place - PER_EGRESS)
 end
 

@@ -6,11 +6,11 @@ local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN_POLICY in model/cr
 
 local policies, default_policy = {}, nil
 
--- Completes a domain's own policy.
+-- Returns the policy that a domain's own one makes of the default (nil: it has none).
 local function policy_from(own)
-  local set = {}
-  for name, value in pairs(default_policy) do set[name] = value end
-  for name, value in pairs(own) do set[name] = value end
+  local set = own and {} or default_policy
+  if own then for name, value in pairs(default_policy) do set[name] = value end end
+  if own then for name, value in pairs(own) do set[name] = value end end
   local scope, scale, blacklisted = set.scope or "domain", set.scale or 1, set.blacklisted
   if blacklisted and set.when_blacklisted == "dropped" then
     -- Requests are leased at once, and the workers record them as dropped. They have a scope of their own, so that no
@@ -30,14 +30,21 @@ end
 
 local plain_policy -- of every domain that has no policy of its own
 local common_policy -- the same where no domain has one, else nil
+local policy_count -- the number of stored policies, and of what else is in their key; nil where it was not read
+
+-- Returns the number of stored policies; 0 where there is none.
+local function count_policies()
+  policy_count = policy_count or redis.call("HLEN", BASE .. "policy")
+  return policy_count
+end
 
 -- Reads the policies of many domains with one command.
 local function load_policies(domains)
   if not default_policy then
-    local length = redis.call("HLEN", BASE .. "policy")
-    local found = length > 0 and redis.call("HMGET", BASE .. "policy", "*", "version") or {}
+    local length = count_policies()
+    local found = length > 0 and redis.call("HMGET", BASE .. "policy", "*", "version") or { nil, nil }
     default_policy = found[1] and cmsgpack.unpack(found[1]) or {}
-    plain_policy = policy_from({})
+    plain_policy = policy_from(nil)
     common_policy = length == (found[1] and 1 or 0) + (found[2] and 1 or 0) and plain_policy or nil
   end
   if common_policy then return end
@@ -62,9 +69,7 @@ end
 -- Returns the name of what shares one budget with this request: a domain, with its spider or the egress address or both
 -- where the policy says so.
 local function scope_of(policy, spider, domain, egress)
-  if policy.by_domain then
-    return domain
-  end
+  if policy.by_domain then return domain end
   if policy.drops then
     return domain .. "|,dropped" -- no name has a comma
   end

@@ -37,7 +37,7 @@ end
 local function join_agenda(crawl, spider, domain, priority)
   local group = crawl.pool .. "|" .. spider
   local old, member = head_of(group, domain), crawl.token .. priority_texts[priority] -- queue_key has noted the text
-  local score = agenda_score(priority, next_turn())
+  local score = agenda_score(priority, turn or next_turn())
   if not old then
     redis.call("ZADD", agenda_key(group, domain), score, member)
     local mine = heads[group]

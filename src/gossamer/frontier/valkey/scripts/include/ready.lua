@@ -17,9 +17,7 @@ local wake_times = {} -- by pool
 
 -- Notes that work of a pool is due at this time. write_wakes wakes the workers that wait for something later.
 local function wake(pool, at)
-  if at < (wake_times[pool] or INF) then
-    wake_times[pool] = at
-  end
+  if at < (wake_times[pool] or INF) then wake_times[pool] = at end
 end
 
 -- Wakes the workers of each pool that wait for something later than what was noted.
@@ -32,7 +30,6 @@ local function write_wakes()
       redis.call("PUBLISH", ARGV[2] .. ":wake:" .. pool, string.match(BASE, "{(.-)}"))
     end
   end
-  wake_times = {}
 end
 
 local ready_rows = {} -- by key: time, domain, ...; `first` of the times; group and band
@@ -42,9 +39,9 @@ local last_rows -- of the band that set_ready was called for last
 local function write_ready()
   for key, rows in pairs(ready_rows) do
     call_on_key("ZADD", key, rows)
-    wake(group_parts(rows.group).pool, rows.first)
+    if rows.first < INF then wake(group_parts(rows.group).pool, rows.first) end
+    ready_rows[key], last_rows = nil, nil
   end
-  ready_rows, last_rows = {}, nil
 end
 
 writers[#writers + 1] = write_ready
@@ -135,17 +132,17 @@ local function leave_band(group, band, egress, domain)
   redis.call("ZREM", ready_key(group, band, egress), domain)
 end
 
--- Notes the domain's time in the ready set of a band, and that work of its pool is due then.
-local function set_ready(group, band, egress, domain, at)
+-- Notes the domain's time in the ready set of a band, and that work of its pool is due then. `was_due`: see place_domain.
+local function set_ready(group, band, egress, domain, at, was_due)
   local rows = last_rows
   if egress or not rows or rows.band ~= band or rows.group ~= group then
     local key = ready_key(group, band, egress)
-    rows = ready_rows[key] or { first = INF, group = group, band = band }
+    rows = ready_rows[key] or { nil, nil, first = INF, group = group, band = band } -- nil: room for a domain
     ready_rows[key], last_rows = rows, not egress and rows
   end
   local n = #rows
   rows[n + 1], rows[n + 2] = at == INF and "inf" or at, domain
-  rows.first = at < rows.first and at or rows.first
+  rows.first = not was_due and at < rows.first and at or rows.first
 end
 
 -- Takes a domain without queues from where it stands, and marks the record of its scope as idle, so that this pause
@@ -155,23 +152,20 @@ local function remove_domain(group, domain, policy, old_band)
     redis.call("SREM", place_key(group, PER_EGRESS), domain)
     remove_from_ready(group, domain)
   else
-    if old_band then
-      leave_band(group, old_band, nil, domain)
-    end
+    if old_band then leave_band(group, old_band, nil, domain) end
     local scope = scope_of(policy, group_parts(group).spider, domain, "")
     local record = record_of(scope)
     if record[IDLE] == 0 then
       record[IDLE], changed[scope] = 1, true
     end
   end
-  if policy.off then
-    redis.call("SREM", place_key(group, OFF), domain)
-  end
+  if policy.off then redis.call("SREM", place_key(group, OFF), domain) end
 end
 
 -- Puts the domain where the head of its agenda says: into the ready set of the head's band with the time from which on
--- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere).
-local function place_domain(group, domain, old_band)
+-- it may be leased, or aside where it is switched off. `old_band`: where it may stand now (nil: nowhere). `was_due`: its
+-- time there has come, so no worker waits for something later: it would have got the domain, or waits for that time.
+local function place_domain(group, domain, old_band, was_due)
   local policy, known = common_policy or policy_of(domain), heads[group]
   local head = known and known[domain] or head_of(group, domain)
   if not head then
@@ -197,7 +191,7 @@ local function place_domain(group, domain, old_band)
   if old_band and old_band ~= band then
     leave_band(group, old_band, nil, domain)
   end
-  set_ready(group, band, nil, domain, due_of(group, domain, "", head))
+  set_ready(group, band, nil, domain, due_of(group, domain, "", head), was_due)
 end
 
 -- Places a domain again, after its budget or its time has changed. Nothing to do where no queue of the group is there.

@@ -4,12 +4,24 @@
 -- fingerprints up; mark_seen.lua inserts them and splits the buckets. The fields of `crawl` are listed in crawls.lua.
 -- May be changed: names of functions and parameters, here and in the files that include this one; when buckets are
 -- split (MEAN_BUCKET in mark_seen.lua).
+-- Must hold: load_seen is called before the others.
 -- Must hold: the results of bucket_of and bucket_key, and the field of a single fingerprint. Sets are stored by them,
 -- so another result would make URLs unknown that were fetched.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 
 local last_buckets, last_level -- of the last call of bucket_of
+
+-- Reads what the other functions need of a crawl, where it was not read yet: how many fingerprints its seen-set has (`seen`), in how many buckets, and
+-- the only one of a set that has one. They may have been read as further counters of crawl_of.
+local function load_seen(crawl)
+  if crawl.seen then return end
+  local known = crawl.counters or {}
+  local seen, buckets, only = known.n, known.b, known.s
+  if not seen then seen, buckets, only = unpack(redis.call("HMGET", crawl.key, "n", "b", "s")) end
+  crawl.seen, crawl.buckets, crawl.only_fingerprint = (seen or 0) + 0, math.max(1, buckets or 1), only ~= 0 and only
+  crawl.before.seen = crawl.seen
+end
 
 -- Returns the bucket of a fingerprint in a table of so many buckets; and, for the split in mark_seen.lua, the largest
 -- power of two that is not above that number. A double holds only the first 53 bits of a fingerprint, which comes as
@@ -41,9 +53,10 @@ end
 -- is not in the set.
 local function look_up(crawl, lists, first)
   local groups, known = {}, {}
+  local find_bucket = bucket_of
   for _, list in ipairs(lists) do
     for place = first, #list, 2 do
-      local index = bucket_of(list[place], crawl.buckets)
+      local index = find_bucket(list[place], crawl.buckets)
       local group = groups[index] or {}
       groups[index], group[#group + 1] = group, list[place]
     end

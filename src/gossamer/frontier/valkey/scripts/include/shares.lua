@@ -37,28 +37,22 @@ end
 
 -- Returns a crawl's share on a domain, read where it was not yet: { row, dirty: whether it was changed }.
 local function share_of(token, domain)
-  if not (shares[token] and shares[token][domain]) then
-    load_shares(token, { domain })
-  end
+  if not (shares[token] and shares[token][domain]) then load_shares(token, { domain }) end
   return shares[token][domain]
 end
 
 -- Whether a row has a queue of this spider.
 local function has_spider(row, spider)
   for i = FIRST_QUEUE, #row, 3 do
-    if row[i] == spider then
-      return true
-    end
+    if row[i] == spider then return true end
   end
   return false
 end
 
 -- Counts that the share's crawl has begun (1) or ceased (-1) to have requests of this spider on the domain.
 local function count_app_domain(token, domain, spider, count)
-  local crawl = crawl_of(token)
-  if crawl then
-    count_in(BASE .. "app-domains:" .. spider .. "|" .. crawl.app, domain, count)
-  end
+  local crawl = crawls[token] or crawl_of(token)
+  if crawl then count_in(BASE .. "app-domains:" .. spider .. "|" .. crawl.app, domain, count) end
 end
 
 -- Takes the queue whose three fields begin at `at` out of the row. Their order does not matter.
@@ -66,12 +60,8 @@ local function remove_queue(row, token, domain, spider, at)
   local last = #row
   row[at], row[at + 1], row[at + 2] = row[last - 2], row[last - 1], row[last]
   row[last], row[last - 1], row[last - 2] = nil, nil, nil
-  if not has_spider(row, spider) then
-    count_app_domain(token, domain, spider, -1)
-  end
-  if #row < FIRST_QUEUE then
-    count_crawl(token, "doms", -1)
-  end
+  if not has_spider(row, spider) then count_app_domain(token, domain, spider, -1) end
+  if #row < FIRST_QUEUE then count_crawl(token, "doms", -1) end
 end
 
 -- Adds to the number of requests in a queue, or of those to be queued later; -INF takes all away. Returns how many there
@@ -110,7 +100,7 @@ end
 -- Writes the rows that were changed, and deletes those that are empty.
 local function write_shares()
   for token, mine in pairs(shares) do
-    local key, rows, empty = BASE .. "d:" .. token, {}, {}
+    local key, rows, empty = BASE .. "d:" .. token, { nil, nil }, {} -- nil: room for a row
     for domain, share in pairs(mine) do
       if share.dirty then
         local row, n = share.row, #rows
@@ -121,10 +111,9 @@ local function write_shares()
         end
       end
     end
-    call_on_key("HSET", key, rows)
-    call_on_key("HDEL", key, empty)
+    if rows[1] then call_on_key("HSET", key, rows) end
+    if empty[1] then call_on_key("HDEL", key, empty) end
   end
-  shares = {}
 end
 
 writers[#writers + 1] = write_shares

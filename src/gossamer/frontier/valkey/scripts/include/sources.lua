@@ -16,7 +16,8 @@ local function source_of(crawl, spider, head)
   if not source then
     source = { token = token, spider = spider, priority = priority, left = 0, leased = 0,
       before = BASE .. "q:" .. token .. "|" .. spider .. "|", behind = string.sub(head.member, 17), -- see queue_key
-      packed = cmsgpack.pack(crawl.run, token, priority, spider) }
+      packed = cmsgpack.pack(crawl.run, token, priority, spider),
+      terms = false, terms_number = false, shown = false, start = false, spacing = false, packed_end = false } -- see lease.lua
     sources[head.member] = source
   end
   return source

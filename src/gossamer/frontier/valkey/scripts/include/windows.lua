@@ -22,7 +22,7 @@ local records, changed = {}, {} -- by scope
 
 -- Returns a stored record; for none, one without hits and requests.
 local function unpack_record(packed)
-  return packed and { cmsgpack.unpack(packed) } or { 0, 0, 1, "", 0 }
+  return packed and { cmsgpack.unpack(packed) } or { 0, 0, 1, "", 0, nil, nil } -- nil: room for a hit
 end
 
 -- Returns when the last hit started; nil where no hit is known.
@@ -52,20 +52,19 @@ local function write_records()
     local record = records[scope]
     local in_flight = record[IN_FLIGHT]
     local power = in_flight > 0 and 0 or power_of_life(last_hit(record) or 0, record[KEEP], in_flight)
-    local rows = rows_by_power[power] or {}
-    local n = #rows
     if record[HITS] ~= start or record[HITS + 1] ~= hits or record[DEBT] ~= debt or in_flight ~= flying
       or record[IDLE] ~= idle or record[KEEP] ~= kept or record[PARKED] ~= parked or record[HITS + 2] then
       packed, debt, flying, idle, parked, kept, start, hits = pack_values(unpack(record)), unpack(record, 1, HITS + 1)
       start = record[HITS + 2] and -1 or start -- it has more hits: no record is equal
     end
+    local rows = rows_by_power[power] or { nil, nil } -- nil: room for a record
+    local n = #rows
     rows[n + 1], rows[n + 2] = record_keys .. scope, packed
     rows_by_power[power] = n < 198 and rows or set_strings(power, rows)
   end
   for power, rows in pairs(rows_by_power) do
     set_strings(power, rows)
   end
-  records, changed = {}, {}
 end
 
 writers[#writers + 1] = write_records

@@ -1,13 +1,18 @@
 -- Workers that this shard knows. Must hold: a worker in `dead` is not in `workers`, so that it cannot settle requests
 -- that other workers have by now.
 
+-- A worker's time is written once in so many ms, which spares a busy worker most of the writes. Must stay far below the
+-- time after which a silent worker counts as dead: a worker may be declared dead so much earlier.
+local HEARTBEAT_STEP = 100
+
 -- Whether this worker is registered on the shard; if so, this call counts as its heartbeat. A worker that was declared
 -- dead and calls again did not die, so it is removed from `deaths`.
 local function is_registered(worker)
-  if redis.call("ZADD", BASE .. "workers", "XX", "CH", now, worker) == 1
-    or redis.call("ZSCORE", BASE .. "workers", worker) then -- not changed: it has called at this time before
-    return true
+  local last = redis.call("ZSCORE", BASE .. "workers", worker)
+  if not last then
+    redis.call("ZREM", BASE .. "deaths", worker)
+  elseif math.abs(now - last) >= HEARTBEAT_STEP then
+    redis.call("ZADD", BASE .. "workers", now, worker)
   end
-  redis.call("ZREM", BASE .. "deaths", worker)
-  return false
+  return last
 end

@@ -1,6 +1,6 @@
 -- Writes with many arguments, and writes that are gathered and made once at the end of a script. Must hold: a script
 -- whose includes gather writes calls write_all before it returns, or these are lost; writers run in the order in which
--- the includes added them.
+-- the includes added them. It is called once: what was written may still be noted as changed.
 
 -- Each include that gathers writes adds the function that makes them.
 local writers = {}
