@@ -26,7 +26,7 @@ class Usage:
     cpu_seconds: float
     """User and system time."""
     peak_bytes: int
-    """Resident memory; of several processes together, as sampled twice a second."""
+    """Resident memory; of several processes together, as sampled twice a second. On Linux, shared memory counts once."""
 
 
 def run(command: Sequence[str], *, environment: Mapping[str, str], log: Path, timeout_seconds: float) -> Usage:
@@ -83,8 +83,9 @@ def _resident_bytes(pid: int) -> int:
         return 0
     for process in family:
         try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
+            memory = process.memory_full_info() if psutil.LINUX else process.memory_info()
+            total += getattr(memory, "pss", memory.rss)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return total
 

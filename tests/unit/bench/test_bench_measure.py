@@ -1,13 +1,14 @@
 """Running a crawler: what it used, and that nothing of it stays."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from bench.errors import BenchFailed
-from bench.measure import run
+from bench.measure import _resident_bytes, run
 
 
 def _python(code: str, log: Path, *, timeout_seconds: float = 60.0) -> None:
@@ -20,6 +21,18 @@ def test_a_child_of_the_command_counts(tmp_path: Path) -> None:
     usage = run([sys.executable, "-c", code], environment={}, log=tmp_path / "log", timeout_seconds=60.0)
     assert usage.peak_bytes > 200_000_000
     assert usage.cpu_seconds > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count shared memory apart")
+def test_memory_that_forked_processes_share_counts_once() -> None:
+    code = "import os; b = b'x' * 200_000_000; os.fork(); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert [parent.stdout.readline() for _ in range(2)] == [b"\n", b"\n"]  # both have it
+        together = _resident_bytes(parent.pid)
+        parent.stdin.close()
+        assert 200_000_000 < together < 300_000_000
 
 
 def test_a_failure_ends_with_what_the_command_said(tmp_path: Path) -> None:
