@@ -26,7 +26,7 @@ class Usage:
     cpu_seconds: float
     """User and system time."""
     peak_bytes: int
-    """Resident memory; of several processes together, as sampled twice a second. On Linux, shared memory counts once."""
+    """Resident memory; of several processes together, sampled twice a second. On Linux, shared memory counts once."""
 
 
 def run(command: Sequence[str], *, environment: Mapping[str, str], log: Path, timeout_seconds: float) -> Usage:
