@@ -315,3 +315,42 @@ def test_without_memory_for_the_shared_table_worker_processes_are_forked_all_the
             assert ForkServer.current is not None
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+
+
+def test_a_worker_process_that_cannot_be_started_is_tried_again() -> None:
+    """Too many open files may be a matter of a moment. It must not end the other processes, nor the command."""
+    code = """
+        import asyncio
+        import os
+        import resource
+        from gossamer.service_settings import WorkerSettings
+        from gossamer.settings import Settings
+        from gossamer.wiring.processes import WorkerProcesses
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        said = []
+
+
+        def say(sentence):
+            said.append(sentence)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            if len(said) == 2:
+                processes.stop()
+
+
+        async def main():
+            global processes
+            processes = WorkerProcesses(
+                Settings(worker=WorkerSettings(processes=1)),
+                "redis://127.0.0.1:1",  # nothing listens there, so the process ends soon after its start
+                pool="", spiders=[], run=None, say=say, bus=False,
+            )
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
+            await processes.run()
+
+
+        asyncio.run(main())
+        assert said[0] == "A worker process could not be started (error: Too many open files); trying again.", said
+        assert said[1].startswith("A worker process died (exit code"), said
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)

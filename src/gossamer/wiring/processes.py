@@ -217,37 +217,45 @@ class WorkerProcesses:
         failed_starts = 0
         while True:
             started = loop.time()
-            code = await self._run_process(number)
+            try:
+                code = await self._run_process(number)
+            except OSError as error:  # too many processes or open files, or no memory: perhaps for a moment
+                code, cause = 1, f"error: {error.strerror or error}"
+                sentence = f"A worker process could not be started ({cause}); trying again."
+            else:
+                cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+                sentence = f"A worker process died ({cause}); starting another. Nothing is lost."
             if self._output_closed:
                 raise OutputClosed
             if code == 0 or self._stopping.is_set():
                 return
             failed_starts = failed_starts + 1 if loop.time() - started < _QUICK_SECONDS else 0
-            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
             if failed_starts >= _MAX_FAILED_STARTS:
                 raise WorkerFailed(f"the last one by {cause}")
             log.warning("%s %d: %s", logs.PROCESS_DIED, number, cause)
-            self._say(f"A worker process died ({cause}); starting another. Nothing is lost.")
+            self._say(sentence)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_FIRST_PAUSE_SECONDS * 2**failed_starts, _LONGEST_PAUSE_SECONDS)):
                     await self._stopping.wait()
                     return  # `stop` was called during the pause
 
     async def _run_process(self, number: int) -> int:
-        """Run one process to its end, and return its exit code; negative: the number of the signal that killed it."""
+        """Run one process to its end, and return its exit code; negative: the number of the signal that killed it.
+        Raises OSError if it cannot be started."""
         read_fd, write_fd = os.pipe()
         try:
-            process, report_fd = await _start_process(write_fd)
-        except BaseException:
-            os.close(read_fd)
-            raise
+            reader = asyncio.StreamReader(limit=_LONGEST_REPORT_BYTES)
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb")
+            )
+            try:
+                process, report_fd = await _start_process(write_fd)
+            except BaseException:
+                transport.close()
+                raise
         finally:
             os.close(write_fd)  # only the process holds this end now, so that reading ends with the process
         self._alive[number] = process
-        reader = asyncio.StreamReader(limit=_LONGEST_REPORT_BYTES)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb")
-        )
         try:
             assert process.stdin
             command = msgspec.structs.replace(self._command, report_fd=report_fd)
