@@ -165,6 +165,15 @@ class Metrics:
         self.queued = self._gauge(QUEUED)
         self.processes = self._gauge(PROCESSES)
 
+    @classmethod
+    def of_performance(cls, folder: Path) -> "Metrics":
+        """Return metrics with nothing but the measurements in this folder: the counts of a process that neither crawls
+        nor serves would be 0, as if nothing were done."""
+        metrics = cls()
+        metrics._registry = CollectorRegistry()
+        metrics.add_performance(folder)
+        return metrics
+
     def _counter(self, info: MetricInfo) -> Counter:
         # Prometheus's library adds `_total` to the names of counters itself.
         return Counter(info.name.removesuffix("_total"), info.description, info.labels, registry=self._registry)

@@ -15,6 +15,7 @@ from gossamer.cli.app import parse_and_run
 from gossamer.cli.performance_report import advice_lines, process_rows
 from gossamer.errors import BadInput
 from gossamer.model.performance import MeasuredProcess, Measurement, StageLimits
+from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.recordings import RecordingFile, process_ticks, running_processes
 
 STAGES = ["sched", "downl", "scrap", "pipes", "done", "MB"]
@@ -81,6 +82,14 @@ def test_processes_with_the_same_advice_share_its_lines(tmp_path: Path) -> None:
         f"shop {pid}" for pid in (os.getpid(), os.getppid(), asleep.pid)
     )
     assert len([line for line in lines if "healthy" in line]) == 1
+
+
+def test_its_metrics_are_those_of_the_recordings_and_no_counts_of_a_service(tmp_path: Path) -> None:
+    run(tmp_path, "shop", os.getpid())
+    text = Metrics.of_performance(tmp_path / "performance").render().decode()
+    assert 'gossamer_crawl_pages_total{name="shop"}' in text
+    names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert not [name for name in names if not name.startswith("gossamer_crawl_")]
 
 
 def test_a_process_that_measures_nothing_is_not_shown_as_if_it_did(

@@ -116,9 +116,7 @@ def _metrics_served(folder: Path, address: str) -> Iterator[None]:
         return
     from gossamer.telemetry.metrics import Metrics  # late: its library takes time to load
 
-    metrics = Metrics()
-    metrics.add_performance(folder)
-    with metrics.serve(address) as bound:
+    with Metrics.of_performance(folder).serve(address) as bound:
         terminal.say(f"Metrics are at http://{bound}/metrics.")
         yield
 
