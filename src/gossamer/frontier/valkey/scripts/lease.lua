@@ -27,8 +27,8 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
 --         { "ok", ms until the next is due or "", { leases }, { crawls and terms }, { starved tokens } or "" for none,
---           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, the field `last` of the call that got
---           the leases: number of the call, 0, number of leases, time }
+--           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, the field `last` of the call
+--           that got the leases: number of the call, 0, number of leases, time }
 --   leases: place of the lease in that call, lease as it is stored, ...
 --   crawls and terms: token, generation, crawl, ... and, with a number that is no text, token, number, blob, ...
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},

@@ -181,7 +181,8 @@ for k = 1, #ids do
       if together > 0 then
         count_fetched(crawl, last_spider, together)
       end
-      last_token, last_spider, last_number, crawl, together = token, spider, nil, crawl_of(token, "h:" .. spider, "f:" .. spider), 0
+      last_token, last_spider, last_number, together = token, spider, nil, 0
+      crawl = crawl_of(token, "h:" .. spider, "f:" .. spider)
     end
     if crawl and crawl.run == run then -- else only its hit counts
       local number, is_fetched = terms_number_in(packed, at), k <= fetched

@@ -12,8 +12,9 @@
 
 local last_buckets, last_level -- of the last call of bucket_of
 
--- Reads what the other functions need of a crawl, where it was not read yet: how many fingerprints its seen-set has (`seen`), in how many buckets, and
--- the only one of a set that has one. They may have been read as further counters of crawl_of.
+-- Reads what the other functions need of a crawl, where it was not read yet: how many fingerprints its seen-set has
+-- (`seen`), in how many buckets, and the only one of a set that has one. They may have been read as further counters of
+-- crawl_of.
 local function load_seen(crawl)
   if crawl.seen then return end
   local known = crawl.counters or {}

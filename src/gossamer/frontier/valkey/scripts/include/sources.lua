@@ -17,7 +17,8 @@ local function source_of(crawl, spider, head)
     source = { token = token, spider = spider, priority = priority, left = 0, leased = 0,
       before = BASE .. "q:" .. token .. "|" .. spider .. "|", behind = string.sub(head.member, 17), -- see queue_key
       packed = cmsgpack.pack(crawl.run, token, priority, spider),
-      terms = false, terms_number = false, shown = false, start = false, spacing = false, packed_end = false } -- see lease.lua
+      -- lease.lua sets these
+      terms = false, terms_number = false, shown = false, start = false, spacing = false, packed_end = false }
     sources[head.member] = source
   end
   return source
