@@ -25,7 +25,7 @@ from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.wiring.fork_server import ForkServer
 from gossamer.wiring.frontier import connect
-from gossamer.wiring.processes import WorkerCommand, WorkerReport, usable_cpus
+from gossamer.wiring.processes import WorkerCommand, WorkerReport, with_process_count
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
@@ -39,9 +39,8 @@ the counts since its last report; the parent shows progress every half second.""
 def fork_server(settings: Settings) -> Iterator[None]:
     """Have a fork server in this context, if the command may start several worker processes. Enter it before spiders or
     other code of users are loaded, and before there are threads or an event loop."""
-    count = settings.worker.processes
     server = None
-    if count > 1 or (not count and usable_cpus() > 1):
+    if with_process_count(settings).worker.processes > 1:
         seen = None
         with contextlib.suppress(OSError):  # not enough memory: each process remembers for itself
             seen = SeenTable(settings.worker.seen_cache)

@@ -100,9 +100,8 @@ class ForkServer:
             return None
         _flush()  # or each copy would write what waits
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, _PROGRAM_SIGNALS
-        )  # the copy must not handle one as the program
+        # The copy must not handle one as the program would.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PROGRAM_SIGNALS)
         with theirs:
             try:
                 pid = os.fork()

@@ -49,26 +49,27 @@ class SeenTable:
 
     def missing(self, namespace: Hashable, fingerprints: Sequence[int], positions: list[int], epoch: int) -> list[int]:
         """Return those of the positions whose fingerprints are not known in this epoch."""
-        words, mask = self._words, self._mask
         missing = []
         for position in positions:
-            word = hash((namespace, epoch, fingerprints[position])) & _BITS | _TAKEN
-            first = word & mask
-            if word not in words[first : first + _PLACES].tolist():
+            word, _, words = self._look_up(namespace, fingerprints[position], epoch)
+            if word not in words:
                 missing.append(position)
         return missing
 
     def enter(self, namespace: Hashable, fingerprints: Iterable[int], epoch: int) -> None:
         """Enter fingerprints that the frontier has confirmed. `epoch`: that in which they were sent to it; if it has
         ended since, they are not found."""
-        words, mask = self._words, self._mask
         for fingerprint in fingerprints:
-            word = hash((namespace, epoch, fingerprint)) & _BITS | _TAKEN
-            first = word & mask
-            places = words[first : first + _PLACES].tolist()
-            if word not in places:
+            word, first, words = self._look_up(namespace, fingerprint, epoch)
+            if word not in words:
                 # In a full place, one of the four goes: which one depends on bits that choose nothing else.
-                words[first + (places.index(0) if 0 in places else word >> 61 & 3)] = word
+                self._words[first + (words.index(0) if 0 in words else word >> 61 & 3)] = word
+
+    def _look_up(self, namespace: Hashable, fingerprint: int, epoch: int) -> tuple[int, int, list[int]]:
+        """Return the word of a fingerprint, the first of its places, and the words that are there."""
+        word = hash((namespace, epoch, fingerprint)) & _BITS | _TAKEN
+        first = word & self._mask
+        return word, first, self._words[first : first + _PLACES].tolist()
 
 
 class SeenCache:
