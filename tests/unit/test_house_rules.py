@@ -1,6 +1,7 @@
-"""Rules for the source that no linter checks: sizes, names, circular imports, and the form of docstrings.
+"""Rules for the source that no linter checks: names, circular imports, the form of docstrings, the size of functions.
 
-`python tests/unit/test_house_rules.py [FOLDER ...]` lists every place that breaks one.
+`python tests/unit/test_house_rules.py [FOLDER ...]` lists every place that breaks one. For reviewers, it also lists
+files of more than 700 lines. Such a length is a question (is this one noun?), not a failure.
 """
 
 import ast
@@ -14,9 +15,7 @@ from pathlib import Path
 import grimp
 
 SOURCE = Path(__file__).parents[2] / "src" / "gossamer"
-MODULES_AT_MOST = 301
-"""Of these, 40 are kept for parts that are still to come: the platform, the pipelines and the analytics count apart."""
-FILE_LINES_AT_MOST = 500
+LONG_FILE_LINES = 700
 FUNCTION_LINES_AT_MOST = 60
 PARAMETERS_AT_MOST = 8
 """Commands and wiring have one parameter for each option or part, so they are free of this rule."""
@@ -57,9 +56,9 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def long_files(path: Path) -> Iterator[str]:
-    """Files that are too long."""
+    """Files that a reviewer should look at."""
     lines = len(path.read_text().splitlines())
-    if lines > FILE_LINES_AT_MOST:
+    if lines > LONG_FILE_LINES:
         yield f"{_name(path)}: {lines} lines"
 
 
@@ -106,18 +105,7 @@ def repeated_class_names() -> Iterator[str]:
             yield f"class {name}: {', '.join(paths)}"
 
 
-RULES = (long_files, long_functions, wide_functions, vague_sentences, odd_docstrings)
-
-
-def test_the_package_has_not_too_many_modules() -> None:
-    own = [
-        path for path in modules() if path.relative_to(SOURCE).parts[0] not in ("platform", "pipelines", "analytics")
-    ]
-    assert len(own) <= MODULES_AT_MOST
-
-
-def test_no_file_is_too_long() -> None:
-    assert not [fault for path in modules() for fault in long_files(path)]
+RULES = (long_functions, wide_functions, vague_sentences, odd_docstrings)
 
 
 def test_no_function_is_too_long() -> None:
@@ -151,7 +139,7 @@ def test_each_class_name_stands_once() -> None:
 
 def _list(folders: list[str]) -> None:
     found = [path for path in modules() if not folders or any(Path(f).resolve() in path.parents for f in folders)]
-    for rule in RULES:
+    for rule in (*RULES, long_files):
         faults = [fault for path in found for fault in rule(path)]
         print(f"{rule.__name__}: {len(faults)}")
         print(*(f"  {fault}" for fault in faults), sep="\n")
