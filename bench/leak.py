@@ -25,7 +25,7 @@ from bench.certificates import write_certificates
 from gossamer.errors import FetchError
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, Timeouts
-from gossamer.fetch.resolve import DnsLimits, Resolver
+from gossamer.net.resolve import DnsLimits, Resolver
 
 HOST = "leak.test"
 ROUNDS = 10

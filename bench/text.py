@@ -24,11 +24,11 @@ import psutil
 
 from gossamer.extract.content_pool import ContentPool
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fetch.resolve import parse_override
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.content import ContentOptions
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Rate, Terms
 from gossamer.model.record import PageRecord
+from gossamer.net.resolve import parse_override
 from gossamer.settings import Settings, load
 from gossamer.sinks.jsonl import read_records
 from gossamer.valkey.embedded import EmbeddedValkey

@@ -17,7 +17,7 @@ import pytest
 
 from gossamer.crawling.seeds import find_private_hosts
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, plain, redirect, serve
-from gossamer.fetch.resolve import DnsLimits, Resolver
+from gossamer.net.resolve import DnsLimits, Resolver
 from gossamer.policy.retry import longest_retrying, retry_delay
 from tests.servers.crawling import command, crawl, gossamer
 

@@ -23,7 +23,7 @@ from gossamer.errors import (
 )
 from gossamer.fetch.client import HttpClient
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, ResponseLimits, Timeouts
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.resolve import Resolver
 from tests.servers.bad_http import Drip, Endless, NextRequest, Reset, Stall, Step, run_bad_server
 
 LIMITS = ResponseLimits(

@@ -17,7 +17,7 @@ from gossamer.errors import ConnectFailed, ConnectionLost, ConnectTimeout, Fetch
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.resolve import Resolver
 from tests.servers.bad_http import BadServer, NextRequest, Reset, Stall, Step, run_bad_server
 
 HOST = "kept.test"

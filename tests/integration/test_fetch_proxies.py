@@ -11,7 +11,7 @@ import pytest
 from gossamer.errors import BadInput, BlockedAddress, ConnectTimeout, DnsFailed, FetchError, ProxyFailed
 from gossamer.fetch.client import HttpClient
 from gossamer.fetch.exchange import FetchRequest, Timeouts
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.resolve import Resolver
 from tests.servers.bad_http import Drip, Stall, Step, run_bad_server
 from tests.servers.certificates import Authority, Chain
 from tests.servers.forwarding import ForwardingProxy, run_forwarding

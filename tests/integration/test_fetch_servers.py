@@ -10,7 +10,7 @@ import uvloop
 from gossamer.errors import BadInput, ConnectFailed, ConnectionLost, TlsFailed
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timings
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.resolve import Resolver
 from tests.servers.certificates import Authority
 from tests.servers.nginx import Nginx, run_nginx
 from tests.servers.other import Lighttpd, run_lighttpd

@@ -15,9 +15,9 @@ import pytest
 from gossamer.errors import FetchError
 from gossamer.fetch.client import HttpClient
 from gossamer.fetch.exchange import FetchRequest, ResponseLimits, Timeouts
-from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_rules import RobotsVerdict
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
+from gossamer.net.resolve import Resolver
 from gossamer.policy.robots import MAX_BYTES
 from gossamer.worker.robots import MemoryRobotsStore
 from tests.servers.bad_http import BadServer, Drip, Endless, Reset, Stall, Step, run_bad_server

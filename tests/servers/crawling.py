@@ -10,8 +10,8 @@ from typing import Any
 from gossamer.cli.commands.crawl import run_crawl
 from gossamer.cli.summary import Summary
 from gossamer.crawling.outputs import StartOptions
-from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import ItemRecord, PageRecord
+from gossamer.net.resolve import parse_override
 from gossamer.settings import Settings, load
 from gossamer.sinks.jsonl import read_records
 from tests.servers.program import python

@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 
 from gossamer.api.access import UNLIMITED_PATHS, client_of
 from gossamer.api.problems import Problem, problem_response
-from gossamer.fetch.guard import Network, within
+from gossamer.net.guard import Network, within
 
 _RESERVED_SHARE = 8
 """One in this many connections (rounded down, but at least one) is reserved for waiting ones. May be changed: a smaller

@@ -17,8 +17,8 @@ import msgspec
 
 from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
-from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import Destination
+from gossamer.net.resolve import parse_override
 from gossamer.settings import Settings, load, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs, check_csv_guard

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gossamer.errors import BadExtraction, BadInput, BadUrl, CrawlRefused, RequestRejected
-from gossamer.fetch.guard import Network, host_address, refusal_reason, within
 from gossamer.fetch.proxies import parse_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
@@ -25,6 +24,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import Batch, pack
+from gossamer.net.guard import Network, host_address, refusal_reason, within
 from gossamer.policy.scope import check_regex, compile_scope
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain

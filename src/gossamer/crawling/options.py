@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.fetch.resolve import parse_override
+from gossamer.net.resolve import parse_override
 from gossamer.settings import places, rate_text
 from gossamer.worker.loading import add_program_spider
 from gossamer.worker.spider import Spider

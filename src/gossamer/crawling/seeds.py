@@ -17,9 +17,9 @@ from pathlib import Path
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
-from gossamer.fetch.guard import host_address, refusal_reason
 from gossamer.fetch.proxies import first_proxy
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.guard import host_address, refusal_reason
+from gossamer.net.resolve import Resolver
 from gossamer.policy.urls import canonical, from_user_input, host, redirect_target
 from gossamer.settings import Settings
 from gossamer.wiring.worker import make_clients
@@ -211,7 +211,7 @@ _SLOW_LOOKUP_SECONDS = 3.0
 command it should stay below 5 seconds."""
 _LOOKUPS_AT_ONCE = 32
 """Number of parallel look-ups. May be lower, but not higher than the resolver's number of threads (`threads` in
-`fetch/resolve.py`): a look-up that waits for a thread could time out."""
+`net/resolve.py`): a look-up that waits for a thread could time out."""
 
 
 async def find_private_hosts(

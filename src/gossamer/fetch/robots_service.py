@@ -3,7 +3,7 @@
 An origin is scheme, host and port. Safe to change: the constants that say so, and the texts of reasons. Fixed: the
 packed form of `RobotsRecord` and the text of `_key`, which are in the frontier's store; the order of the steps (load,
 claim, load again, fetch, save), because with another order two workers could fetch the same file; and the meaning of
-statuses and failures, which RFC 9309 sets (`policy/robots.py`). The guard (`fetch/guard.py`) refuses connections to
+statuses and failures, which RFC 9309 sets (`policy/robots.py`). The guard (`net/guard.py`) refuses connections to
 private addresses; an insecure request accepts any certificate.
 """
 

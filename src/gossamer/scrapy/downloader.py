@@ -22,10 +22,10 @@ from twisted.python.failure import Failure
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
-from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_rules import RobotsRules
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import Run
+from gossamer.net.resolve import Resolver
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.settings import Settings

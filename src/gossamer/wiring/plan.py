@@ -20,16 +20,16 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.egress import AddressService
-from gossamer.fetch.guard import parse_networks
 from gossamer.fetch.proxies import check_proxies, proxy_budgets, shared_proxies
 from gossamer.fetch.request import check_headers
-from gossamer.fetch.resolve import Resolver
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.extraction import Extraction
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
+from gossamer.net.guard import parse_networks
+from gossamer.net.resolve import Resolver
 from gossamer.policy.scope import check_regex, domain_name, file_extension
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (

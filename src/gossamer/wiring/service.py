@@ -24,9 +24,9 @@ from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatch
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.extract.content_pool import has_trafilatura
-from gossamer.fetch.guard import parse_networks
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
+from gossamer.net.guard import parse_networks
 from gossamer.service_settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper

@@ -26,7 +26,6 @@ from gossamer.fetch.connection import LostConnections
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
 from gossamer.fetch.proxies import pool_egress, proxy_budgets
-from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -34,6 +33,7 @@ from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.model.performance import StageLimits
+from gossamer.net.resolve import Resolver
 from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings

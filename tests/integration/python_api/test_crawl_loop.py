@@ -15,7 +15,7 @@ from gossamer.crawling import background
 from gossamer.crawling.background import BackgroundTask
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.fetch.resolve import parse_override
+from gossamer.net.resolve import parse_override
 from gossamer_fakeweb import graph
 from tests.servers.crawling import records_of
 from tests.servers.program import python

@@ -7,7 +7,7 @@ import pytest
 
 from gossamer.errors import BadUrl
 from gossamer.fakeweb.answer import encode
-from gossamer.fetch.guard import host_address, refusal_reason
+from gossamer.net.guard import host_address, refusal_reason
 from gossamer.policy.urls import canonical, host
 from gossamer_fakeweb.hostile.addresses import FORMS, form_url
 from gossamer_fakeweb.hostile.bombs import MIB, repeated

@@ -9,9 +9,9 @@ import pytest
 
 from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
 from gossamer.fetch.exchange import FetchRequest
-from gossamer.fetch.resolve import Resolver
 from gossamer.fetch.robots_rules import RobotsVerdict
 from gossamer.fetch.robots_service import RobotsRecord, RobotsService, RobotsUnavailable, pack, unpack
+from gossamer.net.resolve import Resolver
 from gossamer.policy.robots import MAX_BYTES, RobotsOutcome
 from gossamer.worker.robots import MemoryRobotsStore
 

@@ -13,7 +13,7 @@ from gossamer.fakeweb.answer import Answer
 from gossamer.fetch.client import HttpClient
 from gossamer.fetch.egress import AddressService, EgressMonitor
 from gossamer.fetch.exchange import Timeouts
-from gossamer.fetch.resolve import Resolver
+from gossamer.net.resolve import Resolver
 from gossamer.telemetry.logs import Troubles
 
 PATTERN = r"[0-9A-Fa-f:.]{3,}"

@@ -24,9 +24,9 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
-from gossamer.fetch.resolve import parse_override
 from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
+from gossamer.net.resolve import parse_override
 from gossamer.policy.urls import host
 from gossamer.policy.words import counted
 from gossamer.settings import DEFAULT_USER_AGENT, Settings, load

@@ -10,7 +10,7 @@ from gossamer.errors import BadInput, BlockedAddress, DnsFailed
 from gossamer.fetch.dial import ConnectionPlan, ConnectionPlanner
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import RequestEncoder
-from gossamer.fetch.resolve import TEMPORARY_SECONDS, DnsLimits, Resolver, parse_override
+from gossamer.net.resolve import TEMPORARY_SECONDS, DnsLimits, Resolver, parse_override
 
 PUBLIC = "93.184.216.34"
 PUBLIC_V6 = "2606:4700:4700::1111"

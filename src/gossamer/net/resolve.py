@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
-from gossamer.fetch import guard
+from gossamer.net import guard
 
 Lookup = Callable[[str], Awaitable[list[str]]]
 """Look-up of a host name. Returns its addresses, best first, IPv4 and IPv6 mixed. Raises OSError if there are none."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.fetch.guard import host_address, parse_networks, refusal_reason, within
+from gossamer.net.guard import host_address, parse_networks, refusal_reason, within
 
 PUBLIC = [
     "1.1.1.1",
