@@ -29,7 +29,7 @@ class BothExtractors:
     def difference(self, html: bytes, page: str = PAGE) -> str:
         """Return what differs for this page. Empty: nothing."""
         compiled, reference = self._compiled.extract(html, page), self._reference.extract(html, page)
-        for name in ("urls", "fingerprints", "domains", "hrefs", "base", "nofollow", "noindex", "cut"):
+        for name in ("urls", "fingerprints", "domains", "hrefs", "base", "nofollow", "noindex"):
             ours, theirs = getattr(compiled, name), getattr(reference, name)
             if ours != theirs:
                 return f"{name}: {_shortest(ours)} instead of {_shortest(theirs)}"

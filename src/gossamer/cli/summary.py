@@ -288,6 +288,7 @@ class Summary(CrawlResult):
             "assets_in_all": assets.fetched if assets else None,
             "assets_failed": assets.failed if assets else {},
             "assets_dropped": assets.dropped if assets else {},
+            "unread": self.tally.unread,
             "without_text": self.tally.no_content,
             "rules": {name: msgspec.to_builtins(count) for name, count in self.tally.rules.items()},
             "bytes": self.tally.bytes,
@@ -353,6 +354,9 @@ class Summary(CrawlResult):
             # A count of 0 hides its reason: the line about assets, below, has this one.
             if links := reason_counts(pages.links_dropped | {DropReason.MAX_ASSETS.value: 0}):
                 lines.append(f"  links not followed: {links}")
+            if tally.unread:
+                lines.append(f"  pages whose links were not all read: {reason_counts(tally.unread)}")
+                lines += [f"    {line}" for line in error_lines(tally.unread, tally.examples)]
             beyond = self.info.total().links_dropped.get(DropReason.MAX_ASSETS, 0)
             lines += asset_lines(self.info.assets, tally, self.asset_folder, beyond=beyond)
             # Only a command that has fetched the whole crawl itself has seen all links.

@@ -1,13 +1,14 @@
 """HTML document of one page: parsed once, for its links, for the fields of extraction rules, and for `Page.css`.
 
 A page that a parser would take too long for has no tree: its links are read from pieces, its fields are not looked for.
+Of a page that is longer than MAX_PARSED_BYTES, the beginning has a tree; its links are read from pieces of the whole.
 `flatten.py` counts tags, which is cheap, and takes every page with very many for such a page. Most of them are long
 tables and indexes, whose elements do not nest deeply; `is_nested_deeply` finds these by walking through the tags, and
 they are parsed all the same.
 
-Safe to change: MAX_PARSED_BYTES, as its text says, and that more pages count as nested deeply. Fixed: no content makes
-a method raise; and the depth that is counted here is never less than a parser's, whatever the page. Each rule below
-says why it is not, and a test compares with the parser.
+Safe to change: that more pages count as nested deeply. Fixed: no content makes a method raise; and the depth that is
+counted here is never less than a parser's, whatever the page. Each rule below says why it is not, and a test compares
+with the parser.
 """
 
 import re
@@ -153,8 +154,7 @@ class _Walk:
 
 
 MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""Longer HTML is cut before parsing. May be changed: a larger value finds more links of long pages, and the parser's
-tree takes up to forty times as much memory."""
+"""Part of a page that is parsed into one tree, which takes up to forty times as much memory."""
 
 
 @cache
@@ -172,7 +172,7 @@ class HtmlDocument:
 
     # Class attributes, because most documents never change these. None may be mutable.
     cut = False
-    """True: the HTML was longer than MAX_PARSED_BYTES; the rest is missing."""
+    """True: the HTML is longer than MAX_PARSED_BYTES, so the tree lacks its end. Its links are read all the same."""
     base = ""
     """Canonical URL that relative links are resolved against. Empty: `LinkExtractor` has not read the links yet."""
     _is_costly: bool | None = None
@@ -184,14 +184,16 @@ class HtmlDocument:
     def __init__(self, html: bytes | str, encoding: str | None = None) -> None:
         """`encoding`: Python codec of the bytes, as `extract.encoding.decode` returns it; None: UTF-8."""
         if encoding is not None and not is_utf8(encoding) and isinstance(html, bytes):
-            self.cut = len(html) > MAX_PARSED_BYTES
-            html = decode_as(html[:MAX_PARSED_BYTES], encoding)
-        data = html if isinstance(html, bytes) else html[: MAX_PARSED_BYTES + 1].encode("utf-8", "replace")
-        if len(data) > MAX_PARSED_BYTES:
-            self.cut = True
-            data = data[:MAX_PARSED_BYTES]
-        self.data = data
+            html = decode_as(html, encoding)
+        self.data = html if isinstance(html, bytes) else html.encode("utf-8", "replace")
         """The HTML in UTF-8, perhaps with invalid bytes."""
+        if len(self.data) > MAX_PARSED_BYTES:
+            self.cut = True
+
+    @property
+    def _parsed(self) -> bytes:
+        """The part of the HTML that the tree is made of."""
+        return self.data[:MAX_PARSED_BYTES] if self.cut else self.data
 
     @property
     def is_costly(self) -> bool:
@@ -199,18 +201,18 @@ class HtmlDocument:
         if self._is_costly is None:
             from gossamer.extract.flatten import is_costly
 
-            self._is_costly = is_costly(self.data)
+            self._is_costly = is_costly(self._parsed)
         return self._is_costly
 
     @property
     def tree(self) -> "LexborHTMLParser | None":
-        """Tree of the whole page. None: it would be too costly to parse.
+        """Tree of the page; if it is `cut`, of its beginning. None: it would be too costly to parse.
 
         A page that is costly by its number of tags is looked at more closely here, which takes time."""
         if self._is_parsable is None:
-            self._is_parsable = not (self.is_costly and is_nested_deeply(self.data))
+            self._is_parsable = not (self.is_costly and is_nested_deeply(self._parsed))
         if self._tree is None and self._is_parsable:
-            self._tree = _parse(self.data)
+            self._tree = _parse(self._parsed)
         return self._tree
 
     @property
@@ -221,7 +223,7 @@ class HtmlDocument:
 
     def trees(self) -> "Iterator[LexborHTMLParser]":
         """Yield trees that together have every link: the tree of the page, or several of its pieces."""
-        if self._tree is not None or not self.is_costly:
+        if not self.cut and (self._tree is not None or not self.is_costly):
             tree = self.tree
             if tree is not None:
                 yield tree
@@ -235,7 +237,7 @@ class HtmlDocument:
     def xpath_root(self) -> Any:
         """The page's `html` element for lxml, which must be installed. None: it is too costly to parse, or empty."""
         if self._xpath_root is None and self.tree is not None:
-            self._xpath_root = parse_for_xpath(self.data)
+            self._xpath_root = parse_for_xpath(self._parsed)
         return self._xpath_root
 
 

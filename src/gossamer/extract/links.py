@@ -130,8 +130,6 @@ class Links(msgspec.Struct):
     texts: list[tuple[str, str]] | None = None
     """URL and anchor text of each `a` and `area` whose target is http or https, followed or not, up to MAX_URL_BYTES.
     None: not requested."""
-    cut: bool = False
-    """True: the HTML was cut before parsing; later links are missing."""
 
 
 class LinkExtractor:
@@ -194,7 +192,7 @@ class LinkExtractor:
         document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
         if self._native is not None:
             return self._extract_compiled(document, base_url, active_scope, charset)
-        links = Links(base=base_url, texts=[] if self._texts else None, cut=document.cut)
+        links = Links(base=base_url, texts=[] if self._texts else None)
         follow = self._follow_nofollow
         head_hrefs: list[str] = []
         hrefs: list[str] = []
@@ -234,7 +232,6 @@ class LinkExtractor:
         """Return the links that the compiled extension finds. `charset`: Python codec of a page not in UTF-8."""
         encode_query = None if charset is None else partial(with_encoded_query, charset=charset)
         links = Links(*self._native.extract(document.data, base_url, scope.compiled(native), encode_query))
-        links.cut = document.cut
         document.base = links.base
         if self._texts:
             links.texts = list_links(document, base_url, encoding=charset)

@@ -212,10 +212,8 @@ class Page:
         document = self._document
         if document is None:
             return select_css(None, selector)
-        root = document.root
-        if root is None:  # the document is too costly to parse
-            self.record.extract_error = "too_complex"
-        return select_css(root, selector)
+        self._note_what_is_not_searched(document)
+        return select_css(document.root, selector)
 
     def xpath(self, expression: str) -> SelectorList:
         """Return what an XPath expression matches. It needs lxml: pip install 'gossamer-crawl[xpath]'. Raises
@@ -226,9 +224,15 @@ class Page:
         """Return the page's element for XPath; None: it has none."""
         if self._document is None:
             return None
-        if self._document.tree is None:  # too costly to parse
-            self.record.extract_error = "too_complex"
+        self._note_what_is_not_searched(self._document)
         return self._document.xpath_root
+
+    def _note_what_is_not_searched(self, document: HtmlDocument) -> None:
+        """Set the record's `extract_error` if selectors see nothing of the page, or only its beginning."""
+        if document.tree is None:
+            self.record.extract_error = "too_complex"
+        elif document.cut:
+            self.record.extract_error = "cut"
 
     def json(self) -> Any:
         """Return the body as JSON. Raises ValueError."""

@@ -79,7 +79,8 @@ class PageRecord(msgspec.Struct, kw_only=True):
     """Main content as text or Markdown. None: the crawl did not ask for it, or the page is not HTML."""
     extract_error: str = ""
     """Reason why extraction rules have taken no item, or not all items, from the page; empty: they took all.
-    `too_complex`: the page was not parsed, because that might take far too long. `limit`: it has too many items, or
+    `too_complex`: the page was not parsed, because that might take far too long. `cut`: it is longer than 2 MiB, and
+    only its beginning was searched. `limit`: it has too many items, or
     items that are too long together."""
 
 

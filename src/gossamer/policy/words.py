@@ -67,6 +67,10 @@ _EXPLANATIONS = {
     "internal_error": Explanation(
         "An error in Gossamer", "Please report it with the error, the field exception of its record."
     ),
+    # Pages whose links were not all read (Tally.unread).
+    "truncated": Explanation(
+        "The end of the page is missing", "GOSSAMER_FETCH__MAX_BODY sets the largest body that is read, in bytes."
+    ),
     # Dropped on purpose (DropReason). Links that are not followed are only counted, without a title: where a title says
     # "redirects" or "leads", a request is dropped for this reason only because of where it was redirected.
     "duplicate": Explanation("It redirects to a page that was found before"),

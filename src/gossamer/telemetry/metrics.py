@@ -40,6 +40,9 @@ DROPPED: Final = MetricInfo(
     "gossamer_dropped_total", "counter", ("reason",), "Requests and links that were dropped without a fetch"
 )
 RETRIES: Final = MetricInfo("gossamer_retries_total", "counter", ("reason",), "Requests put back for another attempt")
+UNREAD: Final = MetricInfo(
+    "gossamer_unread_pages_total", "counter", ("reason",), "Pages whose links were wanted, and not or not all read"
+)
 PROXY_FAILURES: Final = MetricInfo(
     "gossamer_proxy_failures_total",
     "counter",
@@ -135,8 +138,8 @@ CRAWL_PIPELINE: Final = MetricInfo(
 )
 
 ALL_METRICS: Final = (
-    PAGES, FAILED, DROPPED, RETRIES, PROXY_FAILURES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS, LEASED,
-    QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
+    PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS,
+    LEASED, QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
     CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY,
     CRAWL_PIPELINE,
 )  # fmt: skip
@@ -250,6 +253,7 @@ class _TallyCollector(Collector):
             yield GaugeMetricFamily(info.name, info.description, value=value)
         yield _labelled_counter(FAILED, tally.failed)
         yield _labelled_counter(RETRIES, tally.retried)
+        yield _labelled_counter(UNREAD, tally.unread)
         yield _labelled_counter(PROXY_FAILURES, tally.proxies)
         yield _labelled_counter(DROPPED, tally.dropped)
         yield _labelled_counter(TRIMMED, tally.trimmed)

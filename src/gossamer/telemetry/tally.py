@@ -129,7 +129,7 @@ class Tally(msgspec.Struct):
     proxies: dict[str, int] = msgspec.field(default_factory=dict)
     """Failures of proxies, by kind: see `WorkerProxies`."""
     examples: dict[str, str] = msgspec.field(default_factory=dict)
-    """One URL for each reason in `failed`."""
+    """One URL for each reason in `failed` and `unread`."""
     responses: dict[int, int] = msgspec.field(default_factory=dict)
     """Responses by status code. Redirects and responses that are retried count, too; those of robots.txt do not."""
     sitemaps: dict[str, str] = msgspec.field(default_factory=dict)
@@ -148,6 +148,9 @@ class Tally(msgspec.Struct):
     rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
     """Pages and items of each extraction rule, by its name. Counted only in a process that runs a single crawl: a
     service has any number of crawls."""
+    unread: dict[str, int] = msgspec.field(default_factory=dict)
+    """Pages whose links were wanted, and not or not all read, by reason. `truncated`: the end of the page is missing.
+    """
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -196,6 +199,11 @@ class Tally(msgspec.Struct):
     def retry(self, reason: str) -> None:
         """Count a request that was put back for another attempt."""
         self.retried[reason] = self.retried.get(reason, 0) + 1
+
+    def leave_unread(self, reason: str, url: str) -> None:
+        """Count a page whose links were not, or not all, read."""
+        self.unread[reason] = self.unread.get(reason, 0) + 1
+        self.examples.setdefault(reason, url)
 
     def fail_proxy(self, kind: str) -> None:
         """Count a failure of a proxy."""
@@ -251,6 +259,7 @@ class Tally(msgspec.Struct):
                 }
             ),
             items=self.items + other.items,
+            unread=_added(self.unread, other.unread),
             no_content=_added(self.no_content, other.no_content),
             rules={
                 name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))

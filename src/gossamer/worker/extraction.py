@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from gossamer.extract.content_pool import ContentPool
     from gossamer.extract.fields import CompiledExtraction, PageItems
 
-_TOO_COMPLEX, _LIMIT = "too_complex", "limit"
-"""Values of `PageRecord.extract_error`: the page is too complex for the rules; it has more items than are taken. Fixed:
-records hold them."""
+_TOO_COMPLEX, _CUT, _LIMIT = "too_complex", "cut", "limit"
+"""Values of `PageRecord.extract_error`: the page is too complex for the rules; only its beginning was searched; it has
+more items than are taken. Fixed: records hold them."""
 ITEM_BYTES = 1000
 """Approximate memory of an item besides the text of its values. Tuning only: more lets fewer pages wait for a slow
 output at once."""
@@ -62,8 +62,8 @@ def add_items(context: Context, document: HtmlDocument | None, finished: Finishe
     if found is None:
         page.extract_error = _TOO_COMPLEX
         return
-    if found.cut:
-        page.extract_error = _LIMIT
+    if found.cut or document.cut:
+        page.extract_error = _LIMIT if found.cut else _CUT
     items = [Output(record=item_record(page, item)) for item in found.items]
     if items:
         finished.outputs = [*finished.outputs, *items]

@@ -233,6 +233,8 @@ class PageReader:
         if (follows or context.reads_html) and is_html(decoded.content_type, body):
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(body, decoded.encoding)
+            if fetched.truncated:
+                self._tally.leave_unread("truncated", attempt.url)
             if context.include_links or (follows and not custom_parse):
                 data_epoch = context.data_epoch
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding, data_epoch=data_epoch)

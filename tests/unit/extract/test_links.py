@@ -60,7 +60,7 @@ def test_links_of_a_page() -> None:
     assert links.fingerprints == [fingerprint(url, seed=SEED) for url in links.urls]
     assert links.domains == ["a.test", "a.test", "a.test", "b.test", "a.test", "c.co.uk"]
     assert links.dropped == {"scheme": 2, "bad_url": 1, "known": 1}
-    assert (links.found, links.repeats, links.base, links.cut) == (12, 2, PAGE, False)
+    assert (links.found, links.repeats, links.base) == (12, 2, PAGE)
     assert adds_up(links)
 
 
@@ -457,10 +457,13 @@ def test_long_page_url_with_many_links_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("encoding", [None, "cp1252", "utf-16-le"])
-def test_html_is_cut_at_two_mebibytes(encoding: str | None) -> None:
-    html = "<a href=/start>x</a>" + "x" * MAX_PARSED_BYTES + "<a href=/end>x</a>"
-    links = extractor().extract(html.encode(encoding or "utf-8"), PAGE, encoding=encoding)
-    assert links.cut
-    assert links.urls == ["http://www.a.test/start"]
-    assert extractor().extract(html, PAGE).cut
-    assert not extractor().extract("<a href=x>", PAGE).cut
+@pytest.mark.parametrize("filler", ["x", "<p>é</p>", "<div>", "<!-- -->", "<script>'<a href=no>'</script>"])
+def test_links_are_read_to_the_end_of_a_long_page(encoding: str | None, filler: str) -> None:
+    long = filler * (MAX_PARSED_BYTES // len(filler) + 1)
+    html = f"<a href=/start>one</a>{long}<a href=/middle>two</a>{long}<base href=/b/><a class=x href=end>three</a>"
+    for text in (html, html.encode(encoding or "utf-8")):
+        links = extractor(texts=True).extract(text, PAGE, encoding=encoding)
+        assert links.urls == [f"http://www.a.test/{path}" for path in ("start", "middle", "b/end")]
+        assert [text for _, text in links.texts or ()] == ["one", "two", "three"]
+    refused = extractor().extract(html + "<meta name=robots content=nofollow>", PAGE)
+    assert (refused.urls, refused.dropped) == ([], {"nofollow": 3})

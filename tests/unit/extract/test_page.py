@@ -193,6 +193,17 @@ def test_a_page_that_is_costly_to_parse_has_links_but_no_elements() -> None:
     assert found.record.extract_error == "too_complex"
 
 
+def test_a_long_page_has_all_links_and_the_elements_of_its_beginning() -> None:
+    html = f"<h1>x</h1><p>{'x' * 2**21}</p><h2>y</h2><a href=/x>x</a>"
+    for kind, expression in (("css", "h1::text"), ("xpath", "//h1/text()")):
+        found = page(html)
+        assert [link.url for link in found.links] == ["https://shop.test/x"]
+        assert found.record.extract_error == ""
+        assert getattr(found, kind)(expression).getall() == ["x"]
+        assert not found.css("h2")
+        assert found.record.extract_error == "cut"
+
+
 def test_xpath_without_lxml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     found = page()
     monkeypatch.setitem(sys.modules, "lxml", None)

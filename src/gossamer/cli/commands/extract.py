@@ -100,6 +100,8 @@ def _found(extraction: Extraction, page: Page | None, url: str, error: str) -> d
     items = CompiledExtraction(extraction).extract(document, page.url)
     if items is None:
         return found | {"error": "its elements nest so deeply that parsing it could take far too long (too_complex)"}
+    if document.cut:
+        found["error"] = "only its first 2 MiB were searched (cut)"
     if items.cut:
         found["error"] = "it has so many or so long items that some were left out (limit)"
     results = {result.rule: result for result in items.results}

@@ -1,0 +1,53 @@
+"""Which links of real servers' pages a crawl follows, and what it says of those that it does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import Answer, WebSpec, html, serve
+from tests.servers.crawling import Crawled, crawl
+
+NONE = WebSpec(hosts=1, pages=1)
+MIB = 2**20
+
+
+async def crawl_page(folder: Path, page: Answer, **options: object) -> Crawled:
+    """Crawl a site whose start page has this answer, and whose other pages are empty."""
+    async with serve(NONE) as web:
+        web.mount("a.test", "/", page)
+        for number in range(9):
+            web.mount("a.test", f"/{number}", html("x"))
+        return await crawl(folder, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"], **options)
+
+
+def followed(crawled: Crawled) -> set[str]:
+    """Paths of the pages that were fetched, besides the first."""
+    return {path for page in crawled.pages if (path := page.url.rpartition("/")[2])}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "windows-1251"])
+async def test_links_are_followed_up_to_the_limit_of_bodies(tmp_path: Path, encoding: str) -> None:
+    text = f"<a href=/1>x</a>{'é' * MIB}<a href=/2>x</a>{'<p>' * 100_000}{'x' * MIB}<a href=/3>x</a>"
+    body = text.encode(encoding, "replace")
+    page = Answer(headers=(("Content-Type", f"text/html; charset={encoding}"),), body=body)
+    crawled = await crawl_page(tmp_path, page)
+    assert followed(crawled) == {"1", "2", "3"}
+    assert crawled.summary.tally.unread == {}
+
+
+async def test_a_page_beyond_the_limit_of_bodies_is_told(tmp_path: Path) -> None:
+    crawled = await crawl_page(tmp_path, html(f"<a href=/1>x</a>{'x' * MIB}<a href=/2>x</a>"), fetch__max_body=MIB)
+    assert followed(crawled) == {"1"}
+    assert [page.truncated for page in crawled.pages] == [True, False]
+    told = crawled.summary.as_text()
+    assert "  pages whose links were not all read: truncated 1\n    The end of the page is missing: 1, for exam" in told
+    assert "GOSSAMER_FETCH__MAX_BODY" in told
+    assert json.loads(crawled.summary.as_json())["unread"] == {"truncated": 1}
+
+
+async def test_rules_say_that_they_see_the_beginning_of_a_long_page(tmp_path: Path) -> None:
+    page = html(f"<h1>One</h1>{'x' * 2 * MIB}<h2>Two</h2>")
+    crawled = await crawl_page(tmp_path, page, crawl__field=("one=h1", "two=h2"))
+    assert [item.item["one"] for item in crawled.items] == ["One"]
+    assert [page.extract_error for page in crawled.pages] == ["cut"]
