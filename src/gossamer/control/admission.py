@@ -25,6 +25,7 @@ from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import Batch, pack
 from gossamer.net.guard import Network, host_address, refusal_reason, within
+from gossamer.net.names import domain_name
 from gossamer.policy.scope import check_regex, compile_scope
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain
@@ -166,8 +167,14 @@ class RequestValidator:
         )
 
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
-        """Return the terms of the request, which send secret headers to its own domain and those that it names."""
+        """Return the terms of the request, with domains as URLs spell them.
+
+        They send secret headers to its own domain and to those that it names."""
         terms = request.terms(domain_max_pages=self._domain_max_pages, domain_max_pending=self._domain_max_pending)
+        if terms.allowed_domains:
+            domains = tuple(dict.fromkeys(map(domain_name, terms.allowed_domains)))
+            if domains != terms.allowed_domains:
+                terms = msgspec.structs.replace(terms, allowed_domains=domains)
         return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
 
     def _check_content(self, request: CrawlRequest) -> None:

@@ -24,6 +24,7 @@ from gossamer.model.crawl import (
     DomainPolicy,
     WhenBlacklisted,
 )
+from gossamer.net.names import domain_name
 from gossamer.policy.urls import registered_domain
 
 MAX_YAML_BYTES = 16 * 1024 * 1024
@@ -196,24 +197,18 @@ def merge_policies(policy: DomainPolicy, changes: DomainPolicy) -> DomainPolicy:
 
 
 def parse_domain(name: object) -> str:
-    """Return the canonical form of a registered domain. Raises BadInput for anything else, also for a subdomain,
+    """Return a registered domain as the frontier spells it. Raises BadInput for anything else, also for a subdomain,
     because rate limits apply to registered domains only."""
-    if (
-        not isinstance(name, str)
-        or not name
-        or len(name) > _MAX_DOMAIN_CHARACTERS
-        or any(mark in name for mark in " /:@?#\t\n")
-    ):
-        raise BadInput(f"{name!r:.80} is not a domain; write one like example.com")
     if name == DEFAULT_POLICY:
         raise BadInput("* is not a domain; to change the limits of all domains, change the default policy")
-    lowered = name.lower().rstrip(".")
     try:
-        ascii_name = lowered if lowered.isascii() else lowered.encode("idna").decode()
-    except UnicodeError:
-        raise BadInput(f"{name!r:.80} is not a domain; write one like example.com") from None
-    registered = registered_domain(ascii_name)
-    if registered != ascii_name:
+        spelled = domain_name(name) if isinstance(name, str) and len(name) <= _MAX_DOMAIN_CHARACTERS else ""
+    except BadInput:
+        spelled = ""
+    if not spelled or ".." in spelled:
+        raise BadInput(f"{name!r:.80} is not a domain; write one like example.com")
+    registered = registered_domain(spelled)
+    if registered != spelled:
         raise BadInput(
             f"{name} is a part of {registered}, and policies apply to the registered domain; use {registered}"
         )

@@ -18,6 +18,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.fetch.request import basic_credentials
+from gossamer.net.names import domain_name
 from gossamer.policy.proxies import MAX_PROXIES
 
 _DEFAULT_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
@@ -82,9 +83,11 @@ def parse_proxy(text: str) -> Proxy:
     url, *lines = text.split("\n")
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname or "", parts.port
+        if not host.isascii():
+            host = domain_name(host)
         user, password = unquote_to_bytes(parts.username or ""), unquote_to_bytes(parts.password or "")
-    except ValueError as exc:
+    except (ValueError, BadInput) as exc:
         raise BadInput(f"cannot read the proxy's URL, its host or its port. {_ADVICE}") from exc
     if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
         address = parts.netloc.rpartition("@")[2]

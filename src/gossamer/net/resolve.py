@@ -18,6 +18,7 @@ import msgspec
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
 from gossamer.net import guard
+from gossamer.net.names import domain_name
 
 Lookup = Callable[[str], Awaitable[list[str]]]
 """Look-up of a host name. Returns its addresses, best first, IPv4 and IPv6 mixed. Raises OSError if there are none."""
@@ -81,13 +82,14 @@ class Resolver:
         """Raises BadInput for an invalid override or network.
 
         `overrides`: address of a host, used instead of DNS; for this host it may be private. A host may be `*.suffix`
-        (every name below it, not the suffix itself) or `*` (every name). The exact host wins over the longest suffix,
-        and that over `*`. A host that spells an address is overridden only by its exact entry.
+        (every name below it, not the suffix itself) or `*` (every name). Names may be spelled as in any URL
+        (`Bücher.test`). The exact host wins over the longest suffix, and that over `*`. A host that spells an address
+        is overridden only by its exact entry.
         `allow_private_hosts`: hosts, spelled exactly, that may resolve to any address.
         `allow_networks`: networks in CIDR notation that every host may resolve to.
         `lookup`: looks names up; None: the system does (getaddrinfo). `clock`: monotonic seconds.
         """
-        self._overrides = {_plain_host(host): _override(host, ip) for host, ip in (overrides or {}).items()}
+        self._overrides = {_overridden(host): _override(host, ip) for host, ip in (overrides or {}).items()}
         self._has_wildcards = any(host.startswith("*") for host in self._overrides)
         self._ttl_seconds = limits.ttl_seconds
         self._negative_ttl_seconds = limits.negative_ttl_seconds
@@ -240,7 +242,22 @@ def parse_override(text: str) -> tuple[str, str]:
         raise BadInput(
             f"cannot read {text!r} as an address of a host. Write HOST:ADDRESS, for example www.example.com:127.0.0.1"
         )
-    return _plain_host(host), _override(host, ip)
+    return _overridden(host), _override(host, ip)
+
+
+def _overridden(host: str) -> str:
+    """Return the host of an override as canonical URLs spell it, an address in its shortest form; `*.suffix` and `*`
+    keep their asterisk. Raises BadInput for what no URL's host can be or end in."""
+    if host == "*":
+        return host
+    prefix = "*." if host.startswith("*.") else ""
+    try:
+        name = domain_name(host.removeprefix(prefix))
+    except BadInput:
+        name = "*"
+    if "*" in name:
+        raise BadInput(f"{host!r} is not a host name. Write HOST, *.SUFFIX for all names below it, or * for every name")
+    return prefix + _plain_host(name)
 
 
 def _override(host: str, ip: str) -> str:

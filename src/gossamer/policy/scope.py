@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
+from gossamer.net.names import domain_name
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
 
 _ARCHIVES = """
@@ -402,19 +403,6 @@ def compile_scope(
         schemes=tuple(map(_scheme, schemes)),
         max_length=max_length,
     )
-
-
-def domain_name(text: str) -> str:
-    """Return a domain or host name in its canonical form. Raises BadInput for a text that is neither."""
-    name = text.strip().removeprefix("*.").strip(".")
-    if ":" in name and not name.startswith("["):
-        name = f"[{name}]"  # as URLs have IPv6 addresses
-    if name and not any(character in name for character in "/?#@\\ "):
-        try:
-            return host(canonical(f"http://{name}/"))
-        except BadUrl:
-            pass
-    raise BadInput(f"{text!r} is not a domain or host name; write it as example.com, without scheme, port or path")
 
 
 def _prefix(text: str) -> str:

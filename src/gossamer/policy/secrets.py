@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gossamer.model.crawl import Terms
-from gossamer.policy.scope import domain_name
+from gossamer.net.names import domain_name
 from gossamer.policy.urls import host, registered_domain
 
 REDACTED = "<redacted>"

@@ -26,11 +26,11 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 from twisted.internet.error import ConnectError, DNSLookupError
 
-from gossamer.errors import BadInput, ProxyFailed
+from gossamer.errors import BadInput, BadUrl, ProxyFailed
 from gossamer.fetch.proxies import Proxy, parse_proxies, parse_proxy, proxy_budgets, read_proxies, split_proxies
 from gossamer.frontier.base import Leaseholder
 from gossamer.policy.proxies import ProxyPool, ProxyRests
-from gossamer.policy.urls import host, registered_domain
+from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.scrapy.options import PROJECT_SETTINGS, abort
 
 log = logging.getLogger(__name__)
@@ -340,5 +340,8 @@ def _has_own_handler(settings: BaseSettings) -> bool:
 
 
 def _domain(request: Request) -> str:
-    """Return the registered domain of a request."""
-    return registered_domain(host(request.url))
+    """Return the registered domain of a request, as the frontier spells it."""
+    try:
+        return registered_domain(host(canonical(request.url)))
+    except BadUrl:
+        return request.url  # the download fails with it

@@ -29,8 +29,9 @@ from gossamer.model.extraction import Extraction
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
 from gossamer.net.guard import parse_networks
+from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
-from gossamer.policy.scope import check_regex, domain_name, file_extension
+from gossamer.policy.scope import check_regex, file_extension
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
@@ -440,7 +441,7 @@ def _terms(
         raise BadInput(
             "--scope any and --allow-domain contradict each other: any host is in scope already. Omit one of them."
         )
-    domains = tuple(sorted({*domains, *crawl.allow_domain}))
+    domains = tuple(sorted({*domains, *map(domain_name, crawl.allow_domain)}))
     terms = Terms(
         maxdepth=crawl.depth,
         domain_max_pages=crawl.domain_max_pages,

@@ -152,3 +152,30 @@ async def test_what_is_not_valid_is_named(shared: Service, method: str, path: st
 async def test_yaml_that_is_not_valid_is_refused(shared: Service, text: str) -> None:
     answer = await shared.http.put("/v1/domains", content=text, headers={**YAML, "If-Match": "*"})
     assert (answer.status_code, answer.headers["content-type"]) == (400, PROBLEM)
+
+
+async def test_a_blacklist_has_the_domain_that_requests_are_for(service: Service) -> None:
+    """IDNA 2003 spells `straße` as `strasse`, another site. It is blocked by REST, a message, and YAML."""
+
+    async def is_held(url: str) -> bool:
+        answer = await service.http.post("/v1/crawls", json={"appid": "app", "crawlid": "c", "url": url})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["blacklisted"] == "held"
+
+    async def by_path() -> None:
+        await service.http.patch("/v1/domains/straße.example", json={"blacklisted": True})
+
+    async def by_request() -> None:
+        await service.feed({"uuid": "u", "appid": "app", "domain": "straße.example", "action": "blacklist-update"})
+
+    async def by_text() -> None:
+        text = "blacklist: [straße.example]\n"
+        await service.http.put("/v1/domains", content=text.encode(), headers={**YAML, "If-Match": "*"})
+
+    for change in (by_path, by_request, by_text):
+        await change()
+        assert list((await service.http.get("/v1/domains")).json()["domains"]) == ["xn--strae-oqa.example"]
+        assert await is_held(f"http://straße.example/{change.__name__}")
+        assert not await is_held(f"http://strasse.example/{change.__name__}")
+        assert (await service.http.delete("/v1/domains/STRAßE.example")).status_code == 204
+        assert (await service.http.get("/v1/domains")).json()["domains"] == {}

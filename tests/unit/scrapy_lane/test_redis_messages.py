@@ -79,3 +79,9 @@ def test_a_bad_message_says_why(data: bytes) -> None:
 def test_the_fingerprint_is_scrapy_rediss(request_: Any) -> None:
     theirs = scrapy_redis.dupefilter.RFPDupeFilter(None, "key")
     assert request_fingerprint(request_) == theirs.request_fingerprint(request_)
+
+
+def test_a_message_names_the_site_that_browsers_open() -> None:
+    """Scrapy alone spells hosts by IDNA 2003, by which `straße` is `strasse`."""
+    for data in ("http://straße.test/ä?q=ü", json.dumps({"url": "http://straße.test/ä?q=ü"})):
+        assert parse_message(data.encode(), "utf-8").url == "http://xn--strae-oqa.test/%C3%A4?q=%C3%BC"

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from scrapy import FormRequest, Request, Spider
@@ -365,8 +366,7 @@ def parse_message(data: bytes | str, encoding: str, spider: Spider | None = None
             raise BadMessage(f"it is not {encoding}: {fault}") from None
     text = data.strip()
     if not text.startswith("{"):
-        _check_url(text)
-        return FormRequest(text, dont_filter=True)
+        return FormRequest(_checked_url(text), dont_filter=True)
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as fault:
@@ -381,7 +381,7 @@ def _parse_fields(fields: dict[str, Any], spider: Spider | None) -> Request:
         raise BadMessage("it has no url")
     if not isinstance(url, str):
         raise BadMessage(f"url: {url!r} is not text")
-    _check_url(url)
+    url = _checked_url(url)
     method = fields.pop("method", "GET")
     meta = fields.pop("meta", None) or {}
     further: dict[str, Any] = {}
@@ -429,9 +429,11 @@ def _with_methods(further: dict[str, Any], spider: Spider | None) -> dict[str, A
     return resolved
 
 
-def _check_url(url: str) -> None:
-    """Raise BadMessage for a URL that cannot be crawled."""
+def _checked_url(url: str) -> str:
+    """Return the URL, in canonical form if its host is not ASCII: Scrapy spells such a host by IDNA 2003, which is
+    another site for some names. Raises BadMessage for a URL that cannot be crawled."""
     try:
-        canonical(url)
+        spelled = canonical(url)
     except BadInput as fault:
         raise BadMessage(str(fault)) from None
+    return url if urlsplit(url).netloc.isascii() else spelled
