@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.crawling.seeds import find_private_hosts
-from gossamer.fakeweb import FakeWeb, Robots, WebSpec, html, plain, redirect, serve
+from gossamer.fakeweb import Answer, FakeWeb, Robots, WebSpec, html, plain, redirect, serve
 from gossamer.net.resolve import DnsLimits, Resolver
 from gossamer.policy.retry import longest_retrying, retry_delay
 from tests.servers.crawling import command, crawl, gossamer
@@ -284,11 +284,12 @@ async def test_pages_that_only_the_sitemap_lists_are_told(tmp_path: Path) -> Non
         ("<div id=app></div>", "If the site makes its links with JavaScript, --sitemaps may find its pages."),
         ("<a href=http://b.test/>x</a>", "--allow-domain DOMAIN or --scope any follows them."),
         ("<a href=/x>x</a>", ""),
+        (plain("<html><a href=/x>x</a>"), "No page is HTML by its Content-Type, so there is no link to follow."),
     ],
 )
-async def test_a_crawl_of_one_page_says_why_there_are_no_more(tmp_path: Path, page: str, hint: str) -> None:
+async def test_a_crawl_of_one_page_says_why_there_are_no_more(tmp_path: Path, page: str | Answer, hint: str) -> None:
     async with serve(NONE) as web:
-        web.mount("a.test", "/", html(page))
+        web.mount("a.test", "/", html(page) if isinstance(page, str) else page)
         crawled = await crawl(tmp_path, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"])
         assert hint in crawled.summary.as_text()
         assert len(crawled.summary.notes) == bool(hint)

@@ -46,6 +46,45 @@ async def test_a_page_beyond_the_limit_of_bodies_is_told(tmp_path: Path) -> None
     assert json.loads(crawled.summary.as_json())["unread"] == {"truncated": 1}
 
 
+LINK = b"<!DOCTYPE html><a href=/1>x</a>"
+NOSNIFF = ("X-Content-Type-Options", "nosniff")
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        (), ("",), ("html",), ("utf-8",), ("charset=utf-8",), ("text/html charset=utf-8",), ("*/*",),
+        ("text/plain", "text/html"), ("text/html", "utf-8"), ("text/html", "text/html; charset=koi8-r"),
+        ("application/octet-stream, text/html",),
+    ],
+)  # fmt: skip
+async def test_content_types_are_read_as_browsers_do(tmp_path: Path, types: tuple[str, ...]) -> None:
+    lines = tuple((name, value) for name, value in zip(("Content-Type", "content-type"), types, strict=False))
+    crawled = await crawl_page(tmp_path, Answer(headers=lines, body=LINK))
+    assert followed(crawled) == {"1"}
+    assert crawled.summary.tally.unread == {}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("Content-Type", "text/plain"),),
+        (("Content-Type", "text/html"), ("Content-Type", "text/plain")),
+        (("Content-Type", "html"), NOSNIFF),
+        (NOSNIFF,),
+    ],
+)
+async def test_html_that_no_browser_shows_as_a_page_is_told(
+    tmp_path: Path, headers: tuple[tuple[str, str], ...]
+) -> None:
+    crawled = await crawl_page(tmp_path, Answer(headers=headers, body=LINK))
+    assert followed(crawled) == set()
+    assert crawled.summary.tally.unread == {"not_html": 1}
+    told = crawled.summary.as_text()
+    assert "pages whose links were not all read: not_html 1\n    It looks like HTML, but its Content-Type says" in told
+    assert "JavaScript" not in told
+
+
 async def test_rules_say_that_they_see_the_beginning_of_a_long_page(tmp_path: Path) -> None:
     page = html(f"<h1>One</h1>{'x' * 2 * MIB}<h2>Two</h2>")
     crawled = await crawl_page(tmp_path, page, crawl__field=("one=h1", "two=h2"))

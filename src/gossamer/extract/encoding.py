@@ -11,6 +11,7 @@ worker. Neighbouring parts of an expression that match the same characters there
 
 import codecs
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -152,9 +153,9 @@ _TIE_MARGIN = 0.02
 """Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one.
 Tuning only."""
 
-_SNIFFED_BYTES = 1024
-"""Bytes that are searched for the first HTML tag of a body without a type. May be changed: with a smaller number, a
-page that begins with long comments is not recognised as HTML, and its links are lost."""
+_SNIFFED_BYTES = 1445
+"""Bytes that are searched for the first HTML tag of a body without a type (MIME Sniffing standard, "resource
+header")."""
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 """Byte-order marks, with which a text may begin, and the codecs that they stand for. HTML standard: fixed."""
@@ -162,18 +163,24 @@ _BOM_STARTS = tuple(bom for bom, _ in _BOMS)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 # A character of two, three or four bytes in UTF-8.
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-# Content types: of text; of HTML; of XML, which may be HTML; and those that say nothing. The first may be extended.
-_TEXTUAL = re.compile(
-    r"text/|[^;]*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)", re.IGNORECASE
-)
-_HTML_TYPE = re.compile(r"\s*(?:text/html|application/xhtml\+xml)\s*(?:;|,|\Z)", re.IGNORECASE)
-_XML_TYPE = re.compile(r"\s*(?:text|application)/xml\s*(?:;|\Z)", re.IGNORECASE)
-_UNKNOWN_TYPE = re.compile(r"\s*(?:\Z|;|unknown/unknown|application/unknown|\*/\*)", re.IGNORECASE)
+# Media types: of text; of HTML; of XML, which may be HTML; and those that say nothing, where the body is looked at. The
+# first may be extended.
+_TEXTUAL = re.compile(r"text/|.*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)")
+_HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
+_XML_TYPE = re.compile(r"(?:text|application)/xml\Z|.*\+xml\Z")
+_UNKNOWN_TYPES = frozenset(("", "unknown/unknown", "application/unknown"))
+_HEADER_VALUE = re.compile(r'(?:[^",]++|"(?:[^"\\]|\\.)*+(?:"|\Z))++', re.DOTALL)
+"""Value of a header that may have several, with commas between them (Fetch standard, "get, decode, and split")."""
+_MEDIA_TYPE = re.compile(r"[\t\n\r ]*+([!#$%&'*+.^_`|~\w-]++/[!#$%&'*+.^_`|~\w-]++)[\t\n\r ]*+(?:;|\Z)", re.ASCII)
+_XML_START = re.compile(rb"\s*+(?:(?><\?.*?\?>|<!--.*?-->|<!DOCTYPE[^\[>]*+(?:\[.*?\]\s*+)?+>)\s*+)*+", re.DOTALL)
+"""Beginning of an XML document, up to its root element."""
+_HTML_ROOT = re.compile(rb"<(?:[\w.-]+:)?html[\s/>]")
 # The part before the first tag is possessive: `<!--.*?-->` may end at any later `-->`, so a row of comments could be
 # divided in exponentially many ways, all of which would be tried where no tag follows.
 _HTML_START = (
     rb"(?is)\s*+(?:(?><!--.*?-->)\s*+|<\?xml[^>]*+>\s*+)*+"
     rb"<(?:!doctype\s+html|html|head|body|script|iframe|h1|div|font|table|a|style|title|b|br|p|meta|link)(?=[\s/>])"
+    rb"|\s*+<!--[ >]"
 )
 
 
@@ -244,18 +251,59 @@ def is_utf8(codec: str) -> bool:
     return codec in _UTF8
 
 
-def is_html(content_type: str | None, body_start: bytes) -> bool:
-    """Return whether a body is read for links: by its type, or, if that is missing, by its first bytes.
+def is_html(content_type: str | None, body_start: bytes, headers: Iterable[tuple[str, str]] = ()) -> bool:
+    """Return whether a body is read for links: by its type, or, if that is missing or no type, by its first bytes.
 
-    XML counts if its root is `html`. A type that says something else is believed (MIME Sniffing standard).
+    XML counts if its root is `html`. A type that says something else is believed (MIME Sniffing standard). `headers`:
+    those of the response, of which `X-Content-Type-Options: nosniff` forbids to look at the body.
     """
-    content_type = content_type or ""
-    if _parse_content_type(content_type).is_html:
+    parsed_type = _parse_content_type(content_type or "")
+    if parsed_type.is_html:
         return True
-    start = body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)
-    if _XML_TYPE.match(content_type):
-        return re.search(rb"<(?:\w+:)?html[\s>]", start) is not None
-    return _UNKNOWN_TYPE.match(content_type) is not None and re.match(_HTML_START, start) is not None
+    if parsed_type.is_unknown:
+        return looks_like_html(body_start) and not _forbids_sniffing(headers)
+    if parsed_type.is_xml:
+        start = body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)
+        before_root = _XML_START.match(start)
+        return before_root is not None and _HTML_ROOT.match(start, before_root.end()) is not None
+    return False
+
+
+def looks_like_html(body_start: bytes) -> bool:
+    """Return whether a body is HTML by its first bytes."""
+    return re.match(_HTML_START, body_start[:_SNIFFED_BYTES].removeprefix(codecs.BOM_UTF8)) is not None
+
+
+def _forbids_sniffing(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether the first `X-Content-Type-Options` is `nosniff` (Fetch standard, "determine nosniff")."""
+    for name, value in headers:
+        if name.lower() == "x-content-type-options":
+            return value.partition(",")[0].strip("\t\n\r ").lower() == "nosniff"
+    return False
+
+
+def content_type_of(lines: Sequence[str]) -> str:
+    """Return the Content-Type of a response with these lines of that header: of several, what browsers take."""
+    if len(lines) == 1:
+        return lines[0]
+    media_type, label = _declared(", ".join(lines))
+    return f"{media_type}; charset={label}" if label and media_type else media_type or ", ".join(lines)
+
+
+def _declared(content_type: str) -> tuple[str, str | None]:
+    """Return the media type in lower case, empty if there is none, and the label of the charset.
+
+    The last type counts of those that are one, and the charset that was named for it (Fetch standard, "extract a MIME
+    type"). Without a type, any charset counts."""
+    media_type, label = "", None
+    for value in _HEADER_VALUE.findall(content_type):
+        match = _MEDIA_TYPE.match(value)
+        if match is None or match[1] == "*/*":
+            continue
+        if match[1].lower() != media_type:
+            media_type, label = match[1].lower(), None
+        label = charset_in(value) or label
+    return media_type, label if media_type else charset_in(content_type)
 
 
 class _ContentType(NamedTuple):
@@ -267,6 +315,10 @@ class _ContentType(NamedTuple):
     textual: bool
     """True for text or an unknown type: the encoding may be detected."""
     is_html: bool
+    is_xml: bool
+    """True: it may be HTML, which its root element tells."""
+    is_unknown: bool
+    """True: it names no type."""
     is_utf8: bool
     """True: the codec is UTF-8."""
 
@@ -274,15 +326,16 @@ class _ContentType(NamedTuple):
 @lru_cache(maxsize=64)  # tuning only: sites send few different headers
 def _parse_content_type(content_type: str) -> _ContentType:
     """Return what a Content-Type header declares. Empty: there is no header."""
-    label = charset_in(content_type)
+    media_type, label = _declared(content_type)
     codec = codec_of(label) if label else None
-    unknown = _UNKNOWN_TYPE.match(content_type) is not None
-    lower = content_type.lower()
+    unknown = media_type in _UNKNOWN_TYPES
     return _ContentType(
         codec=codec,
-        may_declare=unknown or "html" in lower or "xml" in lower,
-        textual=unknown or _TEXTUAL.match(content_type) is not None,
-        is_html=_HTML_TYPE.match(content_type) is not None,
+        may_declare=unknown or "html" in media_type or "xml" in media_type,
+        textual=unknown or _TEXTUAL.match(media_type) is not None,
+        is_html=media_type in _HTML_TYPES,
+        is_xml=_XML_TYPE.match(media_type) is not None,
+        is_unknown=unknown,
         is_utf8=codec is not None and is_utf8(codec),
     )
 

@@ -150,7 +150,8 @@ class Page:
     def of_record(cls, record: PageRecord, body: bytes) -> "Page":
         """Return the page of a record, without the crawl's filters. `body`: the bytes of the body, which the
         record has encoded as text."""
-        document = HtmlDocument(body, record.encoding or None) if is_html(record.content_type, body) else None
+        is_page = is_html(record.content_type, body, record.header_pairs)
+        document = HtmlDocument(body, record.encoding or None) if is_page else None
         return cls(record, body, record.body if record.body_encoding == "text" else None, document=document)
 
     @property

@@ -25,6 +25,12 @@ def first_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return None
 
 
+def header_lines(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
+    """Return the values of all headers of this lower-case name."""
+    length = len(name)
+    return [value for key, value in headers if len(key) == length and key.lower() == name]
+
+
 class FetchRequest(msgspec.Struct):
     """HTTP request. It may be changed until it is passed to a client."""
 

@@ -7,6 +7,7 @@ refuse to continue files that lack it. WireExchange and Output stay inside the p
 `Destination.records` stand in users' settings and must stay.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -82,6 +83,11 @@ class PageRecord(msgspec.Struct, kw_only=True):
     `too_complex`: the page was not parsed, because that might take far too long. `cut`: it is longer than 2 MiB, and
     only its beginning was searched. `limit`: it has too many items, or
     items that are too long together."""
+
+    @property
+    def header_pairs(self) -> Iterator[tuple[str, str]]:
+        """Name and value of each line of the response's headers."""
+        return ((name, value) for name, values in self.response_headers.items() for value in values)
 
 
 class ItemRecord(msgspec.Struct, kw_only=True):

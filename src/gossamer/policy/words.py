@@ -71,6 +71,9 @@ _EXPLANATIONS = {
     "truncated": Explanation(
         "The end of the page is missing", "GOSSAMER_FETCH__MAX_BODY sets the largest body that is read, in bytes."
     ),
+    "not_html": Explanation(
+        "It looks like HTML, but its Content-Type says otherwise", "Browsers do not show it as a page, either."
+    ),
     # Dropped on purpose (DropReason). Links that are not followed are only counted, without a title: where a title says
     # "redirects" or "leads", a request is dropped for this reason only because of where it was redirected.
     "duplicate": Explanation("It redirects to a page that was found before"),

@@ -30,7 +30,7 @@ _MAX_TEXT = 100
 """Characters of an anchor's text that are kept. May be changed freely."""
 _MEMORY = 50_000
 """Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
-_SNIFFED = 1024
+_SNIFFED = 2048
 """Beginning of a body that shows whether it is HTML where its type does not say so. May be changed freely."""
 _MAX_LINKS = 20_000
 """Different links of one page that are looked at. May be changed: a larger number finds more links of pages that are

@@ -148,9 +148,11 @@ class Tally(msgspec.Struct):
     rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
     """Pages and items of each extraction rule, by its name. Counted only in a process that runs a single crawl: a
     service has any number of crawls."""
+    html: int = 0
+    """Pages that were read for links to follow."""
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose links were wanted, and not or not all read, by reason. `truncated`: the end of the page is missing.
-    """
+    `not_html`: it looks like HTML, but its type says something else."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -259,6 +261,7 @@ class Tally(msgspec.Struct):
                 }
             ),
             items=self.items + other.items,
+            html=self.html + other.html,
             unread=_added(self.unread, other.unread),
             no_content=_added(self.no_content, other.no_content),
             rules={

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from gossamer.commit.outlinks import FinishedLease, LinksAddedCallback
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.encoding import decode
-from gossamer.fetch.exchange import FetchResponse, first_header
+from gossamer.extract.encoding import content_type_of, decode
+from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.model.assets import ASSET_SPIDER, Asset, kind_of_response
 from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
@@ -188,7 +188,7 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
     """Return the result of a request for an asset; the caller sets its size. A style sheet leads to further assets."""
     asset = attempt.payload.asset
     assert asset is not None
-    content_type = first_header(fetched.headers, "content-type") or ""
+    content_type = content_type_of(header_lines(fetched.headers, "content-type"))
     kinds = attempt.context.asset_kinds
     kind = kind_of_response(asset.kind, content_type, attempt.url)
     reason = _WRONG_TYPE if kind not in kinds else _TOO_LARGE if fetched.truncated else ""

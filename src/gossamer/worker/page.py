@@ -19,9 +19,9 @@ import msgspec
 
 from gossamer.commit.outlinks import LINK_BYTES, FinishedLease
 from gossamer.extract.document import HtmlDocument
-from gossamer.extract.encoding import decode, is_html, is_utf8_as_it_is
+from gossamer.extract.encoding import content_type_of, decode, is_html, is_utf8_as_it_is, looks_like_html
 from gossamer.extract.links import Links
-from gossamer.fetch.exchange import FetchResponse, first_header
+from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import (
     Batch,
@@ -206,7 +206,7 @@ class PageReader:
     @staticmethod
     def decode(fetched: FetchResponse, *, wants_text: bool = True) -> PageText:
         """Return the body as text. `wants_text` False: it may stay apart (`PageText.is_apart`)."""
-        content_type = _content_type(fetched)
+        content_type = content_type_of(header_lines(fetched.headers, "content-type"))
         if not fetched.body:
             return PageText("", "", content_type)
         if not wants_text and is_utf8_as_it_is(fetched.body, content_type):
@@ -230,15 +230,19 @@ class PageReader:
         data_epoch = 0
         document: HtmlDocument | None = None
         # A spider with its own `parse` asks for links when it wants them.
-        if (follows or context.reads_html) and is_html(decoded.content_type, body):
+        is_page = is_html(decoded.content_type, body, fetched.headers)
+        if (follows or context.reads_html) and is_page:
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(body, decoded.encoding)
-            if fetched.truncated:
+            self._tally.html += follows
+            if follows and fetched.truncated:
                 self._tally.leave_unread("truncated", attempt.url)
             if context.include_links or (follows and not custom_parse):
                 data_epoch = context.data_epoch
                 links = context.extract_links(document, attempt.url, encoding=decoded.encoding, data_epoch=data_epoch)
-        if context.terms.content is not None and is_html(decoded.content_type, body):
+        elif follows and looks_like_html(body):
+            self._tally.leave_unread("not_html", attempt.url)
+        if context.terms.content is not None and is_page:
             attempt.content_encoding = decoded.encoding  # the fetcher extracts the content later, with this
         texts = links.texts if links is not None else None
         record = page_record(attempt, fetched, decoded, now=time.time(), links=texts or ())
@@ -285,12 +289,6 @@ class PageReader:
 def child_priority(priority: int) -> int:
     """Return the priority of a link on a page of this priority."""
     return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
-
-
-def _content_type(fetched: FetchResponse) -> str:
-    """Return the Content-Type of a response; empty: it has none."""
-    usual = fetched.headers_by_name and fetched.headers_by_name.get("Content-Type")
-    return usual[0] if usual else first_header(fetched.headers, "content-type") or ""
 
 
 def _add_all_links(

@@ -11,6 +11,7 @@ from gossamer.extract.encoding import (
     _CODECS,
     charset_in,
     codec_of,
+    content_type_of,
     declared_codec,
     decode,
     decode_as,
@@ -44,6 +45,12 @@ JAPANESE = "日本語の文章をここに書いておきます。" * 20
         (b"<meta charset=windows-1251>\xe9", "text/html; charset=nonsense", "<meta charset=windows-1251>й", "cp1251"),
         # A declaration that does not fit gives way to UTF-8 where that fits.
         ("日本é".encode(), "text/html; charset=euc-kr", "日本é", "utf-8"),
+        # Of several types, the last one counts, with the charset that was named for it.
+        (b"\xe9", "text/html; charset=windows-1251, text/html", "й", "cp1251"),
+        (b"\xe9", "text/plain; charset=koi8-r, text/html; charset=windows-1251", "й", "cp1251"),
+        # What is no type may name a charset, and so may the document.
+        (b"\xe9", "charset=windows-1251", "й", "cp1251"),
+        (b"<meta charset=windows-1251>\xe9", "html", "<meta charset=windows-1251>й", "cp1251"),
         # Plain text declares nothing inside.
         (b"<meta charset=koi8-r>x", "text/plain", "<meta charset=koi8-r>x", "utf-8"),
     ],
@@ -181,10 +188,73 @@ def test_charset_in() -> None:
         ("text/plain", b"<html>", False),
         ("image/png", b"<html>", False),
         ("text/htmlx", b"<html>", False),
+        # What is no media type counts as if it were missing.
+        *[
+            (no_type, start, start == b"<html>")
+            for no_type in (
+                "html",
+                "utf-8",
+                "charset=utf-8",
+                "; charset=utf-8",
+                "text",
+                "text/",
+                "/html",
+                "text html",
+                "*/*",
+                "text/html<br>",
+                "text/html charset=utf-8",
+                "unknown/unknown",
+                "application/unknown",
+                "*/*, utf-8",
+                ",",
+            )
+            for start in (b"<html>", b"text")
+        ],
+        # The last of several types counts.
+        ("text/plain, text/html", b"", True),
+        ('text/html; x="a,b", text/plain', b"<html>", False),
+        ("text/html, utf-8", b"", True),
+        ("text/html, */*", b"", True),
+        ("utf-8, application/pdf", b"<html>", False),
+        (" text/html ; charset=utf-8", b"", True),
+        ("text/html;", b"", True),
+        ("application/vnd.x+xml", b"<?xml version='1.0'?>\n<!DOCTYPE html [<!ENTITY x '>'>]><!-- x --> <x:html>", True),
+        ("application/rss+xml", b"<rss><![CDATA[<html>]]>", False),
+        ("text/xml", b"<feed><!-- <html> --><x/>", False),
+        ("", b"<!-- x -->text", True),
+        ("", b" " * 1400 + b"<html>", True),
+        ("", b" " * 1500 + b"<html>", False),
     ],
 )
 def test_is_html(content_type: str | None, start: bytes, wanted: bool) -> None:
     assert is_html(content_type, start) is wanted
+
+
+@pytest.mark.parametrize("value", ["nosniff", "NoSniff", "nosniff, x"])
+def test_a_server_may_forbid_to_judge_by_the_body(value: str) -> None:
+    headers = [("x-content-type-options", value)]
+    assert not is_html("", b"<html>", headers)
+    assert not is_html("html", b"<html>", headers)
+    assert is_html("text/html", b"text", headers)
+    assert is_html("", b"<html>", [("X-Content-Type-Options", "sniff"), *headers])
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ([], ""),
+        (["html"], "html"),
+        (["text/html;charset=x"], "text/html;charset=x"),
+        (["text/plain", "text/html"], "text/html"),
+        (["text/html", "utf-8"], "text/html"),
+        (["text/html; charset=koi8-r", "text/html"], "text/html; charset=koi8-r"),
+        (["text/html; charset=koi8-r", "text/html; charset=utf-8"], "text/html; charset=utf-8"),
+        (["text/plain; charset=koi8-r", "text/html"], "text/html"),
+        (["html", "utf-8"], "html, utf-8"),
+    ],
+)
+def test_several_lines_of_a_content_type_are_one(lines: list[str], wanted: str) -> None:
+    assert content_type_of(lines) == wanted
 
 
 @pytest.mark.timeout(10)

@@ -261,7 +261,9 @@ def _hints(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
         return []
     if total.links_dropped.get(DropReason.OFFSITE):
         return ["No link was followed: they lead out of the scope. --allow-domain DOMAIN or --scope any follows them."]
-    if not total.links_dropped:
+    if summary.tally.pages and not summary.tally.html:
+        return ["No page is HTML by its Content-Type, so there is no link to follow."]
+    if not total.links_dropped and not summary.tally.unread:
         return ["No page has a link. If the site makes its links with JavaScript, --sitemaps may find its pages."]
     return []
 

@@ -15,9 +15,9 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
-from gossamer.extract.encoding import decode, is_html
+from gossamer.extract.encoding import content_type_of, decode, is_html
 from gossamer.extract.links import LinkExtractor
-from gossamer.fetch.exchange import FetchResponse
+from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import host, registered_domain
 from gossamer.policy.words import bytes_text
@@ -85,7 +85,7 @@ def _hop(hop: Hop) -> dict[str, Any]:
 
 def _page(settings: Settings, scope: LinkScope, fetched: FetchResponse) -> dict[str, Any]:
     """Return the fields of a response that is no redirect."""
-    content_type = next((value for name, value in fetched.headers if name.lower() == "content-type"), "")
+    content_type = content_type_of(header_lines(fetched.headers, "content-type"))
     text, encoding, is_valid = decode(fetched.body, content_type)
     kept, dropped = _links(settings, scope, fetched, content_type, encoding)
     return {
@@ -111,7 +111,7 @@ def _links(
     settings: Settings, scope: LinkScope, fetched: FetchResponse, content_type: str, encoding: str
 ) -> tuple[list[str], list[dict[str, str]]]:
     """Return the links that a crawl from this page would follow, and the others with the reason and the rule."""
-    if not is_html(content_type, fetched.body):
+    if not is_html(content_type, fetched.body, fetched.headers):
         return [], []
     extractor = LinkExtractor(scope, seed=0, follow_nofollow=settings.crawl.follow_nofollow, texts=True)
     links = extractor.extract(fetched.body, fetched.url, encoding=encoding)

@@ -335,4 +335,4 @@ def _html_of(record: PageRecord | ItemRecord) -> tuple[bytes, str] | None:
             return None
     else:
         body, encoding = record.body.encode("utf-8", "replace"), "utf-8"
-    return (body, encoding) if is_html(record.content_type, body) else None
+    return (body, encoding) if is_html(record.content_type, body, record.header_pairs) else None

@@ -17,7 +17,7 @@ from scrapy.http import Headers, Response
 from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
-from gossamer.extract.encoding import decode
+from gossamer.extract.encoding import content_type_of, decode
 from gossamer.model.record import ItemRecord, Output, PageRecord, RecordLink, RedirectHop
 from gossamer.model.request import Lease, unpack
 from gossamer.policy.secrets import REDACTED, SecretHeaders
@@ -186,8 +186,7 @@ def _record(active: ActiveLease, response: Response | None, *, now: float) -> Pa
         record.url = str(redirect_urls[0])  # the URL before the first redirect
     if response is None:
         return record
-    content_type = response.headers.get(b"Content-Type") or b""
-    record.content_type = content_type.decode("latin-1")
+    record.content_type = content_type_of_response(response)
     record.response_url = response.url
     record.status_code = response.status
     record.status_msg = _status_phrase(response.status)
@@ -198,6 +197,11 @@ def _record(active: ActiveLease, response: Response | None, *, now: float) -> Pa
     if (latency := meta.get("download_latency")) is not None:
         record.timings = {"total": round(latency, 6)}  # seconds, to the microsecond
     return record
+
+
+def content_type_of_response(response: Response) -> str:
+    """Return the Content-Type that counts; empty: there is none."""
+    return content_type_of([line.decode("latin-1") for line in response.headers.getlist(b"Content-Type")])
 
 
 def _hide_secrets(record: PageRecord, lease: Lease) -> None:

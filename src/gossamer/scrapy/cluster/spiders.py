@@ -19,7 +19,7 @@ from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.policy.scope import compile_scope
 from gossamer.scrapy.cluster.pipelines import BusPipeline
-from gossamer.scrapy.cluster.records import RawResponseItem, plain_headers
+from gossamer.scrapy.cluster.records import RawResponseItem, content_type_of_response, plain_headers
 from gossamer.scrapy.leasing import CURRENT_LEASE
 from gossamer.worker.context import scope_of
 
@@ -86,8 +86,9 @@ class ClusterSpider(Spider):
             follow_nofollow=terms is not None and terms.follow_nofollow,
             texts=True,
         )
-        content_type = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
-        if not is_html(content_type, response.body):
+        content_type = content_type_of_response(response)
+        headers = ((name, value) for name, values in plain_headers(response.headers).items() for value in values)
+        if not is_html(content_type, response.body, headers):
             return Links()
         return extractor.extract(response.body, response.url, encoding=decode(response.body, content_type)[1])
 
