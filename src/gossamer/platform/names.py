@@ -3,6 +3,7 @@
 Pure: no I/O. Scrapyd's rules are marked as such; its files and its clients depend on them, so they must not change.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -18,15 +19,32 @@ _MAX_NAME_BYTES: Final = 200
 
 
 class UnsafeName(GossamerError):
-    """The name leads out of its folder."""
+    """The name cannot be that of a file or folder."""
 
     only_detail = True
 
+    def __init__(self, shown: str, reason: str, *, is_too_long: bool) -> None:
+        super().__init__(f"the name {shown!r} cannot be used: {reason}")
+        self.shown = shown
+        self.is_too_long = is_too_long
+        """True: Scrapyd, too, refuses the name without calling it a way out of the folder."""
+
 
 def check_file_name(name: str, shown: str) -> None:
-    """Raise UnsafeName with the text `shown` unless the name can be that of one file or folder."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _MAX_NAME_BYTES:
-        raise UnsafeName(shown)
+    """Raise UnsafeName, whose message has the text `shown`, unless the name can be that of one file or folder."""
+    length = len(name.encode(errors="replace"))
+    if length > _MAX_NAME_BYTES:
+        reason = f"{name[:20]}… has {length} bytes; {_MAX_NAME_BYTES} are allowed"
+        raise UnsafeName(shown[:_MAX_NAME_BYTES], reason, is_too_long=True)
+    reason = ""
+    if not name:
+        reason = "a part of it is empty"
+    elif name in (".", ".."):
+        reason = f"'{name}' names another folder"
+    elif "/" in name or "\0" in name:
+        reason = f"{name!r} has a {'slash' if '/' in name else 'NUL character'}"
+    if reason:
+        raise UnsafeName(shown, reason, is_too_long=False)
 
 
 def sanitized(version: str) -> str:
@@ -34,9 +52,16 @@ def sanitized(version: str) -> str:
     return _UNSAFE.sub("_", version)
 
 
-def same_version(one: str, other: str) -> bool:
-    """Return whether Scrapyd would store both under one file name."""
-    return sanitized(one) == sanitized(other)
+def means_version(name: str, version: str) -> bool:
+    """Return whether a client that names a version means this one: exactly, or as Scrapyd's file has it."""
+    return name in (version, sanitized(version))
+
+
+def file_stem(version: str, *, is_taken: bool) -> str:
+    """Return the name of a version's file without its ending: Scrapyd's. `is_taken`: a version of another name has that
+    one, as 1.0 has it before 1_0. Then a part of the name's digest follows."""
+    stem = sanitized(version)
+    return f"{stem}-{hashlib.sha256(version.encode()).hexdigest()[:16]}" if is_taken else stem
 
 
 def in_order(versions: Iterable[tuple[str, float]]) -> list[str]:

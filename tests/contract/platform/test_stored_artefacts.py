@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.platform.manager import stored_artefacts
+from gossamer.platform.manager.artefacts import digest_of
 from gossamer.platform.manager.stored_artefacts import StoredArtefacts
 from gossamer.platform.storage.objects import ObjectStorage, RemoteStorage
 from tests.servers.s3 import S3Server
@@ -29,12 +30,13 @@ def test_a_manager_keeps_what_another_one_has_uploaded_since_it_was_unwanted(
     monkeypatch.setattr(stored_artefacts, "_UNWANTED_SECONDS", 0.0)
     first, second = (StoredArtefacts(storage, tmp_path / name) for name in ("first", "second"))
     code = egg("")
-    digest, _ = first.upload("shop", "1", io.BytesIO(code))
+    digest = digest_of(io.BytesIO(code))
+    first.upload(digest, "shop/1.egg", io.BytesIO(code))
     name = f"artefacts/{digest}"
     second.clean(set(), set())
     before = storage.modified_at(name)
     while storage.modified_at(name) == before:  # the storage's clock may have whole seconds
-        first.upload("shop", "1", io.BytesIO(code))
+        first.upload(digest, "shop/1.egg", io.BytesIO(code))
     second.clean(set(), set())
     assert storage.exists(name)
     second.clean(set(), set())

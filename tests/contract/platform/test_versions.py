@@ -1,9 +1,11 @@
 """Versions: which is the default, what uses one, what is known of environments, and how often a build is tried."""
 
+import pytest
 from sqlalchemy import Connection, update
 
 from gossamer.platform.lifecycle import EnvironmentKind, JobState
 from gossamer.platform.link import EnvironmentReport
+from gossamer.platform.names import sanitized
 from gossamer.platform.state import defaults, environments, jobs, projects
 from gossamer.platform.state.database import StateDatabase
 from gossamer.platform.state.dispatch import JobTaker, take_jobs
@@ -12,8 +14,10 @@ from gossamer.platform.state.projects import JobPolicy
 from gossamer.platform.state.tables import versions as version_table
 
 
-def _deploy(connection: Connection, name: str, file: str = "") -> int:
-    number = projects.add_version(connection, "shop", name, digest="d", file=file or f"shop/{name}.egg")
+def _deploy(connection: Connection, name: str, suffix: str = ".egg") -> int:
+    file = projects.version_file(connection, "shop", name, suffix)
+    number = projects.add_version(connection, "shop", name, digest="d", file=file)
+    assert number is not None
     assert projects.take_listing(connection, "node") is not None
     assert projects.record_listing(connection, number, incarnation="node", spiders=["a"], fault="") is not None
     return number
@@ -38,7 +42,7 @@ async def test_a_pin_outlives_deployments_and_roll_back_goes_one_back(database: 
         assert not defaults.pin(connection, "shop", "3")
         assert defaults.pin(connection, "shop", "1.2")
         assert defaults.roll_back(connection, "shop") is None
-        _deploy(connection, "1.2", "shop/1_2.egg")
+        _deploy(connection, "1.2")
         assert defaults.default_of(connection, "shop") == ("1.2", True)
         defaults.unpin(connection, "shop", "1.2")
         assert _job_version(connection) == "2"
@@ -48,11 +52,48 @@ async def test_a_pin_outlives_deployments_and_roll_back_goes_one_back(database: 
 
 async def test_a_version_that_is_replaced_may_change_its_kind_of_file(database: StateDatabase) -> None:
     def work(connection: Connection) -> list[str]:
-        for file in ("shop/1.egg", "shop/1.whl"):
-            _deploy(connection, "1", file)
+        for suffix in (".egg", ".whl"):
+            _deploy(connection, "1", suffix)
         return [version.file for version in projects.ready_versions(connection, "shop")]
 
     assert await database.write(work) == ["shop/1.whl"]
+
+
+@pytest.mark.parametrize("names", [("版本一", "版本二"), ("1.0+x", "1.0_x"), ("1.0", "1_0"), ("é", "_")])
+async def test_versions_whose_names_scrapyd_would_store_as_one_stay_two(
+    database: StateDatabase, names: tuple[str, str]
+) -> None:
+    """Each keeps its file, its pin and its jobs; a name that could be either is neither."""
+
+    def work(connection: Connection) -> None:
+        first, second = names
+        _deploy(connection, first)
+        assert defaults.pin(connection, "shop", first)
+        _deploy(connection, second)
+        known = projects.ready_versions(connection, "shop")
+        assert {version.name for version in known} == set(names)
+        assert len({version.file for version in known}) == 2
+        assert defaults.default_of(connection, "shop") == (first, True)
+        for name in names:
+            _deploy(connection, name)  # again: it replaces its own
+            found = projects.find_version(connection, "shop", name)
+            assert found is not None
+            assert found.name == name
+        assert {version.file for version in projects.ready_versions(connection, "shop")} == {v.file for v in known}
+        neither = sanitized(first)
+        assert neither in names or projects.find_version(connection, "shop", neither) is None
+
+    await database.write(work)
+
+
+async def test_a_file_that_a_version_of_another_name_has_just_taken_is_not_used(database: StateDatabase) -> None:
+    def work(connection: Connection) -> None:
+        file = projects.version_file(connection, "shop", "1.0", ".egg")
+        assert projects.version_file(connection, "shop", "1_0", ".egg") == file
+        assert projects.add_version(connection, "shop", "1_0", digest="d", file=file) is not None
+        assert projects.add_version(connection, "shop", "1.0", digest="d", file=file) is None
+
+    await database.write(work)
 
 
 async def test_what_uses_a_version(database: StateDatabase) -> None:

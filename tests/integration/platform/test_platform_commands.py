@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -295,6 +296,56 @@ def test_a_project_with_a_setup_py_is_built_without_traces_of_earlier_builds(pro
         assert "shop/spiders.py" in egg.namelist()
         assert "shop/old.py" not in egg.namelist()
         assert "settings = shop.settings" in egg.read("EGG-INFO/entry_points.txt").decode()
+
+
+def test_a_deployed_project_finds_what_it_finds_in_its_folder(project: Project) -> None:
+    """Modules beside scrapy.cfg, and data files beside the code, opened by their path."""
+    spiders = project.folder / "shop/spiders.py"
+    try:
+        (project.folder / "helper.py").write_text("WORDS = ['helped']\n")
+        (project.folder / "shop/data.txt").write_text("from a file")
+        spiders.write_text(
+            "import pathlib, scrapy, helper\n\nclass Words(scrapy.Spider):\n    name = 'words'\n\n"
+            "    async def start(self):\n        text = pathlib.Path(__file__).with_name('data.txt').read_text()\n"
+            "        yield {'words': [*helper.WORDS, text]}\n"
+        )
+        project.json("deploy", "--version", "0.9.1")
+        number = str(project.json("schedule", "words", "--wait", "--version", "0.9.1")["id"])
+        assert '["helped", "from a file"]' in project.run("job", number, "--items").stdout
+    finally:
+        spiders.write_text(_SPIDERS)
+        (project.folder / "helper.py").unlink()
+        (project.folder / "shop/data.txt").unlink()
+
+
+@pytest.mark.parametrize(
+    ("own", "advice"),
+    [
+        ("helper.py", "helper.py is not in what was deployed. Name it in setup.py"),
+        ("helper/__init__.py", "helper is not in what was deployed. Name it in setup.py"),
+        ("helper/code.py", "helper is not in what was deployed, because it has no __init__.py"),
+        ("", "helper is not on the server. If it is a package of others: name the distribution"),
+    ],
+)
+def test_the_advice_for_a_missing_module_names_the_projects_own(project: Project, own: str, advice: str) -> None:
+    (project.folder / "setup.py").write_text(
+        "from setuptools import setup\n"
+        "setup(name='shop', packages=['shop'], entry_points={'scrapy': ['settings = shop.settings']})\n"
+    )
+    project.write_settings("import helper\n")
+    if own:
+        (project.folder / own).parent.mkdir(exist_ok=True)
+        (project.folder / own).touch()
+    try:
+        shown = " ".join(project.run("deploy", "--version", "0.9.2", code=1).stderr.split())
+        assert "ModuleNotFoundError: No module named 'helper'" in shown
+        assert advice in shown
+    finally:
+        (project.folder / "setup.py").unlink()
+        project.write_settings()
+        for path in (project.folder / "helper.py", project.folder / own) if own else ():
+            path.unlink(missing_ok=True)
+        shutil.rmtree(project.folder / "helper", ignore_errors=True)
 
 
 def test_limits_of_a_project_and_a_spider_are_set_and_shown(project: Project, server: Scrapyd) -> None:

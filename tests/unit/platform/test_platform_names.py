@@ -2,15 +2,26 @@
 
 import pytest
 
-from gossamer.platform.names import UnsafeName, check_file_name, in_order, same_version, sanitized
+from gossamer.platform.names import UnsafeName, check_file_name, file_stem, in_order, means_version, sanitized
 from gossamer.platform.scrapyd.forms import parse_body, parse_query
 from gossamer.platform.state.tokens import Principal, TokenScope
 from gossamer.platform.v1.access import AccessControl, Login, Unauthorized, refusal
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\0b", "ä" * 101])
-def test_a_name_that_is_no_name_of_a_file(name: str) -> None:
-    with pytest.raises(UnsafeName, match="shown"):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "empty"),
+        (".", "another folder"),
+        ("..", "another folder"),
+        ("a/b", "slash"),
+        ("/", "slash"),
+        ("a\0b", "NUL"),
+        ("ä" * 101, "202 bytes; 200 are allowed"),
+    ],
+)
+def test_a_name_that_is_no_name_of_a_file_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(UnsafeName, match=f"'shown' cannot be used: .*{reason}"):
         check_file_name(name, "shown")
 
 
@@ -27,8 +38,17 @@ def test_versions_in_order() -> None:
 
 def test_names_that_scrapyd_stores_as_one() -> None:
     assert sanitized("1.0+é") == "1_0__"
-    assert same_version("1.0", "1_0")
-    assert not same_version("1.0", "10")
+    assert means_version("1_0", "1.0")
+    assert not means_version("1.0", "1_0")
+    assert not means_version("10", "1.0")
+    assert not means_version("版本二", "版本一")
+
+
+def test_versions_of_two_names_have_two_files() -> None:
+    assert file_stem("1.0", is_taken=False) == "1_0"
+    taken = [file_stem(name, is_taken=True) for name in ("1.0+x", "1.0_x", "版本一", "版本二")]
+    assert len(set(taken)) == 4
+    assert all(sanitized(stem) == stem for stem in taken)
 
 
 def test_a_query_is_bytes() -> None:

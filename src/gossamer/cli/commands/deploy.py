@@ -5,6 +5,7 @@ exit codes, and the fields of `--json`.
 """
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from gossamer.policy.words import counted
 
 _SHOWN_SPIDERS = 20
 """Spiders that are listed after a deployment. May be changed."""
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _BROKEN = (0, 400, 422)
 """Statuses of an answer that means: the artefact itself is at fault. 0: an error of Scrapyd. Fixed."""
 
@@ -148,24 +150,37 @@ def _deploy_all(
                 raise
             reports.append({"target": each.name or each.url, "url": each.url, "state": "failed", "reason": str(error)})
             if not json:
-                _show_failure(error)
+                _show_failure(error, source.here)
     if json:
         targets.print_json(reports if len(wanted) > 1 else reports[0])
     if any(report["state"] == "failed" for report in reports):
         raise typer.Exit(1)
 
 
-def _show_failure(error: GossamerError) -> None:
+def _show_failure(error: GossamerError, here: ScrapyProject | None) -> None:
     """Print why a version was not deployed: the details first, then, at the end, the reason and what to do."""
     *details, reason = str(error).rstrip().splitlines() or [""]
     for line in details:
         terminal.print_stderr(line)
     terminal.say(f"not deployed; the project's other versions are as they were. {reason}")
-    if reason.startswith("ModuleNotFoundError"):
-        terminal.print_stderr(
-            "A package that the server lacks: name it in requirements.txt beside scrapy.cfg, and deploy with "
-            "--environment isolated."
+    if missing := _MISSING_MODULE.match(reason):
+        terminal.print_stderr(_advice_for_missing(missing[1].partition(".")[0], here))
+
+
+def _advice_for_missing(name: str, here: ScrapyProject | None) -> str:
+    """Return what to do about a module that the server could not import."""
+    own = here and next((path for path in (here.folder / f"{name}.py", here.folder / name) if path.exists()), None)
+    if own is None:
+        return (
+            f"{name} is not on the server. If it is a package of others: name the distribution that contains it in "
+            "requirements.txt beside scrapy.cfg, and deploy with --environment isolated."
         )
+    if own.is_dir() and not (own / "__init__.py").exists():
+        return f"{own} is not in what was deployed, because it has no __init__.py. Add an empty one."
+    return (
+        f"{own} is not in what was deployed. Name it in setup.py or pyproject.toml: py_modules for a module, packages "
+        "for a folder."
+    )
 
 
 def _list_targets(project: ScrapyProject | None, *, json: bool) -> None:

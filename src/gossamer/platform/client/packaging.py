@@ -145,14 +145,16 @@ def _packed_egg(project: ScrapyProject, version: str) -> bytes:
         if requirements := _requirements(project.folder):
             _add(egg, "requirements.txt", requirements)
         _add(egg, "EGG-INFO/PKG-INFO", f"Metadata-Version: 1.1\nName: {package}\nVersion: {version}\n".encode())
+        # Python cannot open a data file inside a zip by its path: a server unpacks an egg with this mark.
+        _add(egg, "EGG-INFO/not-zip-safe", b"\n")
         _add(egg, "EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {project.settings_module}\n".encode())
     return buffer.getvalue()
 
 
 def _files(folder: Path, package: str) -> Iterator[Path]:
-    """Yield all files of the project's packages, with their data files."""
-    if (folder / f"{package}.py").is_file():
-        yield folder / f"{package}.py"
+    """Yield the modules beside scrapy.cfg, and all files of the project's packages, with their data files: what
+    `scrapy crawl` can import in this folder."""
+    yield from sorted(path for path in folder.glob("*.py") if path.is_file() and not path.name.startswith("."))
     for top in sorted(folder.iterdir()):
         if top.name.startswith(".") or not ((top / "__init__.py").is_file() or top == folder / package):
             continue

@@ -36,11 +36,10 @@ class FoundArtefact(NamedTuple):
 
 
 def check_artefact(project: str, version: str, content: IO[bytes]) -> str:
-    """Return the name of a version's file below the folder of eggs. Raises UnsafeName or NotAnArtefact."""
+    """Return the ending of a version's file, `.egg` or `.whl`. Raises UnsafeName or NotAnArtefact."""
     check_file_name(project, project)
     check_file_name(version and sanitized(version), f"{project}/{version}")
-    is_wheel = check_package(content)
-    return f"{project}/{sanitized(version)}{'.whl' if is_wheel else '.egg'}"
+    return ".whl" if check_package(content) else ".egg"
 
 
 def digest_of(content: IO[bytes]) -> str:
@@ -61,14 +60,11 @@ class ArtefactStore:
         self._uploads.mkdir(parents=True, exist_ok=True)
         return tempfile.TemporaryFile(dir=self._uploads)
 
-    def upload(self, project: str, version: str, content: IO[bytes]) -> tuple[str, str]:
-        """Keep an artefact that is to be built. Return its digest, and the name of the version's file below the folder
-        of eggs. Raises UnsafeName or NotAnArtefact."""
-        file = check_artefact(project, version, content)
-        digest = digest_of(content)
+    def upload(self, digest: str, file: str, content: IO[bytes]) -> None:
+        """Keep an artefact that is to be built, and was checked. `file`: name of the version's file below the folder of
+        eggs. May be repeated."""
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
-        return digest, file
 
     def path(self, digest: str, file: str) -> Path:
         """Return where the artefact is: among the uploads, or among the eggs."""

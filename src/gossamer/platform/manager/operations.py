@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer.platform.link import AttemptId
-from gossamer.platform.manager.artefacts import ArtefactStore
+from gossamer.platform.manager.artefacts import ArtefactStore, check_artefact, digest_of
 from gossamer.platform.manager.variables import ProjectVariables
 from gossamer.platform.manager.vault import SecretVault
 from gossamer.platform.state import (
@@ -192,15 +192,9 @@ class Manager:
         before.
         """
         await self._require_node()
-        with content:
-            digest, file = await asyncio.to_thread(self.artefacts.upload, project, version, content)
         columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
-
-        def add(connection: Connection) -> int:
-            tokens.record_action(connection, by.actor, by.action, f"{project} {version}")
-            return projects.add_version(connection, project, version, digest=digest, file=file, **columns)
-
-        number = await self.database.write(add)
+        with content:
+            number = await self._add_version(project, version, content, by, columns)
         try:
             async with asyncio.timeout(wait_seconds):
                 row = await self._listed(number)
@@ -211,6 +205,25 @@ class Manager:
         if row.state != VersionState.READY:
             raise BrokenVersion(row.reason or "the version was removed while it was built")
         return row
+
+    async def _add_version(
+        self, project: str, version: str, content: IO[bytes], by: AuditedAction, columns: Mapping[str, Any]
+    ) -> int:
+        suffix = await asyncio.to_thread(check_artefact, project, version, content)
+        digest = await asyncio.to_thread(digest_of, content)
+        while True:
+            file = await self.database.read(lambda c: projects.version_file(c, project, version, suffix))
+            await asyncio.to_thread(self.artefacts.upload, digest, file, content)
+
+            def add(connection: Connection, file: str = file) -> int | None:
+                number = projects.add_version(connection, project, version, digest=digest, file=file, **columns)
+                if number is not None:
+                    tokens.record_action(connection, by.actor, by.action, f"{project} {version}")
+                return number
+
+            number = await self.database.write(add)
+            if number is not None:
+                return number  # else a version of another name has just taken the file
 
     async def _require_node(self) -> None:
         """Raise NoNode if no node could list spiders."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from gossamer.platform.manager.artefacts import ArtefactStore, FoundArtefact, check_artefact, digest_of
+from gossamer.platform.manager.artefacts import ArtefactStore, FoundArtefact
 from gossamer.platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
 _FOLDER: Final = "artefacts"
@@ -43,18 +43,12 @@ class StoredArtefacts(ArtefactStore):
         self._sending = threading.Lock()
         """One artefact at a time is in memory."""
 
-    def upload(self, project: str, version: str, content: IO[bytes]) -> tuple[str, str]:
-        """Keep an artefact. Return its digest, and the name that its version has among the project's.
-
-        Raises UnsafeName, NotAnArtefact, or StorageUnavailable.
-        """
-        file = check_artefact(project, version, content)
-        digest = digest_of(content)
+    def upload(self, digest: str, file: str, content: IO[bytes]) -> None:
+        """Keep an artefact, as in a folder. Raises StorageUnavailable."""
         self._unwanted.pop(f"{_FOLDER}/{digest}", None)
         with self._sending:
             content.seek(0)
             self._storage.put(f"{_FOLDER}/{digest}", content.read())
-        return digest, file
 
     def path(self, digest: str, file: str) -> Path:
         """Return where the copy is, if there is one."""

@@ -242,7 +242,7 @@ def _allowed(endpoint: ScrapydEndpoint) -> str:
 def _message(error: Exception) -> str:
     """Return the message of an error in Scrapyd's form."""
     if isinstance(error, UnsafeName):
-        return f"DirectoryTraversalError: {error}"
+        return str(error) if error.is_too_long else f"DirectoryTraversalError: {error.shown}"
     if isinstance(error, BrokenVersion):
         return f"RunnerError: {error}"
     if isinstance(error, DBAPIError):  # its own text contains the statement

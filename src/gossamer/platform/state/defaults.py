@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, func, or_, select, update
 
 from gossamer.platform.lifecycle import ACTIVE, JobState
-from gossamer.platform.names import same_version
+from gossamer.platform.names import means_version
 from gossamer.platform.state.projects import ReadyVersion, find_version, project_id, ready_versions
 from gossamer.platform.state.schedule_tables import schedules
 from gossamer.platform.state.tables import jobs, projects
@@ -96,7 +96,7 @@ def use_of(connection: Connection, project: str, version: ReadyVersion) -> Versi
     pending = sum(
         row.jobs
         for row in connection.execute(counted.group_by(jobs.c.version_name))
-        if (is_default if row.version_name is None else _means(row.version_name, version))
+        if (is_default if row.version_name is None else means_version(row.version_name, version.name))
     )
     names = _schedules(connection, project, version)
     return VersionUse(is_default, is_default and default.is_pinned, connection.scalar(running) or 0, pending, names)
@@ -108,9 +108,4 @@ def _schedules(connection: Connection, project: str, version: ReadyVersion) -> l
     )
     alive = or_(schedules.c.ended_at.is_(None), schedules.c.next_at.is_not(None))
     rows = connection.execute(named.where(projects.c.name == project, schedules.c.version_name.is_not(None), alive))
-    return sorted(row.name for row in rows if _means(row.version_name, version))
-
-
-def _means(name: str, version: ReadyVersion) -> bool:
-    """Return whether a job that names a version means this one: exactly, or as Scrapyd's file has it."""
-    return name == version.name or same_version(name, version.name)
+    return sorted(row.name for row in rows if means_version(row.version_name, version.name))

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, inser
 from sqlalchemy.exc import IntegrityError
 
 from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
-from gossamer.platform.names import in_order, same_version
+from gossamer.platform.names import file_stem, in_order, means_version
 from gossamer.platform.state.changes import change_version
 from gossamer.platform.state.schedule_tables import schedules
 from gossamer.platform.state.tables import (
@@ -177,19 +177,48 @@ def _ready(row: Row[Any]) -> ReadyVersion:
 
 
 def find_version(connection: Connection, project: str, name: str | None) -> ReadyVersion | None:
-    """Return a version that jobs can run. `name` may be written as given at the deployment, or as Scrapyd's file has
-    it. None: the project's default, which is the pinned version, or else the latest."""
+    """Return a version that jobs can run. `name` may be written as given at the deployment, or, where only one version
+    is meant, as Scrapyd's file has it. None: the project's default, the pinned version, or else the latest."""
     known = ready_versions(connection, project)
     if name is None:
         pinned = connection.scalar(select(projects.c.pinned_version).where(projects.c.name == project))
         return next((version for version in known if version.name == pinned), known[-1] if known else None)
     exact = [version for version in known if version.name == name]
-    return next(iter(exact or [version for version in reversed(known) if same_version(version.name, name)]), None)
+    meant = exact or [version for version in known if means_version(name, version.name)]
+    return meant[0] if len(meant) == 1 else None
 
 
-def add_version(connection: Connection, project: str, name: str, *, digest: str, file: str, **columns: Any) -> int:
-    """Add a version that is to be built, and return its number. Its environment is of the project's kind unless
-    `columns` has another one."""
+def version_file(connection: Connection, project: str, name: str, suffix: str) -> str:
+    """Return the file for an artefact of a version, below the folder of eggs. `suffix`: `.egg` or `.whl`.
+
+    A version of the same name keeps its file, up to the ending. Versions of two names never share one.
+    """
+    current = versions.c.state.in_((VersionState.BUILDING, VersionState.READY))
+    statement = (
+        select(versions.c.name, versions.c.file)
+        .join(projects, projects.c.id == versions.c.project_id)
+        .where(projects.c.name == project, current, versions.c.digest != "")
+    )
+    names = {_without_suffix(row.file): row.name for row in connection.execute(statement)}
+    for stem, other in names.items():
+        if other == name:
+            return f"{stem}{suffix}"
+    taken = names.get(f"{project}/{file_stem(name, is_taken=False)}") is not None
+    return f"{project}/{file_stem(name, is_taken=taken)}{suffix}"
+
+
+def _without_suffix(file: str) -> str:
+    return file[:-4]  # .egg and .whl are equally long
+
+
+def add_version(
+    connection: Connection, project: str, name: str, *, digest: str, file: str, **columns: Any
+) -> int | None:
+    """Add a version that is to be built, and return its number. None: `version_file` returns another file by now. Its
+    environment is of the project's kind unless `columns` has another one."""
+    locked_project(connection, project)
+    if version_file(connection, project, name, file[-4:]) != file:
+        return None
     columns = {"digest": digest, "file": file, **columns}
     return _insert(connection, project, name=name, state=VersionState.BUILDING.value, listing=WANTED, **columns)
 
@@ -331,7 +360,8 @@ def _remove_replaced(connection: Connection, version_id: int) -> None:
         versions.c.project_id == this.project_id,
         versions.c.state == VersionState.READY,
         versions.c.id != version_id,
-        versions.c.file.in_([f"{this.file[:-4]}.egg", f"{this.file[:-4]}.whl"]),  # an egg may follow a wheel
+        versions.c.digest != "",
+        versions.c.name == this.name,
     )
     for number in connection.scalars(earlier).all():
         change_version(connection, number, VersionEvent.REMOVED)
