@@ -14,6 +14,7 @@ import typer.main
 
 from gossamer.cli.app import load
 from gossamer.fakeweb.__main__ import main as fake_web
+from gossamer.platform.client.secret_variables import SECRET_VARIABLES
 from gossamer.scrapy.options import PROJECT_SETTINGS
 from gossamer.settings import rows
 
@@ -30,13 +31,11 @@ NOT_SETTINGS = {
     "GOSSAMER_NATIVE",
     "GOSSAMER_HYPOTHESIS",
     "GOSSAMER_WHATWG_DATA",
-    "GOSSAMER_NODE_TOKEN",
-    "GOSSAMER_PLATFORM_TOKEN",
     "GOSSAMER_PLATFORM_URL",
+    "GOSSAMER_PLATFORM_USERNAME",
     "GOSSAMER_PLATFORM_BUILDER",
-    "GOSSAMER_SECRET_KEYS",
-    "GOSSAMER_SECRET_KEYS_FILE",
     "GOSSAMER_WEBHOOK_NETWORKS",
+    *SECRET_VARIABLES,
 }
 """Variables that are no settings: the tests read them, or the commands for Scrapy projects (platform/client), or the
 manager (its keys)."""

@@ -98,7 +98,8 @@ def deploy(
 
     Targets are sections of scrapy.cfg, as for scrapyd-client: deploy or deploy:NAME with url, project, version,
     username and password, or token. $NAME in a value stands for an environment variable. The variables
-    GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN name a server without scrapy.cfg.
+    GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN (or GOSSAMER_PLATFORM_USERNAME and GOSSAMER_PLATFORM_PASSWORD)
+    name a server without scrapy.cfg.
     """
     here = targets.here()
     if list_targets:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -21,10 +22,10 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
+from gossamer.platform.client.secret_variables import NODE_TOKEN, read_secret
 from gossamer.policy.words import counted
 from gossamer.telemetry import logs
 
-_TOKEN_VARIABLE = "GOSSAMER_NODE_TOKEN"  # noqa: S105 (the name of a variable)
 PARENT_VARIABLE = "GOSSAMER_PARENT"
 """Environment variable with the pid of the command that runs a manager or a node beside itself. Fixed for one release:
 both commands are of the same installation."""
@@ -73,7 +74,7 @@ _Token = Annotated[
         "--token",
         metavar="TOKEN",
         help="Token with the scope node. A manager on this machine without a password needs none. Other users see "
-        f"the command line, so ${_TOKEN_VARIABLE} is better.",
+        f"the command line, so ${NODE_TOKEN} or a file that ${NODE_TOKEN}_FILE names is better.",
         show_default=False,
     ),
 ]
@@ -105,8 +106,9 @@ def manager(
         typer.Option(
             "--database",
             metavar="URL",
-            help="Keep the state in this database: postgresql+psycopg://USER:PASSWORD@HOST/NAME for any number of "
-            "managers. Default: SQLite in --store, for one manager. Also $SCRAPYD_DATABASE_URL.",
+            help="Keep the state in this database: postgresql+psycopg://USER@HOST/NAME for any number of managers. "
+            "Other users see the command line, so an address with a password belongs into $SCRAPYD_DATABASE_URL, or a "
+            "file that $SCRAPYD_DATABASE_URL_FILE names. Default: SQLite in --store, for one manager.",
             show_default=False,
         ),
     ] = None,
@@ -137,12 +139,16 @@ def manager(
 ) -> None:
     """Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.
 
-    gossamer manager --host 0.0.0.0 --database postgresql+psycopg://user:password@database.example/jobs
+    gossamer manager
+
+    SCRAPYD_DATABASE_URL_FILE=database-url gossamer manager --host 0.0.0.0
 
     The manager runs no job itself: start `gossamer node` on each machine that does. Ctrl-C or SIGTERM stops the
     manager; jobs run on.
     """
     _set_up_log(given)
+    if database is not None and urlsplit(database).password:
+        terminal.say("Other users can read the password of --database. Set it in $SCRAPYD_DATABASE_URL.")
     files = _conf_files(scrapyd_conf)
     place = store if "://" in store else str(Path(store).absolute())
     kept = {"--keep-logs": keep_logs, "--keep-items": keep_items, "--keep-jobs": keep_jobs}
@@ -234,7 +240,7 @@ def node(
 ) -> None:  # fmt: skip
     """Run the jobs of a manager elsewhere on this machine.
 
-    gossamer node --manager http://manager.example:6800 --token gsm_...
+    GOSSAMER_NODE_TOKEN_FILE=node-token gossamer node --manager http://manager.example:6800
 
     Ctrl-C or SIGTERM stops the node; its jobs run on, and the next start in the same folder continues with them. If it
     is not started within the manager's limit (--node-limit), the jobs end, and other nodes get them.
@@ -250,9 +256,9 @@ def node(
         if not re.match(r"https?://[^/]", address):
             raise BadInput(f"--manager: {address!r} is no address. Write for example http://manager.example:6800")
     count = slots or (os.cpu_count() or 1) * _SLOTS_PER_CPU
-    secret = os.environ.get(_TOKEN_VARIABLE, "") if token is None else token
+    secret = read_secret(os.environ, NODE_TOKEN) if token is None else token
     if token is not None and project_users != "off" and os.geteuid() == 0:
-        terminal.say(f"Jobs can read --token from the command line. Set it in ${_TOKEN_VARIABLE} instead.")
+        terminal.say(f"Jobs can read --token from the command line. Set it in ${NODE_TOKEN} instead.")
     run_loop(_run_node(tuple(managers), secret, chosen, folder.absolute(), count, tuple(labels or []), project_users))
 
 

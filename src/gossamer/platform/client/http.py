@@ -167,7 +167,8 @@ class HttpSession:
         if error.code == 401:
             given = "The token or password was refused" if self._credentials.header() else "A token is needed"
             detail = (
-                f"{given}: {detail}. Set GOSSAMER_PLATFORM_TOKEN, or username and password of the target in scrapy.cfg."
+                f"{given}: {detail}. Set GOSSAMER_PLATFORM_TOKEN, or GOSSAMER_PLATFORM_USERNAME and _PASSWORD, or "
+                "username and password of the target in scrapy.cfg."
             )
         return ServerRefused(f"{self.url}: {detail}", error.code)
 

@@ -15,9 +15,14 @@ from urllib.parse import urlsplit
 
 from gossamer.errors import BadInput
 from gossamer.platform.client.http import Credentials
+from gossamer.platform.client.secret_variables import (
+    PLATFORM_PASSWORD,
+    PLATFORM_TOKEN,
+    PLATFORM_USERNAME,
+    read_secret,
+)
 
 URL_VARIABLE: Final = "GOSSAMER_PLATFORM_URL"
-TOKEN_VARIABLE: Final = "GOSSAMER_PLATFORM_TOKEN"  # noqa: S105 (the variable's name)
 DEFAULT_URL: Final = "http://localhost:6800"
 """Address of `gossamer scrapyd` on this machine, which is used if nothing else is named. Fixed."""
 _ADDRESS: Final = re.compile(r"[^\s/:@]+:\d{1,5}/?|\[[0-9a-fA-F:]+\]:\d{1,5}/?|localhost/?")
@@ -118,21 +123,29 @@ def choose_target(named: str | None, project: ScrapyProject | None) -> DeployTar
 
 
 def with_credentials(target: DeployTarget) -> DeployTarget:
-    """Return the target with credentials: its own; else the token of the environment; else those of ~/.netrc; else
-    those in its address."""
+    """Return the target with credentials: its own; else those of the environment; else those of ~/.netrc; else those in
+    its address. Raises BadInput for a secret's file that cannot be read."""
     parts = urlsplit(target.url)
     if "@" in parts.netloc:
         host = parts.netloc.rpartition("@")[2]
         target = target._replace(url=parts._replace(netloc=host).geturl())
     if target.credentials.header():
         return target
-    # A token is for the server of the environment; without one there, for whichever target is named.
+    # They are for the server of the environment; without one there, for whichever target is named.
     only = os.environ.get(URL_VARIABLE, "").rstrip("/")
-    if (token := os.environ.get(TOKEN_VARIABLE, "")) and only in ("", target.url.rstrip("/")):
-        return target._replace(credentials=Credentials(token=token))
+    if only in ("", target.url.rstrip("/")) and (found := _credentials_of_environment()).header():
+        return target._replace(credentials=found)
     if parts.username:
         return target._replace(credentials=Credentials("", parts.username, parts.password or ""))
     return target._replace(credentials=_netrc(parts.hostname or ""))
+
+
+def _credentials_of_environment() -> Credentials:
+    token = read_secret(os.environ, PLATFORM_TOKEN)
+    username, password = os.environ.get(PLATFORM_USERNAME, ""), read_secret(os.environ, PLATFORM_PASSWORD)
+    if password and not username:
+        raise BadInput(f"{PLATFORM_PASSWORD} is set, and {PLATFORM_USERNAME} is not. Set both, or {PLATFORM_TOKEN}")
+    return Credentials(token, username, password)
 
 
 def _netrc(host: str) -> Credentials:

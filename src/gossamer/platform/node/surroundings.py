@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gossamer.platform.client.secret_variables import SECRET_VARIABLES
 from gossamer.platform.link import Artefact, JobAssignment, Listing
 from gossamer.platform.node.attempt import MARK
 from gossamer.platform.node.users import ProjectUser, ProjectUsers
 
 _HIDDEN: Final = frozenset(
     {
-        *("SCRAPYD_USERNAME", "SCRAPYD_PASSWORD", "SCRAPYD_DATABASE_URL", "SCRAPYD_CRAWL_SERVICE_TOKEN"),
-        *("GOSSAMER_SECRET_KEYS", "GOSSAMER_SECRET_KEYS_FILE", "GOSSAMER_NODE_TOKEN", MARK),
+        *SECRET_VARIABLES,
+        *("SCRAPYD_USERNAME", MARK),
     }
 )
 """Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gossamer.errors import BadInput
+from gossamer.platform.client.secret_variables import SCRAPYD_SECRETS, read_secret
 from gossamer.platform.node.users import parse_project_users
 
 T = TypeVar("T")
@@ -152,19 +153,20 @@ def load(files: Sequence[str], environment: Mapping[str, str]) -> ScrapydConfig:
         config = _load(parser, environment)
     except configparser.Error as error:
         raise BadInput(f"the configuration of Scrapyd cannot be read: {' '.join(str(error).split())}") from None
-    private = [
-        path
-        for path in found
-        if re.search(r"(?m)^\s*(password|database_url|crawl_service_token)\s*[=:]", Path(path).read_text())
-    ]
-    return replace(config, private_files=(*private, *filter(None, [config.secret_keys_file])))
+    private = [path for path in found if _PRIVATE.search(Path(path).read_text())]
+    named = [environment.get(f"{name}_FILE", "") for name in SCRAPYD_SECRETS]
+    return replace(config, private_files=(*private, *filter(None, [*named, config.secret_keys_file])))
 
 
 def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> ScrapydConfig:
     _refuse_classes(parser)
 
     def get(option: str, read: Callable[[str], T], default: T) -> T:
-        value = environment.get(f"SCRAPYD_{option.upper()}", "") if option in _IN_ENVIRONMENT else ""
+        value = ""
+        if (variable := f"SCRAPYD_{option.upper()}") in SCRAPYD_SECRETS:
+            value = read_secret(environment, variable)
+        elif option in _IN_ENVIRONMENT:
+            value = environment.get(variable, "")
         value = value or parser.get(_SECTION, option, fallback="")
         if not value and not (read is str and parser.has_option(_SECTION, option)):
             return default  # only for text an option that is set to nothing differs from its default
@@ -209,10 +211,9 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
 
 
 _IN_ENVIRONMENT: Final = frozenset({
-    "bind_address", "http_port", "unix_socket_path", "username", "password", "database_url", "crawl_service",
-    "crawl_service_token",
+    "bind_address", "http_port", "unix_socket_path", "username", "crawl_service",
 })  # fmt: skip
-"""Options that an environment variable overrides: SCRAPYD_USERNAME for `username`."""
+"""Options that an environment variable overrides, besides the secrets: SCRAPYD_USERNAME for `username`."""
 
 
 def _refuse_classes(parser: configparser.ConfigParser) -> None:
