@@ -100,3 +100,16 @@ def test_a_variable_takes_precedence_over_the_files(tmp_path: Path, variable: st
 def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         load_two(tmp_path, text, "")
+
+
+def test_the_settings_that_may_be_given_to_jobs(tmp_path: Path) -> None:
+    def names(value: str) -> object:
+        return load_two(tmp_path, f"[scrapyd]\nrun_settings = {value}\n", "").run_settings
+
+    assert load([], {}).run_settings is None
+    assert names("all") is None
+    assert names("none") == frozenset()
+    assert names("LOG_LEVEL, DOWNLOAD_DELAY") == {"LOG_LEVEL", "DOWNLOAD_DELAY"}
+    for wrong in ("FEEDS={}", "log_level", "none LOG_LEVEL"):
+        with pytest.raises(BadInput, match=r"run_settings of Scrapyd's configuration: .*write names of settings"):
+            names(wrong)

@@ -23,7 +23,7 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.cloud import dash, jobq, links, records
 from gossamer.platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
 from gossamer.platform.manager.files import JobFiles
-from gossamer.platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound
+from gossamer.platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound, SettingNotPermitted
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
 from gossamer.platform.scrapyd.app import ScrapydApp
@@ -41,6 +41,7 @@ PREFIX: Final = "/cloud"
 _STATUS: Final[tuple[tuple[type[GossamerError], int], ...]] = (
     (Unauthorized, 401),
     (NotPermitted, 403),
+    (SettingNotPermitted, 403),
     (NotFound, 404),
     (UploadTooLong, 413),
     (NotOffered, 400),

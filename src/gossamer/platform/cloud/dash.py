@@ -234,6 +234,7 @@ async def _run(call: CloudCall) -> Response:
     form = await call.form()
     project = await call.find_project(form.text("project"))
     job = _new_job(form, project.name)
+    call.manager.check_settings(job.settings, call.principal.scope)
     row, _ = await call.manager.create_job(job)
     await call.record("run", f"{row.id} {row.project}/{row.spider}")
     key = (await read_views(call.manager.database, project, [row])).key(row)

@@ -19,6 +19,7 @@ from typing import IO, Final, NamedTuple
 
 from gossamer.platform.names import check_file_name, sanitized
 from gossamer.platform.packages import check_package
+from gossamer.platform.storage.objects import StorageUnavailable
 
 _UPLOAD_SECONDS: Final = 3600.0
 """Age from which an upload that no version needs for its build is deleted. May be changed; a version is added some
@@ -62,7 +63,7 @@ class ArtefactStore:
 
     def upload(self, digest: str, file: str, content: IO[bytes]) -> None:
         """Keep an artefact that is to be built, and was checked. `file`: name of the version's file below the folder of
-        eggs. May be repeated."""
+        eggs. May be repeated. Raises StorageUnavailable if the disk is full, say."""
         self._uploads.mkdir(parents=True, exist_ok=True)
         _write(self._upload(digest, file), content)
 
@@ -142,8 +143,12 @@ class ArtefactStore:
 def _write(path: Path, content: IO[bytes]) -> None:
     new = path.with_name(f".{uuid.uuid4().hex}")
     content.seek(0)
-    with new.open("wb") as file:
-        shutil.copyfileobj(content, file, 1024 * 1024)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    try:
+        with new.open("wb") as file:
+            shutil.copyfileobj(content, file, 1024 * 1024)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise StorageUnavailable(f"the artefact cannot be kept: {path.parent}: {error.strerror or error}") from None

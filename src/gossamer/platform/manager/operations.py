@@ -10,7 +10,7 @@ import contextlib
 import logging
 import signal
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import IO, Any, Final, NamedTuple
 
@@ -93,11 +93,26 @@ class AuditedAction(NamedTuple):
     """Such as `version.deploy`."""
 
 
+class SettingNotPermitted(GossamerError):
+    """The client may not give this setting to a job."""
+
+    only_detail = True
+
+
 class Manager:
     """All operations on one platform."""
 
-    def __init__(self, database: StateDatabase, artefacts: ArtefactStore, vault: SecretVault | None = None) -> None:
-        """`vault` None: there are no keys, so projects can have no secrets."""
+    def __init__(
+        self,
+        database: StateDatabase,
+        artefacts: ArtefactStore,
+        vault: SecretVault | None = None,
+        *,
+        run_settings: frozenset[str] | None = None,
+    ) -> None:
+        """`vault` None: there are no keys, so projects can have no secrets. `run_settings`: names of the settings that
+        a client whose scope is `run` may give to a job; None: all."""
+        self._run_settings = run_settings
         self.database = database
         self.artefacts = artefacts
         self.vault = vault or SecretVault()
@@ -365,6 +380,22 @@ class Manager:
         return paused
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def check_settings(self, settings: Iterable[str], scope: tokens.TokenScope) -> None:
+        """Raise SettingNotPermitted if a client with this scope may not give a job one of these settings.
+
+        A setting can name a file to write (`FEEDS`, `LOG_FILE`, `JOBDIR`) or code to import. Who may deploy can do both
+        anyway.
+        """
+        if self._run_settings is None or scope.includes(tokens.TokenScope.DEPLOY):
+            return
+        refused = sorted(set(settings) - self._run_settings)
+        if refused:
+            permitted = ", ".join(sorted(self._run_settings)) or "none"
+            raise SettingNotPermitted(
+                f"setting {refused[0]}: run_settings of this server permits {permitted} to a token with the scope "
+                f"{scope}; others need the scope deploy"
+            )
 
     async def require_spider(self, project: str, version: str | None, spider: str) -> None:
         """Raise NotFound unless the version, None: the project's latest, has the spider."""

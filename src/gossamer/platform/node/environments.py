@@ -15,6 +15,7 @@ later release finds; and that an environment is deleted only while no attempt on
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -56,6 +57,10 @@ _LOG_BYTES: Final = 64 * 1024
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
 """Length of a build's log at which the build is ended. May be changed."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
+_ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following")
+"""Lines of pip and uv beside the reason of a failure."""
+_CAUSE_BY_UV: Final = ("cause: ", "╰─▶ ")
+"""Begin of uv's reason, of its present release and of earlier ones."""
 """Lines and characters of the log that the reason of a failed build has. May be changed."""
 _INDEX_VARIABLES: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
@@ -269,17 +274,18 @@ class EnvironmentStore:
     def _failure(self, plan: _Build, end: AttemptEnd, text: str, details: str) -> EnvironmentFailed:
         """Return what a build that ended in another way than well is to say."""
         last = _last_lines(text)
+        # The conclusion comes last, as in a traceback: short views show the last line.
         if end.fault == "timed_out":
-            reason = f"building the environment took more than {self._build_seconds:g} seconds\n{last}"
+            reason = f"{last}\nbuilding the environment took more than {self._build_seconds:g} seconds"
             return EnvironmentFailed(reason, of_node=False, log=text)
         if end.exit_code is None or end.fault:
-            reason = f"the build of the environment was ended: {end.fault or f'signal {end.signal}'}\n{last}"
+            reason = f"{last}\nthe build of the environment was ended: {end.fault or f'signal {end.signal}'}"
             return EnvironmentFailed(reason, of_node=not end.fault.startswith("file_limit"), log=text)
         reason = "the environment cannot be built from the requirements"
         if plan.adds_scrapy:
             reason += f" and {scrapy_requirement()}, which was added because they do not name Scrapy"
         of_node = end.exit_code == build.OWN_FAULT or is_fault_of_node(text + details)
-        return EnvironmentFailed(f"{reason}:\n{last}", of_node=of_node, log=text)
+        return EnvironmentFailed(f"{last}\n{reason}: {conclusion(text)}", of_node=of_node, log=text)
 
     async def _tell(
         self, plan: _Build, artefact: Artefact, status: str, built: _Built | None = None, *, reason: str = ""
@@ -387,6 +393,21 @@ def _read(attempt: JobAttempt) -> tuple[dict[str, str] | None, str, str]:
     names = ("scrapy", "python", "builder")
     said = {name: str(built.get(name, ""))[:50] for name in names} if isinstance(built, dict) else None
     return said, text, str(details.get("log", "")) if isinstance(details, dict) else ""
+
+
+def conclusion(text: str) -> str:
+    """Return the line of pip's or uv's output that says why requirements could not be installed. Both end with advice
+    of their own, which says nothing about them. Empty: there is no output."""
+    lines = [line.strip() for line in text.splitlines()]
+    said = [line for line in lines if line and not line.startswith(_ADVICE)]
+    if "[end of output]" in said:  # of the build of a package, by pip
+        said = said[: len(said) - 1 - said[::-1].index("[end of output]")]
+    elif "[stderr]" not in said:  # else the same by uv
+        if cause := next((place for place, line in enumerate(lines) if line.startswith(_CAUSE_BY_UV)), None):
+            paragraph = " ".join(itertools.takewhile(bool, lines[cause:]))
+            return paragraph.partition(" ")[2]
+        said = [line for line in said if line.startswith("ERROR: ")][:1] or said
+    return said[-1].removeprefix("ERROR: ") if said else ""
 
 
 def _last_lines(text: str) -> str:

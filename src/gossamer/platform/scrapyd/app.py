@@ -144,7 +144,7 @@ class ScrapydApp:
         try:
             parameters = await self._parameters(request)
             named = [parameters.get(name, [b""])[0] for name in _SUBJECT]
-            form = Form(parameters, sender=principal.name)
+            form = Form(parameters, sender=principal.name, scope=principal.scope)
             del parameters  # an egg is not to stay in memory while its version is built
             fields = await endpoint.answer(form)
         except ClientDisconnect:

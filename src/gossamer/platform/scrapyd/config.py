@@ -97,6 +97,8 @@ class ScrapydConfig:
     """Address of the crawl service to which schedules submit requests. Empty: there is none. Not in Scrapyd."""
     crawl_service_token: str = ""
     """Its token. Empty: it needs none. Not in Scrapyd."""
+    run_settings: frozenset[str] | None = None
+    """Settings of Scrapy that a client whose scope is `run` may give to a job. None: all. Not in Scrapyd."""
     project_users: range | None = None
     """Numbers of users of which each project gets one. None: jobs run as the server's user. Not in Scrapyd."""
     private_files: tuple[str, ...] = ()
@@ -201,6 +203,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         secret_keys_file=get("secret_keys_file", str, ""),
         crawl_service=get("crawl_service", str, ""),
         crawl_service_token=get("crawl_service_token", str, ""),
+        run_settings=get("run_settings", _setting_names, None),
         project_users=get("project_users", parse_project_users, None),
         local_projects=dict(parser.items("settings")) if parser.has_section("settings") else {},
         services=_services(parser),
@@ -248,6 +251,16 @@ def _count(text: str) -> int:
     if value < 0:
         raise ValueError(f"{text} is negative")
     return value
+
+
+def _setting_names(text: str) -> frozenset[str] | None:
+    names = text.replace(",", " ").split()
+    if names == ["all"]:
+        return None
+    wrong = next((name for name in names if name != "none" and not re.fullmatch(r"[A-Z][A-Z0-9_]*", name)), None)
+    if wrong is not None or ("none" in names and len(names) > 1):
+        raise ValueError(f"{wrong or text}: write names of settings such as LOG_LEVEL DOWNLOAD_DELAY, or all, or none")
+    return frozenset(names) - {"none"}
 
 
 def _seconds(text: str) -> float:

@@ -46,8 +46,9 @@ class StillBuilding(GossamerError):
 class Form:
     """Parameters of one request. A parameter that was read is taken out; the rest are arguments of the spider."""
 
-    def __init__(self, parameters: Parameters, *, sender: str = "") -> None:
-        """`sender`: name of the client, for the audit."""
+    def __init__(self, parameters: Parameters, *, sender: str = "", scope: TokenScope = TokenScope.ADMIN) -> None:
+        """`sender`: name of the client, for the audit. `scope`: what it may do."""
+        self.scope = scope
         self._left = dict(parameters)
         self.sender = sender
 
@@ -180,6 +181,7 @@ class Endpoints:
         # Scrapyd's order: what does not exist is reported before a setting that cannot be read.
         await self._manager.require_spider(project, version, spider)
         settings = dict(_settings(given_settings))
+        self._manager.check_settings(settings, form.scope)
         job = NewJob(project, spider, name, version, form.rest(), settings, priority)
         await self._manager.schedule(job)
         return {"jobid": name}

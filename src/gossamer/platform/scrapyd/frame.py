@@ -65,6 +65,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
   overflow-x: auto; }
 #jobs th, #jobs td { padding-left: .6rem; padding-right: .6rem; }
 #jobs td { white-space: nowrap; }
+#jobs td:nth-child(-n+2):not(.none) { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
 #jobs td:nth-child(3) { white-space: normal; overflow-wrap: anywhere; min-width: 9rem;
   font: .85em/1.7 ui-monospace, monospace; }
 #jobs td.result { white-space: normal; overflow-wrap: anywhere; min-width: 8rem; }

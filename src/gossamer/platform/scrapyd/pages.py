@@ -144,8 +144,10 @@ class JobsPage:
         titles = "".join(f"            <th>{name}</th>\n" for name in self._columns)
         sections = [("Pending", pending), ("Running", running), ("Finished", ended)]
         bodies = "".join(self._section(title, jobs, now) for title, jobs in sections)
+        zone = datetime.fromtimestamp(now).astimezone()
         body = f"""<h1>Jobs</h1>
 {_counts(count_states(live, ended))}
+<p class="soft">Times are local to the server, {escape(zone.strftime("%Z (UTC%z)"))}.</p>
 <div class="tools" hidden>
 <input type="search" id="search" placeholder="Filter" aria-label="Filter by project, spider, job, result or number">
 <label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>

@@ -107,7 +107,8 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         await database.migrate()
         # Before all else: with the folder of another platform, all versions would seem to be deleted.
         storage = await open_platform_storage(database, options.store)
-        manager = Manager(database, _artefacts(options, storage, closing), vault)
+        artefacts = _artefacts(options, storage, closing)
+        manager = Manager(database, artefacts, vault, run_settings=config.run_settings)
         await _open(manager, options)
         wake_ups = WakeUps(database, on_listed=manager.notice_listing)
         manager.has_remote_nodes = True

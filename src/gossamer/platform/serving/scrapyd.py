@@ -84,7 +84,8 @@ async def run_scrapyd(
             return
         await own_database(database, command=_COMMAND, shared=False)
         vault = load_vault(os.environ, config.secret_keys_file)
-        manager = Manager(database, ArtefactStore(Path(config.eggs_dir), state / "uploads"), vault)
+        artefacts = ArtefactStore(Path(config.eggs_dir), state / "uploads")
+        manager = Manager(database, artefacts, vault, run_settings=config.run_settings)
         is_new = database.file is not None and not database.file.exists()
         await manager.open(config.local_projects)
         if config.keeps_state:

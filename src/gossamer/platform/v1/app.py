@@ -23,7 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform.link import LinkRefused, UnknownAttempt
-from gossamer.platform.manager.operations import BrokenVersion, JobConflict, NoNode, NotFound, VersionInUse
+from gossamer.platform.manager.operations import (
+    BrokenVersion,
+    JobConflict,
+    NoNode,
+    NotFound,
+    SettingNotPermitted,
+    VersionInUse,
+)
 from gossamer.platform.manager.vault import NoSecretKey
 from gossamer.platform.names import UnsafeName
 from gossamer.platform.packages import NotAnArtefact
@@ -60,6 +67,7 @@ on its own machine. Errors are `application/problem+json` (RFC 9457)."""
 _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (Unauthorized, 401, "unauthorized"),
     (NotPermitted, 403, "not-permitted"),
+    (SettingNotPermitted, 403, "not-permitted"),
     (NotFound, 404, "not-found"),
     (JobConflict, 409, "job-conflict"),
     (VersionInUse, 409, "version-in-use"),

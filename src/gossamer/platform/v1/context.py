@@ -5,7 +5,7 @@ What concerns all projects needs `OperatorReader`, `Operator` or `NodeClient`, w
 Fixed: that a client of one project gets the same answer for a project it may not see as for one that does not exist.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
@@ -62,6 +62,10 @@ class Client(NamedTuple):
         """Raise NotFound if the client may not see the project, so that it cannot learn which projects exist."""
         if self.principal.project not in ("", project):
             raise NotFound(f"project '{project}' not found")
+
+    def check_settings(self, settings: Iterable[str]) -> None:
+        """Raise SettingNotPermitted if the client may not give these settings to a job."""
+        self.context.manager.check_settings(settings, self.principal.scope)
 
     def require_all_projects(self) -> None:
         """Raise NotPermitted if the client's token is for one project."""

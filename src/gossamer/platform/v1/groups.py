@@ -143,6 +143,7 @@ async def create_group(
 ) -> GroupModel:
     """Create a group with all its jobs. With a header Idempotency-Key the request may be repeated."""
     client.check_project(group.project)
+    client.check_settings(group.settings)
     row, created = await operations.create_group(client.context.manager, group.group(idempotency_key))
     if created:
         await client.record("group.create", f"{row.id} {row.project}/{row.spider}")

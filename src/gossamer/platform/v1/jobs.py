@@ -72,6 +72,7 @@ async def create_job(
         is_urgent=job.is_urgent,
         tags=job.tags,
     )
+    client.check_settings(job.settings)
     row, created = await client.context.manager.create_job(new)
     if created:
         await client.record("job.create", f"{row.id} {row.project}/{row.spider}")

@@ -91,7 +91,7 @@ async def change_schedule(schedule_id: _Id, change: ScheduleChange, client: Runn
     now = await manager.read(schedules.database_time)
     new = change.applied_to(row)
     columns = new.columns(new.rule(now)) if given - {"paused"} else {}
-    if given & {"spider", "version", "crawl"}:
+    if given & {"spider", "version", "crawl", "settings"}:
         await _check_work(client, new, columns["crawl"])
     if change.paused is not None:
         columns["paused"] = change.paused
@@ -176,6 +176,7 @@ async def _check_work(client: Client, schedule: NewScheduleModel, requests: Sequ
     """Raise an error unless the schedule's spider exists, or the client may submit the crawl requests."""
     if requests is None:
         assert schedule.spider is not None
+        client.check_settings(schedule.settings)
         await client.context.manager.require_spider(schedule.project, schedule.version, schedule.spider)
         return
     client.context.crawl_service.require()
