@@ -59,7 +59,7 @@ def _fill(connection: Connection) -> None:
     for number in range(_COUNT):
         name = f"shop & co #{number}?"
         tokens.record_action(connection, f"person-{number}", "version.deploy", f"{name} 1")
-        version = projects.add_version(connection, name, "1", digest=str(number), file=f"{number}/1.egg")
+        version = projects.add_version(connection, name, "1", digest=str(number), file=f"{name}/1.egg")
         projects.take_listing(connection, "node")
         projects.record_listing(connection, version, incarnation="node", spiders=[f"spider {_EVIL}"], fault="")
         node = NewNode(f"node-{number}", "folder", "incarnation", 4, [_EVIL], _EVIL, "release")
