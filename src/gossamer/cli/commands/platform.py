@@ -106,9 +106,9 @@ def manager(
         typer.Option(
             "--database",
             metavar="URL",
-            help="Keep the state in this database: postgresql+psycopg://USER@HOST/NAME for any number of managers. "
-            "Other users see the command line, so an address with a password belongs into $SCRAPYD_DATABASE_URL, or a "
-            "file that $SCRAPYD_DATABASE_URL_FILE names. Default: SQLite in --store, for one manager.",
+            help="Keep the state in this database: postgresql+psycopg://USER@HOST/NAME for any number of managers. An "
+            "address with a password belongs into $SCRAPYD_DATABASE_URL or the file that $SCRAPYD_DATABASE_URL_FILE "
+            "names. Default: SQLite in --store, for one manager.",
             show_default=False,
         ),
     ] = None,
@@ -139,27 +139,24 @@ def manager(
 ) -> None:
     """Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.
 
-    gossamer manager
-
     SCRAPYD_DATABASE_URL_FILE=database-url gossamer manager --host 0.0.0.0
 
     The manager runs no job itself: start `gossamer node` on each machine that does. Ctrl-C or SIGTERM stops the
     manager; jobs run on.
     """
     _set_up_log(given)
-    if database is not None and urlsplit(database).password:
-        terminal.say("Other users can read the password of --database. Set it in $SCRAPYD_DATABASE_URL.")
-    files = _conf_files(scrapyd_conf)
     place = store if "://" in store else str(Path(store).absolute())
     kept = {"--keep-logs": keep_logs, "--keep-items": keep_items, "--keep-jobs": keep_jobs}
     given_options = {"database_url": database, "bind_address": host, "http_port": port, "crawl_service": crawl_service}
-    run_loop(_run_manager(files, place, given_options, (node_limit, kept)))
+    run_loop(_run_manager(_conf_files(scrapyd_conf), place, given_options, (node_limit, kept)))
 
 
 async def _run_manager(
     files: list[Path], store: str, given: dict[str, Any], limits: tuple[float, dict[str, str]]
 ) -> None:
     """Run a manager. `given`: options of the configuration, None where the command line has none."""
+    if urlsplit(given["database_url"] or "").password:
+        terminal.say("Other users can read the password of --database. Set it in $SCRAPYD_DATABASE_URL.")
     try:
         from gossamer.platform.scrapyd.config import load
         from gossamer.platform.serving.manager import ManagerOptions, run_manager
