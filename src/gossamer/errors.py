@@ -355,6 +355,8 @@ class AlreadyFinished(GossamerError):
 class WorkerFailed(GossamerError):
     """The worker processes end as soon as they start."""
 
+    exit_code = 4  # no input is wrong: the same command may succeed when the machine has memory or processes again
+
 
 class FakeWebFailed(GossamerError):
     """The fake web did not start or cannot be read."""

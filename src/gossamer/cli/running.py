@@ -68,10 +68,16 @@ _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
-async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None]) -> T:
+_NO_SERVICE = "Waiting for it; until then, no requests are accepted."
+
+
+async def when_reachable(
+    name: str, call: Callable[[], Awaitable[T]], say: Callable[[str], None], *, effect: str = _NO_SERVICE
+) -> T:
     """Repeat the call until the frontier or the bus (`name`, in messages) can be reached, and return its result.
 
-    An outage is shown at once. Other errors are raised: waiting does not mend a wrong password or an unsuitable server.
+    An outage is shown at once, with its `effect`. Other errors are raised: waiting does not mend a wrong password or an
+    unsuitable server.
     """
     troubles = Troubles(say)
     failures = 0
@@ -79,7 +85,7 @@ async def when_reachable(name: str, call: Callable[[], Awaitable[T]], say: Calla
         try:
             result = await call()
         except (FrontierUnavailable, BusUnavailable) as error:
-            troubles.begin(name, f"{str(error).rstrip('.')}. Waiting for it; until then, no requests are accepted.")
+            troubles.begin(name, f"{str(error).rstrip('.')}. {effect}")
         else:
             troubles.end(name, f"The {name} can be reached now.")
             return result

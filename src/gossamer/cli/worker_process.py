@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -18,12 +18,13 @@ import msgspec
 
 from gossamer.cli import terminal
 from gossamer.cli.running import run as run_loop
+from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import GRACE_SECONDS, exit_within
 from gossamer.errors import GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
-from gossamer.wiring.fork_server import ForkServer
+from gossamer.wiring.fork_server import ForkServer, continue_without_parent
 from gossamer.wiring.frontier import connect
 from gossamer.wiring.processes import WorkerCommand, WorkerReport, with_process_count
 from gossamer.wiring.worker import open_worker
@@ -55,6 +56,7 @@ def fork_server(settings: Settings) -> Iterator[None]:
 def run_worker_process(seen: SeenTable | None = None) -> int:
     """Run this process as one of several workers, as its parent orders on standard input. Returns its exit code.
     `seen`: memory that it shares with the others."""
+    continue_without_parent()
     line = sys.stdin.buffer.readline()
     if not line:
         return 0  # the parent is gone
@@ -63,6 +65,8 @@ def run_worker_process(seen: SeenTable | None = None) -> int:
     logs.set_up(settings.log_level, style=settings.log_format)
     try:
         run_loop(_run_worker_process(settings, command, seen))
+    except asyncio.CancelledError:
+        return 0  # the parent ended while this process waited for the frontier
     except GossamerError as error:
         terminal.say(str(error))
         return error.exit_code
@@ -70,35 +74,52 @@ def run_worker_process(seen: SeenTable | None = None) -> int:
 
 
 async def _run_worker_process(settings: Settings, command: WorkerCommand, seen: SeenTable | None) -> None:
-    """Work until the run is over, or a signal or the end of standard input stops the worker; report to the parent."""
+    """Work until the run is over, or a signal or the end of standard input stops the worker; report to the parent.
+    Waits for the frontier: the parent has reached it before, so that this is an outage."""
     parent = _Parent(command.report_fd)
-    frontier = await connect(settings, command.address)
+    this_task = asyncio.current_task()
+    assert this_task
+    lifeline = _Lifeline(this_task.cancel)
+    stdin, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: lifeline, sys.stdin)
     try:
-        async with _open_worker(settings, command, frontier, parent, seen) as worker:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, worker.stop)
-            # Standard input ends when the parent ends, for whatever reason.
-            stdin, _ = await loop.connect_read_pipe(lambda: _StdinClosed(worker), sys.stdin)
-            reporting = asyncio.create_task(_report_tally(worker, parent))
-            try:
-                await worker.run()
-            except BaseExceptionGroup as group:
-                if group.subgroup(OutputClosed) is None:
-                    raise
-                parent.send(WorkerReport(closed=True))
-            finally:
-                reporting.cancel()
-                stdin.close()
-                tally = worker.tally()
-                parent.send(WorkerReport(tally=tally))
-                if tally.abandoned:  # an output that accepts nothing may not close either
-                    exit_within(GRACE_SECONDS, "", 0)  # 0: the parent must not start the process again
+        async with contextlib.AsyncExitStack() as closing:
+
+            async def enter() -> Worker:
+                async with contextlib.AsyncExitStack() as opening:
+                    frontier = await connect(settings, command.address)
+                    opening.push_async_callback(frontier.close)
+                    worker = await opening.enter_async_context(_open_worker(settings, command, frontier, parent, seen))
+                    await closing.enter_async_context(opening.pop_all())
+                return worker
+
+            worker = await when_reachable("frontier", enter, parent.say, effect="The new worker process waits for it.")
+            lifeline.on_end = worker.stop
+            await _work(worker, parent)
         parent.send(WorkerReport(tally=worker.tally()))  # again, because closing the outputs counts missing records
     except SinkError as error:
         parent.send(WorkerReport(fault=error.detail))
     finally:
-        await frontier.close()
+        stdin.close()
+
+
+async def _work(worker: Worker, parent: "_Parent") -> None:
+    """Run the worker to its end, and report its counters."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    reporting = asyncio.create_task(_report_tally(worker, parent))
+    try:
+        await worker.run()
+    except BaseExceptionGroup as group:
+        if group.subgroup(OutputClosed) is None:
+            raise
+        parent.send(WorkerReport(closed=True))
+    finally:
+        reporting.cancel()
+        tally = worker.tally()
+        parent.send(WorkerReport(tally=tally))
+        if tally.abandoned:  # an output that accepts nothing may not close either
+            exit_within(GRACE_SECONDS, "", 0)  # 0: the parent must not start the process again
 
 
 def _open_worker(
@@ -140,12 +161,13 @@ class _Parent:
             self._descriptor = -1  # the parent is gone; the end of standard input stops the worker
 
 
-class _StdinClosed(asyncio.Protocol):
-    """Stops the worker when standard input ends."""
+class _Lifeline(asyncio.Protocol):
+    """Standard input, which ends when the parent ends, for whatever reason."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, on_end: Callable[[], object]) -> None:
+        self.on_end = on_end
+        """Ends this process."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hook of asyncio: standard input has ended."""
-        self._worker.stop()
+        self.on_end()

@@ -264,6 +264,12 @@ def _flush() -> None:
             stream.flush()
 
 
+def continue_without_parent() -> None:
+    """Have the system continue this process when its parent ends: a process that is stopped (SIGSTOP) would not notice
+    the end of its standard input. Does nothing where the system is not Linux."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def _prctl(operation: int, value: bytes | int) -> None:
     """Set a property of this process, where the C library can do it."""
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -35,7 +35,8 @@ _QUICK_SECONDS = 5.0
 """A process that dies sooner than this after its start counts as a failed start. Must exceed the time that a process
 takes to load its spiders on a slow machine; longer counts more deaths as failed starts."""
 _MAX_FAILED_STARTS = 5
-"""Failed starts in a row of one process after which the command gives up. Tuning only."""
+"""Failed starts in a row of one process after which the command gives up, unless another process works. An outage of
+the frontier is none: a process waits for it."""
 
 # Pauses before a new process; they double with each failed start. Tuning only: longer ones spare a machine in trouble,
 # shorter ones restore the crawl sooner.
@@ -178,6 +179,8 @@ class WorkerProcesses:
         self._ended = Tally()
         """Sum of the counters of ended processes."""
         self._stopping = asyncio.Event()
+        self._some_ended_well = False
+        """True: a process has ended by itself, because its run is over or an output cannot be finished."""
         self._output_closed = False
         self.fault = ""
         """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
@@ -190,8 +193,8 @@ class WorkerProcesses:
         return total
 
     async def run(self) -> None:
-        """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start. Raises
-        an ExceptionGroup with OutputClosed when the reader of the output went away."""
+        """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start and no
+        other works. Raises an ExceptionGroup with OutputClosed when the reader of the output went away."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.worker.processes):
@@ -228,12 +231,16 @@ class WorkerProcesses:
             if self._output_closed:
                 raise OutputClosed
             if code == 0 or self._stopping.is_set():
+                self._some_ended_well = True
                 return
             failed_starts = failed_starts + 1 if loop.time() - started < _QUICK_SECONDS else 0
-            if failed_starts >= _MAX_FAILED_STARTS:
-                raise WorkerFailed(f"the last one by {cause}")
             log.warning("%s %d: %s", logs.PROCESS_DIED, number, cause)
-            self._say(sentence)
+            if failed_starts < _MAX_FAILED_STARTS:
+                self._say(sentence)
+            elif self._some_ended_well:
+                return  # the work is over for the others, too
+            elif not self._alive:
+                raise WorkerFailed(f"the last one by {cause}")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_FIRST_PAUSE_SECONDS * 2**failed_starts, _LONGEST_PAUSE_SECONDS)):
                     await self._stopping.wait()
