@@ -1,12 +1,13 @@
-"""The sites that a fake web serves on request beside its generated hosts. `gossamer.fakeweb.server` loads them.
+"""The sites that a fake web serves on request beside its generated hosts. The entry point
+`gossamer.fakeweb` of this package registers them.
 
-Fixed: `extra_sites` and its arguments, which that module calls, and the methods of `ExtraSite`. To add a site, write a
-class with these methods and append it in `extra_sites`; a site that serves a host hides later ones that do.
+To add a site, write a class with the methods of `ExtraSite` and append it in `extra_sites`; a site that serves a host
+hides later ones that do.
 """
 
 from gossamer.fakeweb.answer import Answer
 from gossamer.fakeweb.control import HostilePlace
-from gossamer.fakeweb.server import ExtraSite
+from gossamer.fakeweb.extra_site import ExtraSite
 from gossamer.fakeweb.site import ADDRESS
 from gossamer.fakeweb.spec import WebSpec
 from gossamer_fakeweb.estate import HOSTS, Estate

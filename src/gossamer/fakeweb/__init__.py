@@ -13,9 +13,10 @@ added, none removed. What the other modules have besides may be changed with the
 """
 
 from gossamer.fakeweb.answer import Answer, Ending, Mounts, html, plain, redirect
-from gossamer.fakeweb.control import FakeWeb
 from gossamer.fakeweb.journal import How, Record
-from gossamer.fakeweb.server import Server, serve
+from gossamer.fakeweb.process import FakeWeb
+from gossamer.fakeweb.server import Server
+from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.site import Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap, WebSpec
 

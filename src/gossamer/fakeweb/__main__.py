@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import BadInput, FakeWebFailed
-from gossamer.fakeweb.server import serve
+from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.site import ADDRESS
 from gossamer.fakeweb.spec import WebSpec, add_spec_arguments, spec_from
 from gossamer.policy.words import counted

@@ -14,16 +14,14 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import httptools
 
-from gossamer.fakeweb import control
+from gossamer.fakeweb import control, control_answers
 from gossamer.fakeweb.answer import Answer, Ending, encode, perform
 from gossamer.fakeweb.journal import How
-
-if TYPE_CHECKING:
-    from gossamer.fakeweb.server import Server
+from gossamer.fakeweb.server import Server
 
 _PIPELINE = 16
 """Requests that may wait on one connection before reading pauses. Tuning only: more take memory."""
@@ -56,7 +54,7 @@ class _Request(NamedTuple):
 class Connection(asyncio.Protocol):
     """Reads requests, gets their answers from the server, and sends them one after the other."""
 
-    def __init__(self, server: "Server", number: int) -> None:
+    def __init__(self, server: Server, number: int) -> None:
         """`number`: number of the connection, for the journal; the first is 1."""
         self._server = server
         self._number = number
@@ -222,7 +220,7 @@ class Connection(asyncio.Protocol):
         self._sent = 0
         delay = 0.0
         if request.host == control.HOST:
-            answer = control.answer(server, request.method, request.target, request.body)
+            answer = control_answers.answer(server, request.method, request.target, request.body)
             self._journal_number = -1
         else:
             extra = server.extra_site_of(request.host) if server.extra_sites else None
