@@ -20,23 +20,22 @@ def printed(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
-# --- outputs that were never made -------------------------------------------------------------------------------------
+# --- outputs without a record -----------------------------------------------------------------------------------------
 
 
-def test_an_output_without_a_record_is_not_announced_and_not_gone_later(tmp_path: Path) -> None:
+def test_an_output_without_a_record_is_an_empty_file(tmp_path: Path) -> None:
     with a_site(a="<p>a") as site:
         flags = (f"{site.url}/a", "--field", "a=h9", "-o", "t.jsonl", "--items", "-o", "p.jsonl", "--pages")
         said = printed(tmp_path, *flags)
-        assert "\n  pages are in p.jsonl\n  no items were found: t.jsonl was not written\n" in said
+        assert "\n  pages are in p.jsonl\n  no items were found: t.jsonl is empty\n" in said
         said = printed(tmp_path, *flags)
         assert "is already finished" in said
-        assert "t.jsonl" not in said
+        assert "\n  no items were found: t.jsonl is empty\n" in said
         summary, _ = crawl(tmp_path, *flags, "--fresh")
-        assert summary["outputs"] == ["p.jsonl"]
+        assert summary["outputs"] == ["t.jsonl", "p.jsonl"]
+        assert (tmp_path / "t.jsonl").read_bytes() == b""
         (tmp_path / "p.jsonl").unlink()
-        said = printed(tmp_path, *flags, code=1)
-        assert "  p.jsonl is gone; crawl again with --fresh.\n" in said
-        assert "t.jsonl is gone" not in said
+        assert "  p.jsonl is gone; crawl again with --fresh.\n" in printed(tmp_path, *flags, code=1)
 
 
 def test_a_table_with_fixed_columns_and_no_item_has_its_header(tmp_path: Path) -> None:
@@ -49,15 +48,15 @@ def test_a_table_with_fixed_columns_and_no_item_has_its_header(tmp_path: Path) -
         assert "  t.csv is gone; crawl again with --fresh.\n" in printed(tmp_path, *flags, code=1)
 
 
-def test_a_table_whose_columns_no_item_gave_is_not_announced(tmp_path: Path) -> None:
+def test_a_table_whose_columns_no_item_gave_has_the_column_of_every_item(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from gossamer import Spider\n\n\nclass Shop(Spider):\n    def parse(self, page):\n        return None\n"
     )
     with a_site(a="<p>a") as site:
         flags = (f"{site.url}/a", "--spider", "shop.py", "-o", "t.csv")
-        assert "\n  no items were found: t.csv was not written\n" in printed(tmp_path, *flags)
-        assert "is gone" not in printed(tmp_path, *flags)
-        assert not (tmp_path / "t.csv").exists()
+        for _ in range(2):
+            assert "\n  no items were found: t.csv has only its header\n" in printed(tmp_path, *flags)
+        assert (tmp_path / "t.csv").read_text() == "page_url\n"
 
 
 def test_an_output_that_could_not_be_opened_is_not_gone_later(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_an_output_that_could_not_be_opened_is_not_gone_later(tmp_path: Path) ->
         assert process.returncode == 130
         (tmp_path / "broken").unlink()
         (tmp_path / "t.jsonl").rmdir()
-        assert "\n  no items were found: t.jsonl was not written\n" in printed(tmp_path, *flags)
+        assert "\n  no items were found: t.jsonl is empty\n" in printed(tmp_path, *flags)
         assert "is gone" not in printed(tmp_path, *flags)
 
 

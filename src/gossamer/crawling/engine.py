@@ -51,7 +51,7 @@ from gossamer.model.request import DropReason
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
-from gossamer.sinks.open import check_outputs, write_header
+from gossamer.sinks.open import check_outputs, write_empty
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import (
     CrawlNote,
@@ -72,6 +72,7 @@ from gossamer.wiring.outputs import (
     forget_written,
     missing_records,
     missing_sentence,
+    spool_folder,
     table_options,
 )
 from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
@@ -430,16 +431,18 @@ class _Crawling(msgspec.Struct):
         if result.finished:  # else the command that resumes the run needs the counts of what was written
             forget_written(settings, run)
             if not result.unwritten and not result.missing_records:
-                await self._write_headers(result)
+                await self._write_empty_outputs(result)
         return result
 
-    async def _write_headers(self, result: CrawlResult) -> None:
-        """Make the CSV files for items of which none was found, where the columns are known: with their header."""
-        named, tables = item_outputs(self.settings), table_options(self.settings)
+    async def _write_empty_outputs(self, result: CrawlResult) -> None:
+        """Make the outputs for items of which none was found: files without records."""
+        if result.tally.items:
+            return
+        named, tables, folder = item_outputs(self.settings), table_options(self.settings), spool_folder(self.settings)
         try:
             for output in self.settings.crawl.output:
-                if output.path in named:
-                    await asyncio.to_thread(write_header, output, tables)
+                if output.path in named and await asyncio.to_thread(write_empty, output, tables, spool_dir=folder):
+                    result.empty_outputs = (*result.empty_outputs, output.path)
         except SinkError as error:
             result.unwritten = True
             result.notes.append(error.detail)

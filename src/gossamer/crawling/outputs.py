@@ -21,12 +21,10 @@ from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
 from gossamer.sinks.assets import crawls_in, empty_folder, manifest_of
 from gossamer.sinks.open import (
-    NOT_WRITTEN,
     discard,
     has_content,
     is_local,
     kind_of,
-    lack_of_items,
     local_path,
 )
 from gossamer.sinks.stores.address import is_store
@@ -79,8 +77,8 @@ class ExistingOutputs(msgspec.Struct):
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each, by path as it is named."""
     failed_only: list[str] = msgspec.field(default_factory=list)
-    """Paths of those with nothing but failed requests of another crawl of the same site. They are emptied: most likely
-    that crawl was begun with wrong options, and this one is its correction."""
+    """Paths of those with nothing but failed requests of another crawl of the same site, or without any record. They
+    are emptied: most likely that crawl was begun with wrong options, and this one is its correction."""
     beside: set[str] = msgspec.field(default_factory=set)
     """Names of other crawls whose records stay in an output."""
     foreign: list[str] = msgspec.field(default_factory=list)
@@ -114,9 +112,10 @@ def find_existing(
     it may not use.
 
     With --append, every output may be used. Otherwise an output must hold records of this crawl, records of other
-    crawls if an earlier start of this crawl was given --append for them, or nothing but failures of a crawl of the same
-    site. --fresh also replaces what only crawls of the same seeds wrote. The notes in the data directory tell whose a
-    file is that does not name its crawl. `folder`: of assets, the files that pages embed or link; empty: none.
+    crawls if an earlier start of this crawl was given --append for them, nothing but failures of a crawl of the same
+    site, or none at all. --fresh also replaces what only crawls of the same seeds wrote. The notes in the data
+    directory tell whose a file is that does not name its crawl. `folder`: of assets, the files that pages embed or
+    link; empty: none.
     """
     note = known.note()
     found = ExistingOutputs()
@@ -131,6 +130,9 @@ def find_existing(
         found.sizes[output.path] = path.stat().st_size
         absolute = absolute_path(output.path)
         is_known = note is not None and may_have_written(note, absolute)
+        if not is_known and not _has_records(path):
+            found.failed_only.append(output.path)
+            continue
         try:
             crawls = _crawls_in(path, all_records=start.replaces_outputs)
         except BadInput as error:
@@ -237,6 +239,13 @@ def _crawls_in(path: Path, *, all_records: bool) -> set[str]:
     return {output.record.crawlid for output in (records if all_records else islice(records, 1))}
 
 
+def _has_records(path: Path) -> bool:
+    """Return whether a file holds records, or anything else that the crawl must not delete."""
+    from gossamer.sinks.empty import has_records
+
+    return has_records(path)
+
+
 def _site(crawls: set[str]) -> set[str]:
     """Return the hosts in names of crawls. A name that is made from the options is the host, a hyphen and a digest."""
     return {name.rpartition("-")[0] for name in crawls}
@@ -292,9 +301,14 @@ def find_contents(result: CrawlResult, settings: Settings) -> None:
 
 def _find_empty_outputs(result: CrawlResult) -> None:
     """Enter in the result which outputs for items hold none, and take those that do not exist out of its outputs."""
-    if result.tally.items or result.unwritten or result.missing_records:
+    if result.tally.items or result.unwritten or result.missing_records or not result.item_outputs:
         return
-    lacks = {path: lack_of_items(path) for path in result.item_outputs}
+    from gossamer.sinks.empty import IS_EMPTY, NOT_WRITTEN, lack_of_items  # imported late: most crawls need no search
+
+    lacks = {
+        path: IS_EMPTY if path in result.empty_outputs and not is_local(path) else lack_of_items(path)
+        for path in result.item_outputs
+    }
     unknown = ("", NOT_WRITTEN) if result.already_finished else ("",)  # it may have been on another machine
     result.without_items = {path: why for path, why in lacks.items() if why not in unknown}
     result.outputs = tuple(path for path in result.outputs if lacks.get(path) != NOT_WRITTEN)

@@ -136,6 +136,8 @@ class CrawlResult(msgspec.Struct):
     """Those of the outputs that take only items."""
     mixed_outputs: tuple[str, ...] = ()
     """Those of the outputs that hold pages and items."""
+    empty_outputs: tuple[str, ...] = ()
+    """Those of them that this command made without any item."""
     without_items: dict[str, str] = msgspec.field(default_factory=dict)
     """Those of them that hold no item, each with what became of it: it was not written, or it is empty."""
     asset_folder: str = ""

@@ -234,6 +234,8 @@ class _Export:
         with translate_sqlite_errors(path):
             database = Database(path, durable=False)
             try:
+                if self._kind != "all":
+                    database.make_tables(self._kind, ())
                 for records in whole_pages(output.record for output in self._chosen()):
                     database.add(records)
             finally:
@@ -364,8 +366,12 @@ class _Export:
         head = file_format.head()
         if head:
             stream.write(framing.pack(head))
+        is_empty = not head
         for group in _groups(outputs):
             stream.write(framing.pack(file_format.encode(group)))
+            is_empty = False
+        if is_empty:
+            stream.write(framing.pack([b""]))  # compressed formats have no file of no bytes
 
     def _with_wires(self, output: Output) -> Output:
         """Return a page with its exchange: rebuilt if the source does not have it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -33,11 +33,10 @@ from gossamer.sinks.tables import (
     build_json,
     check_csv,
     csv_format,
-    has_only_header,
 )
 
 if TYPE_CHECKING:
-    from gossamer.sinks.spool import Build
+    from gossamer.sinks.spool import Build, SpooledSink
 
 _HEAD_BYTES = 64
 """Bytes of an existing output from which its format is recognised. May be larger, not smaller: framings need them."""
@@ -229,35 +228,35 @@ def open_asset_folder(folder: str, *, spool_dir: Path, run: str, on_missing: OnM
     return AssetFolder(Path(folder), ledger=ledger, on_missing=on_missing)
 
 
-def write_header(output: Named, tables: TableOptions) -> None:
-    """Make a local CSV file whose columns are known, with their names alone, if there is no file or an empty one. Other
-    outputs are left alone. Raises `SinkError`."""
+def write_empty(output: Named, tables: TableOptions, *, spool_dir: Path) -> bool:
+    """Make a file without records, as its format has it (an empty array, a table without rows), if there is no file or
+    one without content. Return whether it was made.
+
+    Standard output needs none, and the tables of a store were made when the crawl began. Call it when no sink of this
+    process has the output open. Raises `SinkError`.
+    """
     opened = _resolve(output, tables)
-    file_format = _appendable(opened, tables) if opened.ending == CSV and not opened.is_remote else None
     path = local_path(opened.path)
-    if file_format is None or has_content(path):
-        return
-    file = AppendFile(path, file_format.framing(), file_format.head)
-    try:
-        file.append([])
-    finally:
-        file.close()
+    if opened.ending in ("", STORE) or (not opened.is_remote and has_content(path)):
+        return False
+    if not opened.is_remote and opened.ending in SQLITE:
+        from gossamer.sinks.sqlite import write_empty_sqlite
 
+        write_empty_sqlite(path, opened.kind, tables.columns or ())
+        return True
+    if not opened.is_remote and (file_format := _appendable(opened, tables)) is not None:
+        file = AppendFile(path, file_format.framing(), file_format.head)
+        try:
+            file.append([b""])  # a unit without records: compressed formats have no file of no bytes
+        finally:
+            file.close()
+        return True
+    from gossamer.sinks.remote import RemoteFile
 
-NOT_WRITTEN = "was not written"
-"""Words for an output that does not exist, because no record was for it. May be changed; docs and tests quote them."""
-
-
-def lack_of_items(output: str) -> str:
-    """Return why an output for items alone holds none; empty: it holds some, or is not on this machine."""
-    path = local_path(output)
-    if not is_local(output):
-        return ""
-    if not path.exists():
-        return NOT_WRITTEN
-    if not has_content(path):
-        return "is empty"
-    return "has only its header" if ending_of(output) == CSV and has_only_header(path) else ""
+    if opened.is_remote and RemoteFile(opened.path).head(1):
+        return False
+    sink = _open_sink(opened, spool_dir, "", None, tables)
+    return cast("SpooledSink", sink).finish_empty()
 
 
 def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> None:
@@ -386,7 +385,7 @@ def _build(output: _Opened, tables: TableOptions) -> "Build":
         return build_json(output.kind)
     from gossamer.sinks.sqlite import build_sqlite
 
-    return build_sqlite
+    return partial(build_sqlite, output.kind, tables.columns or ())
 
 
 def _folder(path: str, spool_dir: Path) -> Path:

@@ -70,6 +70,22 @@ class SpooledSink:
     async def close(self) -> None:
         await self._thread.run(self._close)
 
+    def finish_empty(self) -> bool:
+        """Build the output from no records. Return False if another process still writes records to it. Blocking.
+        Raises SinkError."""
+        with translate_os_errors(self.folder):
+            self._lock = self._open_lock()
+        try:
+            if not self._is_last() or self.spool.exists():
+                return False
+            self._file.append([b""])
+            self._finish_spool(may_be_empty=True)
+            return True
+        finally:
+            self._file.close()
+            os.close(self._lock)
+            self._lock = -1
+
     def _append(self, outputs: Sequence[Output]) -> None:
         if self._lock < 0:
             with translate_os_errors(self.folder):
@@ -105,12 +121,13 @@ class SpooledSink:
             return False
         return True
 
-    def _finish_spool(self) -> None:
-        """Build the output and remove the spool. Raises SinkError or SinkFull; the spool then stays."""
+    def _finish_spool(self, *, may_be_empty: bool = False) -> None:
+        """Build the output and remove the spool. Raises SinkError or SinkFull; the spool then stays. `may_be_empty`:
+        also from a spool of no bytes."""
         try:
             if not self.spool.exists():
                 return
-            if self.spool.stat().st_size:
+            if may_be_empty or self.spool.stat().st_size:
                 self._finish(self.spool)
             self.spool.unlink()  # only after the output is complete; after a kill in between, `finish` is repeated
             flush_folder(self.folder)

@@ -10,9 +10,9 @@ either durable or may be written again. Safe to change: the columns of pages in 
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,9 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
 from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN, PAGE_FIELDS, item_row, page_row
 from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record
+
+Kind = Literal["pages", "items", "all"]
+"""Records that a file takes."""
 
 _LOCK_SECONDS = 30.0
 """Time to wait for another program that reads or writes the file, before the wait is reported. May be changed: shorter
@@ -143,6 +146,18 @@ class Database:
                 execute("ROLLBACK")
             raise
 
+    def make_tables(self, kind: Kind, columns: Sequence[str]) -> None:
+        """Make the tables for these records, unless they exist, and these columns of items."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        self._read_schema()
+        for table in ("pages", "items"):
+            if kind in ("all", table):
+                known = self._columns.get(table) or self._create(table)
+                if table == "items":
+                    self._with_columns(table, known, dict.fromkeys(columns))
+        execute("COMMIT")
+
     def _delete_items(self, request_id: str) -> None:
         """Delete the items of an earlier attempt of this request, which may have found more of them."""
         if request_id and "items" in self._columns:
@@ -253,9 +268,29 @@ def check_sqlite(path: Path) -> None:
         raise BadInput(f"the output {path} exists and is not a SQLite file: {exc}") from exc
 
 
-def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
+def write_empty_sqlite(path: Path, kind: Kind, columns: Sequence[str]) -> None:
+    """Make a file with the tables for these records, without rows. `columns`: of the items, where they are known.
+    Raises SinkError."""
+    with translate_sqlite_errors(path):
+        make_folder(path.parent)
+        database = Database(path)
+        try:
+            database.make_tables(kind, columns)
+        finally:
+            database.close()
+        flush_folder(path.parent)
+
+
+def has_other_tables(path: Path) -> bool:
+    """Return whether a SQLite file holds more than the two tables of records."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    return not {name for (name,) in rows} <= {"pages", "items"}
+
+
+def build_sqlite(kind: Kind, columns: Sequence[str], existing: Path | None, spool: Path, out: Path) -> bool:
     """Write to `out` the database `existing` (None: there is none) with the records of the spool; flush it to the disk.
-    A Build of `spool.py`."""
+    A Build of `spool.py`, once `kind` and `columns` (see `Database.make_tables`) are given."""
     if existing is not None:
         existing.replace(out)
     else:
@@ -264,6 +299,8 @@ def build_sqlite(existing: Path | None, spool: Path, out: Path) -> bool:
         with translate_sqlite_errors(out):
             database = Database(out, durable=False)
             try:
+                if existing is None:
+                    database.make_tables(kind, columns)
                 for records in whole_pages(read_records(spool)):
                     database.add(records)
             finally:

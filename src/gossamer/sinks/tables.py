@@ -237,13 +237,14 @@ def read_header(path: Path, *, guard: bool = False) -> list[str]:
     return [name[1:] if guard and name[:1] == "'" and _FORMULA.match(name[1:]) else name for name in names]
 
 
-def has_only_header(path: Path) -> bool:
-    """Return whether a CSV file has no row but that of column names."""
+def has_only_header(path: Path, *, own: bool = False) -> bool:
+    """Return whether a CSV file has no row but that of column names. `own`: and these are columns of pages or items."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-            return len(list(islice(csv_rows(stream), 2))) == 1
+            rows = list(islice(csv_rows(stream), 2))
     except BadInput:
         return False
+    return len(rows) == 1 and (not own or rows[0][:1] == [PAGE_URL] or rows[0] == list(PAGE_COLUMNS))
 
 
 def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -262,10 +263,12 @@ WAYS_OUT = "name another file, delete it, or begin it again with --fresh if a cr
 
 
 def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bool) -> None:
-    """Raise `BadInput` if an existing file does not have these columns (None: any columns of items)."""
+    """Raise `BadInput` if an existing file has rows, and not these columns (None: any columns of items)."""
     header = read_header(path, guard=guard)
     expected = PAGE_COLUMNS if kind == "pages" else columns
     if not header or (list(expected) == header if expected is not None else header[0] == PAGE_URL):
+        return
+    if has_only_header(path, own=True):  # the crawl begins it again
         return
     raise BadInput(f"the output {path} exists and has other columns; {WAYS_OUT}")
 
