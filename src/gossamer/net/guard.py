@@ -1,17 +1,18 @@
-"""Address guard: a crawler may connect only to addresses of the public internet.
+"""Address guard: pages, webhooks and proxies of requests may be on addresses of the public internet only.
 
 This module only judges addresses; `resolve.py` looks up the addresses of names and asks this module.
 
 The tables follow the IANA special-purpose address registries for IPv4 and IPv6 (RFC 6890 and its updates) and the IANA
 IPv6 address space. They are written out here because the answers of `ipaddress.is_global` changed between Python
-versions. They are also stricter: addresses that are globally reachable but serve no web page (protocol anycast, 6to4
-relays) are refused, too. Entries may be added; one may be removed only if its registry changes.
+versions. They are also stricter: addresses that are globally reachable but serve no web page (protocol anycast) or lead
+through a tunnel that has been given up (6to4, Teredo) are refused, too. An entry may be removed only if its registry
+changes.
 
 No table can contain the operator's own NAT64 prefix (RFC 6052), which looks like any public IPv6 network. Where one is
 in use, its gateway must refuse private targets.
 
-Safe to change: the wording of the reasons, which only people read. Fixed: every spelling of an address must be judged
-as the address that the kernel would connect to; a spelling that is missed opens the operator's networks to any page.
+Every spelling of an address must be judged as the address that the kernel would connect to; a spelling that is missed
+opens the operator's networks to any page.
 """
 
 import functools
@@ -56,9 +57,10 @@ _REFUSED_IPV6: tuple[tuple[IPv6Network, str], ...] = tuple(
         ("::ffff:0:0:0/96", "IPv4-translated"),  # RFC 2765, RFC 7915
         ("64:ff9b:1::/48", "NAT64 for local use"),  # RFC 8215
         ("100::/64", "discard only"),  # RFC 6666
-        # RFC 2928: benchmarking, ORCHID, DRIP, anycast. Teredo is in it, but is judged by the addresses it carries.
-        ("2001::/23", "protocol assignments"),
+        ("2001::/32", "Teredo"),  # RFC 4380; its servers are switched off
+        ("2001::/23", "protocol assignments"),  # RFC 2928: benchmarking, ORCHID, DRIP, anycast
         ("2001:db8::/32", "documentation"),  # RFC 3849
+        ("2002::/16", "6to4, deprecated"),  # RFC 7526
         ("3ffe::/16", "6bone, returned"),  # RFC 3701
         ("3fff::/20", "documentation"),  # RFC 9637
         ("fc00::/7", "unique local"),  # RFC 4193
@@ -168,7 +170,8 @@ def _refusal_ipv6(address: IPv6Address) -> str | None:
         reason = _refusal_ipv4(carried)
         if reason is not None:
             return f"{reason} ({carried})"
-    if address in _MAPPED or address in _NAT64 or address in _TEREDO:
+    # NAT64 is the only way from a network without IPv4 to most of the web. RFC 6052 forbids private targets behind it.
+    if address in _MAPPED or address in _NAT64:
         return None
     for network, reason in _REFUSED_IPV6:
         if address in network:

@@ -34,8 +34,6 @@ PUBLIC = [
     "2001:200::1",
     "::ffff:8.8.8.8",
     "64:ff9b::8.8.8.8",
-    "2002:808:808::1",
-    "2001:0:4136:e378:8000:63bf:f7f7:f7f7",
     "2a00:1450::5efe:808:808",
 ]
 
@@ -54,6 +52,7 @@ REFUSED = {
     "192.0.0.1": "protocol",
     "192.0.0.9": "protocol",
     "192.0.0.170": "protocol",
+    "192.0.0.192": "protocol",
     "192.0.2.1": "documentation",
     "192.88.99.1": "6to4 relay",
     "192.168.0.1": "private",
@@ -84,6 +83,8 @@ REFUSED = {
     "2002:7f00:1::1": "loopback (127.0.0.1)",
     "2002:a00:1::": "private (10.0.0.1)",
     "2002:c058:6301::": "6to4 relay",
+    "2002:808:808::1": "6to4",
+    "2001:0:4136:e378:8000:63bf:f7f7:f7f7": "Teredo",
     "2001:0:7f00:1::": "loopback (127.0.0.1)",
     "2001:0:4136:e378:8000:63bf:80ff:fffe": "loopback (127.0.0.1)",
     "2001:0:4136:e378:8000:63bf:3f57:fffe": "private (192.168.0.1)",
@@ -163,10 +164,12 @@ def test_nothing_passes_that_the_standard_library_calls_special(ip: ipaddress.IP
 
 @given(st.ip_addresses(v=4))
 def test_a_wrapped_address_is_judged_as_the_address_itself(ip: ipaddress.IPv4Address) -> None:
-    """Mapped, NAT64 and 6to4 pass exactly where the IPv4 address passes."""
+    """Mapped, NAT64 and ISATAP pass exactly where the IPv4 address passes; the tunnels that were given up never do."""
     high, low = int(ip) >> 16, int(ip) & 0xFFFF
-    for wrapped in (f"::ffff:{ip}", f"64:ff9b::{ip}", f"2002:{high:x}:{low:x}::1"):
+    for wrapped in (f"::ffff:{ip}", f"64:ff9b::{ip}", f"2a00:1450::5efe:{ip}"):
         assert (refusal_reason(wrapped) is None) == (refusal_reason(str(ip)) is None)
+    for tunnel in (f"2002:{high:x}:{low:x}::1", f"2001:0:{high:x}:{low:x}::1", f"2001:0:808:808:0:0:{high:x}:{low:x}"):
+        assert refusal_reason(tunnel) is not None
 
 
 @given(st.text(max_size=40))

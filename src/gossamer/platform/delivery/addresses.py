@@ -1,76 +1,50 @@
 """Decides which addresses a webhook may call: only public ones, unless the operator permits others.
 
-A webhook is a request that the manager makes where a client says. Without this guard a client could reach services of
+A webhook is a request that the manager makes where a client says. Without this rule a client could reach services of
 the manager's network that trust it (a database without a password, the metadata of a cloud). A name is looked up here,
-and the request goes to the address that was checked: a name that leads elsewhere a moment later changes nothing.
-
-Fixed: that an address is checked after the look-up, not the name before it.
+and the request goes to the address that was checked: a name that leads elsewhere a moment later changes nothing. Which
+addresses are public, `net/guard.py` decides.
 """
 
-import asyncio
-import ipaddress
-import socket
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, BlockedAddress
+from gossamer.net.resolve import Resolver
 
 NETWORKS_VARIABLE: Final = "GOSSAMER_WEBHOOK_NETWORKS"
 """Environment variable with networks that webhooks may call beside public ones, separated by commas. Fixed."""
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_UNICAST: Final[Sequence[Network]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("2000::/3"))
-"""Networks of addresses that machines have. Other addresses of IPv6 may lead to a private one of IPv4 (NAT64, say)."""
-_SPECIAL: Final[Sequence[Network]] = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
-"""Networks for special purposes that Python takes for public. In the first, clouds have metadata of machines."""
-_LOOK_UPS: Final = ThreadPoolExecutor(16, thread_name_prefix="webhook-name")
-"""Threads for names, apart from others: a look-up may hang for longer than its request. May be changed."""
 
 
 class WebhookAddresses:
-    """Permits public addresses, and those of some networks."""
+    """Finds the addresses of webhooks. Belongs to one event loop."""
 
-    def __init__(self, networks: Sequence[Network] = ()) -> None:
-        self._networks = networks
+    def __init__(self, networks: Collection[str] = ()) -> None:
+        """`networks`: networks in CIDR notation that are permitted, too. Raises BadInput."""
+        self._resolver = Resolver(allow_networks=networks)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "WebhookAddresses":
-        """Return the guard by the operator's variable. Raises BadInput."""
+        """Return the addresses that the operator's variable permits. Raises BadInput."""
         given = [each.strip() for each in environment.get(NETWORKS_VARIABLE, "").split(",") if each.strip()]
         try:
-            return cls([ipaddress.ip_network(each) for each in given])
-        except ValueError as error:
-            raise BadInput(f"{NETWORKS_VARIABLE}: {error}. Write networks such as 10.0.0.0/8,127.0.0.1/32") from None
+            return cls(given)
+        except BadInput as error:
+            raise BadInput(f"{NETWORKS_VARIABLE}: {error}") from None
 
-    def permits(self, address: Address) -> bool:
-        """Return whether a webhook may call the address."""
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        if any(address in network for network in self._networks if network.version == address.version):
-            return True
-        if isinstance(address, ipaddress.IPv6Address) and (address.sixtofour or address.teredo):
-            return False  # they may lead to a private IPv4 address
-        if not any(address in network for network in _UNICAST if network.version == address.version):
-            return False
-        is_special = any(address in network for network in _SPECIAL if network.version == address.version)
-        return address.is_global and not address.is_multicast and not is_special
-
-    async def resolve(self, url: str) -> Address:
-        """Return a permitted address of the host of a URL. Raises BadInput, and OSError if the name is not found."""
+    async def resolve(self, url: str) -> str:
+        """Return a permitted address of the host of a URL. Raises BadInput, and DnsFailed if the name is not found."""
         parts = urlsplit(check_url(url))
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, look_up)
-        addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
-        for address in addresses:
-            if self.permits(address):
-                return address
-        raise BadInput(
-            f"{host} has the address {addresses[0]}, which is not public. An operator permits it in {NETWORKS_VARIABLE}"
-        )
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            return (await self._resolver.addresses(parts.hostname or "", port))[0]
+        except BlockedAddress as error:
+            raise BadInput(f"{error.detail}: not public. An operator permits it in {NETWORKS_VARIABLE}") from None
+
+    def close(self) -> None:
+        """Release the threads of look-ups. May be repeated."""
+        self._resolver.close()
 
 
 def check_url(url: str) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 from sqlalchemy import Row
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, DnsFailed
 from gossamer.platform.delivery.addresses import WebhookAddresses
 from gossamer.platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer.platform.manager.vault import SecretUnreadable, SecretVault
@@ -61,7 +61,10 @@ class WebhookSender:
             rows = LeasedRows(
                 "events", webhooks.has_due, webhooks.lease_deliveries, lambda delivery: self._send(client, delivery)
             )
-            await work_on_leases(self._database, rows, stopping)
+            try:
+                await work_on_leases(self._database, rows, stopping)
+            finally:
+                self._guard.close()
 
     async def _send(self, client: httpx.AsyncClient, delivery: Row[Any]) -> None:
         status: int | None = None
@@ -71,7 +74,7 @@ class WebhookSender:
             error = "" if 200 <= status < 300 else f"the receiver answered {status}"
         except TimeoutError:
             error = f"there was no answer within {_REQUEST_SECONDS:g} seconds"
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, BadInput, SecretUnreadable) as fault:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, BadInput, DnsFailed, SecretUnreadable) as fault:
             error = str(fault) or type(fault).__name__
         except Exception as fault:  # otherwise it would be sent again as soon as its lease is over
             log.exception("event %s cannot be sent", delivery.event_id)
@@ -100,7 +103,7 @@ class WebhookSender:
         # The certificate is checked against the name, although the connection goes to the address.
         request = client.build_request(
             "POST",
-            url.copy_with(host=str(address)),
+            url.copy_with(host=address),
             content=body,
             headers=headers,
             extensions={"sni_hostname": host, "timeout": httpx.Timeout(_REQUEST_SECONDS).as_dict()},
