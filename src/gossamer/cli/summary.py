@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from gossamer.cli import terminal
-from gossamer.cli.terminal import cut, without_passwords
+from gossamer.cli.terminal import cut
 from gossamer.crawling.work import CrawlResult, Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
+from gossamer.net.credentials import hide_secrets, hide_secrets_in
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, short_time
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
@@ -64,7 +65,7 @@ class Display:
     ) -> None:
         """`max_pages`: limit of pages of the crawl. `console`: the terminal to use; None: standard error, if it is a
         terminal."""
-        self._title = without_passwords(title)
+        self._title = hide_secrets_in(title)
         self._quiet = quiet
         self._max_pages = max_pages
         self._console = console
@@ -95,7 +96,7 @@ class Display:
             from rich.text import Text
 
             with contextlib.suppress(OSError):
-                self._live.console.print(Text(f"gossamer: {without_passwords(sentence)}"), soft_wrap=True)
+                self._live.console.print(Text(f"gossamer: {hide_secrets_in(sentence)}"), soft_wrap=True)
         else:
             terminal.say(sentence)
 
@@ -216,7 +217,7 @@ def fetching_lines(tally: Tally, width: int) -> list[str]:
     for url, seconds in list(tally.fetching.items())[:_FETCHING_LINES]:
         since = f" ({duration_text(seconds)})" if seconds >= 1 else ""
         label = "     " if lines else "  now"
-        lines.append(f"{label} {cut(without_passwords(url), width - len(label) - 1 - len(since))}{since}")
+        lines.append(f"{label} {cut(hide_secrets(url), width - len(label) - 1 - len(since))}{since}")
     return lines
 
 
@@ -308,9 +309,9 @@ class Summary(CrawlResult):
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
             "refused_rows": self.tally.refused,
-            "outputs": [without_passwords(path) for path in self.outputs],
+            "outputs": [hide_secrets(path) for path in self.outputs],
             "report": self.report,
-            "notes": [without_passwords(note) for note in self.notes],
+            "notes": [hide_secrets_in(note) for note in self.notes],
             "exit_code": self.exit_code(),
         }
         import json  # imported late: few commands need it
@@ -328,7 +329,7 @@ class Summary(CrawlResult):
 
     def as_text(self) -> str:
         """Return the summary as a few lines."""
-        lines = [self._headline(), *([f"  begun at {without_passwords(self.begun_at)}"] if self.begun_at else [])]
+        lines = [self._headline(), *([f"  begun at {hide_secrets_in(self.begun_at)}"] if self.begun_at else [])]
         tally = self.tally
         if not self.already_finished:
             rate = tally.pages / self.seconds if self.seconds else 0.0
@@ -392,7 +393,7 @@ class Summary(CrawlResult):
         others = [path for path in files if path not in (*self.item_outputs, *mixed)]
         kind_of_others = "pages" if self._fetched() or not self.info else "records of failures"
         rows = ((kind_of_others, others), (f"{kind_of_others} and items", mixed), ("items", of_items))
-        lines = [f"  {kind} are in {without_passwords(', '.join(paths))}" for kind, paths in rows if paths]
+        lines = [f"  {kind} are in {', '.join(map(hide_secrets, paths))}" for kind, paths in rows if paths]
         found = "no items were found" if self.finished else "no items were found yet"
         return [*lines, *(f"  {found}: {path} {why}" for path, why in self.without_items.items())]
 
@@ -463,7 +464,7 @@ def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
     lines = []
     for reason, count in sorted(failed.items(), key=_by_count)[:_NAMED]:
         title, advice = explain(reason)
-        example = f", for example {without_passwords(examples[reason])}" if reason in examples else ""
+        example = f", for example {hide_secrets(examples[reason])}" if reason in examples else ""
         lines.append(f"{title}: {count:,}{example}" + (f" ({advice})" if advice else ""))
     return lines
 

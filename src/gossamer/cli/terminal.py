@@ -1,7 +1,8 @@
 """Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
 
-`__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library and
-`gossamer.errors`; a module that loads slowly, such as asyncio or a package for the terminal, must not be added.
+`__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library,
+`gossamer.errors` and `net/credentials.py`; a module that loads slowly, such as asyncio or a package for the terminal,
+must not be added.
 
 Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
 on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
@@ -21,9 +22,8 @@ from types import FrameType, TracebackType
 from typing import NoReturn, Self, TextIO
 
 from gossamer.errors import BadInput, Interrupted, SinkError
+from gossamer.net.credentials import hide_secrets_in
 
-_PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
-"""Name and password in a URL. May be extended, but must not match less: passwords would reach terminals and logs."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters by which a text could control a terminal; not the tab and the line end. May be extended."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
@@ -46,11 +46,6 @@ def replace_closed_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-def without_passwords(text: str) -> str:
-    """Return the text with the passwords of the URLs in it replaced by stars."""
-    return _PASSWORD.sub(r"\1:***@", text)
-
-
 def without_controls(text: str) -> str:
     """Return a text of the same length without characters that control a terminal. A server's names may have some."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -64,7 +59,7 @@ def say(sentence: str) -> None:
 def print_stderr(line: str) -> None:
     """Write a line to standard error, without passwords. Never raises: a crawl goes on when its terminal is gone."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{without_controls(without_passwords(line))}\n")
+        sys.stderr.write(f"{without_controls(hide_secrets_in(line))}\n")
         sys.stderr.flush()
 
 

@@ -18,8 +18,8 @@ from gossamer.crawling.outputs import exists
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.content import ContentOptions, content_items
 from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
+from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
-from gossamer.sinks.base import hide_password
 from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_source
 from gossamer.sinks.open import (
     ENDINGS,
@@ -110,7 +110,7 @@ async def make_outputs(
             raise
         except (BadInput, SinkError) as error:
             result.failed = True
-            result.notes.append(f"{hide_password(output.path)} is not made: {error.detail}")
+            result.notes.append(f"{hide_secrets(output.path)} is not made: {error.detail}")
         else:
             result.made.append(output.path)
             result.of_items += [output.path] if "pages" not in kinds else []
@@ -159,7 +159,7 @@ def _make(
                 done.losses.append("There are no items: no other output of the crawl has them.")
             held: dict[Literal["pages", "items"], int] = {"pages": done.pages, "items": done.items}
             kinds = {kind for kind, count in held.items() if count}
-            return done.sentences(source.name, hide_password(output.path)), kinds
+            return done.sentences(source.name, hide_secrets(output.path)), kinds
     raise BadInput("; ".join(dict.fromkeys(problems) or ["the crawl has no other output"]))
 
 
@@ -190,7 +190,7 @@ def _open_sources(crawl: FinishedCrawl, folders: ExitStack) -> tuple[list[Source
             if path == "-":
                 raise BadInput("standard output cannot be read again")
             if is_store(path):
-                raise BadInput(f"the crawl's records in {hide_password(path)} cannot be read again")
+                raise BadInput(f"the crawl's records in {hide_secrets(path)} cannot be read again")
             sources.append(open_source(path, Path(folder)))
         except BadInput as error:
             problems.append(error.detail)

@@ -18,6 +18,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.fetch.request import basic_credentials
+from gossamer.net.credentials import ENCODE, hide_secrets
 from gossamer.net.names import domain_name
 from gossamer.policy.proxies import MAX_PROXIES
 
@@ -89,8 +90,10 @@ def parse_proxy(text: str) -> Proxy:
         user, password = unquote_to_bytes(parts.username or ""), unquote_to_bytes(parts.password or "")
     except (ValueError, BadInput) as exc:
         raise BadInput(f"cannot read the proxy's URL, its host or its port. {_ADVICE}") from exc
+    if "@" in url and "@" not in parts.netloc:
+        raise BadInput(f"cannot use {hide_secrets(url):.200} as a proxy. {ENCODE}")
     if parts.scheme not in _DEFAULT_PORTS or not host or port == 0:
-        address = parts.netloc.rpartition("@")[2]
+        address = urlsplit(hide_secrets(url)).netloc.rpartition("@")[2]
         given = f"{parts.scheme}://{address:.200}" if parts.scheme else "a proxy without http:// before it"
         raise BadInput(f"cannot use {given}. {_ADVICE}")
     if len(user) > _MAX_FIELD_BYTES or len(password) > _MAX_FIELD_BYTES:
@@ -192,7 +195,7 @@ def _read_one(text: str) -> str:
             content = file.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a file name"
-        shown = text.rpartition("@")[2][:200]  # a URL without its scheme may have a password
+        shown = hide_secrets(text, web=True)[:200]  # a URL without its scheme may have a password
         raise BadInput(f"{shown} is neither a file of proxies ({reason}) nor a URL. {_ADVICE}") from None
     if len(content) > _MAX_FILE_BYTES:
         raise BadInput(f"{text}: a file of proxies may have {_MAX_FILE_BYTES // 2**20} MiB")

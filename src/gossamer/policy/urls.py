@@ -14,6 +14,7 @@ from ada_url import join_url, normalize_url
 from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadScheme, BadUrl, UrlTooLong
+from gossamer.net.credentials import hide_secrets
 
 # The public suffix list is read from a file of this package, because importing the package takes longer. All three are
 # the package's names; when a release changes them, `_rules` imports the package.
@@ -116,9 +117,6 @@ _CLEAN_LENGTH = MAX_URL_LENGTH // 4
 """Longest base URL, and longest href, for the shortcut. At most half of MAX_URL_LENGTH, which both together must not
 exceed."""
 
-_CREDENTIALS = re.compile(r"^([^/\\]*[/\\]+)?[^/?#\\]*@")
-"""Everything up to the `@` behind user and password. It must find them also in texts that are no URL, because errors
-show such texts."""
 _SHOWN_CHARACTERS = 200
 """Characters of a URL that an error shows. May be changed freely."""
 
@@ -328,7 +326,7 @@ def _scalar(text: str) -> str:
 
 def _shown(text: str) -> str:
     """Return a URL for an error message: short, printable, and without credentials."""
-    safe = _CREDENTIALS.sub(r"\1…@", text[:_MAX_INPUT_LENGTH])
+    safe = hide_secrets(text[:_MAX_INPUT_LENGTH], web=True)
     return repr(safe if len(safe) <= _SHOWN_CHARACTERS else safe[:_SHOWN_CHARACTERS] + "…")
 
 

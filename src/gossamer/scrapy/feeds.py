@@ -33,7 +33,7 @@ from scrapy.extensions.feedexport import FileFeedStorage, FTPFeedStorage, S3Feed
 from scrapy.settings import BaseSettings
 from scrapy.utils.ftp import ftp_makedirs_cwd
 
-from gossamer.sinks.base import hide_password
+from gossamer.net.credentials import hide_secrets_in
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _PasswordFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the text of the record. Every record passes."""
-        record.msg, record.args = hide_password(record.getMessage()), None
+        record.msg, record.args = hide_secrets_in(record.getMessage()), None
         return True
 
 

@@ -7,7 +7,6 @@ batch twice.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -131,33 +130,6 @@ class RecordFilter:
 
     async def close(self) -> None:
         await self.sink.close()
-
-
-_SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=)[^&]+")
-"""Option of an address with a secret, as libpq has one. May be extended, but must not match less: passwords would reach
-terminals and logs."""
-
-
-def hide_password(url: str) -> str:
-    """Return the URL with `***` for its password, also in an option. The password ends at the last @ before the path,
-    because people forget to encode one in it."""
-    head, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    authority, slash, path = rest.partition("/")
-    if ":" in authority and "@" in path:
-        authority, slash, path = _split_at_last(rest)
-    credentials, at, host = authority.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    shown = f"{head}{separator}{user}{':***' if colon else ''}{at}{host}{slash}{path}"
-    return _SECRET_OPTION.sub(r"\1***", shown)
-
-
-def _split_at_last(rest: str) -> tuple[str, str, str]:
-    """Return authority, slash and path of an address whose password has an unencoded slash."""
-    credentials, at, behind = rest.rpartition("@")
-    host, slash, path = behind.partition("/")
-    return credentials + at + host, slash, path
 
 
 T = TypeVar("T")

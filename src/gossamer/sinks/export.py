@@ -21,10 +21,10 @@ import msgspec
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model import DATA_DIR
 from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import counted
 from gossamer.sinks import read
 from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
-from gossamer.sinks.base import hide_password
 from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, STORE, ending_of, format_of, is_url, local_path
 from gossamer.sinks.read import Source
 from gossamer.sinks.remote import RemoteFile
@@ -145,7 +145,7 @@ def export_stream(source: Source, stream: BinaryIO, ending: str, options: Export
 def open_source(path: str, folder: Path) -> Source:
     """Return an output as a source. A remote one is copied into `folder`, a temporary one, first. Raises `BadInput`."""
     if is_store(path):
-        raise BadInput(f"{hide_password(path)} is a database. Only files can be converted.")
+        raise BadInput(f"{hide_secrets(path)} is a database. Only files can be converted.")
     if not is_url(path):
         here = os.getcwd() + os.sep
         return Source(local_path(path), name=path.removeprefix(here))

@@ -18,9 +18,10 @@ import msgspec
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
+from gossamer.net.credentials import hide_secrets
 from gossamer.sinks.append import AppendFile, FileSink, Ledger, OnMissing, check_folder
 from gossamer.sinks.assets import AssetFolder, manifest_of
-from gossamer.sinks.base import RecordFilter, Sink, hide_password
+from gossamer.sinks.base import RecordFilter, Sink
 from gossamer.sinks.framing import FileFormat, GzipMembers, PlainLines, ZstdFrames
 from gossamer.sinks.jsonl import TEXT_WANTED, StdoutSink, json_units
 from gossamer.sinks.stores.address import SCHEMES, StoreAddress, is_store, other_database
@@ -115,7 +116,7 @@ def ending_of(path: str) -> str:
             return ending
     no_store = f"is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as a file it "
     raise BadInput(
-        f"the output {hide_password(path)} {no_store * is_url(path)}has an unknown ending; known are "
+        f"the output {hide_secrets(path)} {no_store * is_url(path)}has an unknown ending; known are "
         f"{' '.join(ENDINGS)}, and - for standard output"
     )
 
@@ -172,7 +173,7 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES,
         opened = _resolve(output, tables)
         key = _output_key(opened.path)
         if key in seen:
-            raise BadInput(f"the output {hide_password(str(output))} is named twice")
+            raise BadInput(f"the output {hide_secrets(str(output))} is named twice")
         seen.add(key)
         if opened.ending == STORE:
             from gossamer.sinks.stores.sink import check_store  # imported late, like its driver: few crawls need it

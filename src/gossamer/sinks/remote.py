@@ -21,8 +21,9 @@ from urllib.parse import unquote
 import zstandard
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of
 from gossamer.sinks.append import flush_folder, translate_os_errors
-from gossamer.sinks.base import SinkThread, hide_password
+from gossamer.sinks.base import SinkThread
 
 _ATOMIC_UPLOADS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
 """Protocols on which an upload becomes visible when it is complete. On others, the upload goes to another name first,
@@ -46,10 +47,11 @@ class RemoteFile:
     @property
     def display_url(self) -> str:
         """The URL with its password hidden."""
-        return hide_password(self.url)
+        return hide_secrets(self.url)
 
     def require_driver(self) -> None:
-        """Raise `BadInput` if the protocol is unknown or no driver for it is installed."""
+        """Raise `BadInput` if the protocol is unknown, no driver for it is installed, or the address has a password
+        that the driver does not read."""
         extra = "s3" if self.protocol in _S3 else "fsspec"
         fsspec = _fsspec()
         if fsspec is None:
@@ -64,13 +66,18 @@ class RemoteFile:
             ) from exc
         except ValueError as exc:
             raise BadInput(f"the output {self.display_url} has an unknown protocol") from exc
+        if self.protocol in _S3 and has_password(self.url):
+            raise BadInput(
+                f"the output {self.display_url} has a password, which an address of S3 cannot have. Set "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead, and write s3://BUCKET/PATH"
+            )
 
     def head(self, length: int) -> bytes | None:
         """Return the first bytes of the file; None if there is no file. Raises `SinkError` if the server cannot be
         asked."""
         with self._connected() as (system, path):
             if self.protocol in _S3 and not system.exists(bucket := path.partition("/")[0]):
-                raise SinkError(f"{self.display_url}: there is no bucket {bucket}")
+                raise SinkError(f"{self.display_url}: there is no bucket {hide_secrets_of(self.url, bucket)}")
             return bytes(system.cat_file(path, start=0, end=length)) if system.exists(path) else None
 
     def fetch(self, to: Path) -> bool:
@@ -113,14 +120,16 @@ def connected(url: str) -> Iterator[tuple[Any, str]]:
     `SinkError`."""
     fsspec = _fsspec()
     if fsspec is None:
-        raise SinkError(f"{hide_password(url)} needs more than the core: pip install 'gossamer-crawl[fsspec]'")
+        raise SinkError(f"{hide_secrets(url)} needs more than the core: pip install 'gossamer-crawl[fsspec]'")
     try:
         yield fsspec.core.url_to_fs(url, skip_instance_cache=True)
     except SinkError:
         raise
     # Every driver has its own error classes, and none is a reason to lose what was to be written.
     except Exception as exc:
-        raise SinkError(f"{hide_password(url)}: {str(exc) or type(exc).__name__}") from exc
+        reason = hide_secrets_of(url, str(exc)) or type(exc).__name__
+        advice = f". {ENCODE}" if isinstance(exc, ValueError) and has_password(url) else ""
+        raise SinkError(f"{hide_secrets(url)}: {reason}{advice}") from exc
 
 
 def _fsspec() -> Any:
@@ -261,7 +270,7 @@ def _read(address: str) -> bytes:
             raise SinkError("it is incomplete")
         return body
     except (OSError, SinkError, zstandard.ZstdError) as exc:
-        raise BadInput(f"the body at {address} cannot be read: {exc}") from exc
+        raise BadInput(f"the body at {hide_secrets(address)} cannot be read: {exc}") from exc
 
 
 def _write_durably(path: Path, data: bytes) -> None:

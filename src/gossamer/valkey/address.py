@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 import msgspec
 
 from gossamer.errors import BadInput
+from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of
 
 _FORMS = "unix:///path/to.sock?db=0, redis://user:password@host:6379/0, rediss://…, redis+cluster://host:port,host:port"
 """Forms of an address, for errors: those that people need most. `Address.parse` must accept each of them."""
@@ -61,6 +62,8 @@ class Address(msgspec.Struct, frozen=True):
             netloc, parts = _split(text.strip())
             options = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=False).items()}
             scheme = parts.scheme.replace("valkey", "redis", 1)  # valkeys becomes rediss
+            if parts.fragment or (parts.query and not options):
+                raise ValueError("# and ? end the host, and options are NAME=VALUE")
             if unknown := options.keys() - _TLS_OPTIONS - {_DATABASE_OPTION}:
                 raise ValueError(f"unknown option {min(unknown)}")
             if not scheme.startswith("rediss") and (unused := options.keys() & _TLS_OPTIONS):
@@ -85,7 +88,9 @@ class Address(msgspec.Struct, frozen=True):
             if not is_cluster and len(endpoints) > 1:
                 raise ValueError("several hosts are a cluster's: redis+cluster://")
         except ValueError as exc:
-            raise BadInput(f"server address: {exc}; expected one of {_FORMS}") from None
+            reason = hide_secrets_of(text, str(exc))
+            advice = f". {ENCODE}" if has_password(text) else ""
+            raise BadInput(f"server address {hide_secrets(text)}: {reason}; expected one of {_FORMS}{advice}") from None
         return cls(
             endpoints,
             cluster=is_cluster,

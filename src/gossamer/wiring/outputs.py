@@ -14,10 +14,11 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import Run
 from gossamer.model.extraction import PAGE_URL, field_names
 from gossamer.model.record import Destination, Output
+from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.assets import AssetFolder, manifest_of
-from gossamer.sinks.base import Fanout, RecordFilter, Sink, hide_password
+from gossamer.sinks.base import Fanout, RecordFilter, Sink
 from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, open_asset_folder, open_sinks
 from gossamer.sinks.stores.address import is_store
 from gossamer.sinks.tables import TableOptions
@@ -124,7 +125,7 @@ def check_app_outputs(settings: Settings) -> None:
         try:
             for output in outputs:
                 if not is_store(output.path):
-                    raise BadInput(f"{hide_password(output.path)} is not a database. {_STORES_ONLY}")
+                    raise BadInput(f"{hide_secrets(output.path)} is not a database. {_STORES_ONLY}")
             if outputs:
                 check_outputs(_with_kinds(outputs))
         except BadInput as error:

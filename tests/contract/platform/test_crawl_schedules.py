@@ -199,6 +199,11 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         CrawlService.of(url, "")
 
 
+def test_an_address_that_is_none_is_shown_without_its_password() -> None:
+    with pytest.raises(BadInput, match=r"crawl_service: 'http://\*\*\*@a' is no address"):
+        CrawlService.of("http://u:s3/cret@a", "")
+
+
 def test_crawls_have_addresses() -> None:
     service = CrawlService.of("http://a:5343/", "t")
     assert service.address_of("a b", "c/d") == "http://a:5343/v1/crawls/a%20b/c%2Fd"

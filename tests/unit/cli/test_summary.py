@@ -5,26 +5,9 @@ import json
 import pytest
 
 from gossamer.cli.summary import Summary, error_lines, failing_lines
-from gossamer.cli.terminal import without_passwords
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.telemetry.tally import HostCount, Tally, WorkerCounts
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("ftp://me:secret@ftp.test/pages.jsonl", "ftp://me:***@ftp.test/pages.jsonl"),
-        (
-            "gossamer crawl http://a.test/ --proxy http://u:p@w.test:3128",
-            "gossamer crawl http://a.test/ --proxy http://u:***@w.test:3128",
-        ),
-        ("pages.jsonl", "pages.jsonl"),
-        ("http://a.test/x:y@z", "http://a.test/x:y@z"),
-    ],
-)
-def test_passwords_are_not_shown(text: str, safe: str) -> None:
-    assert without_passwords(text) == safe
 
 
 def test_no_output_is_named_that_nothing_was_written_to() -> None:

@@ -26,6 +26,7 @@ from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
+from gossamer.net.credentials import hide_secrets_in
 from gossamer.net.resolve import parse_override
 from gossamer.policy.urls import host
 from gossamer.policy.words import counted
@@ -305,4 +306,4 @@ def check_writable(settings: Settings, *, replaces: bool = False) -> None:
 
 def resume_command() -> str:
     """Return this command line, quoted for a shell, without --fresh and with stars for passwords."""
-    return terminal.without_passwords(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))
+    return hide_secrets_in(shlex.join(["gossamer", *(part for part in sys.argv[1:] if part != "--fresh")]))

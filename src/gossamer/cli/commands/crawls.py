@@ -34,11 +34,11 @@ from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
+from gossamer.net.credentials import hide_secrets
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
-from gossamer.sinks.base import hide_password
 from gossamer.valkey.datadir import running_address, running_process
 from gossamer.wiring.frontier import (
     CrawlNote,
@@ -490,7 +490,7 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, lock_hol
     """Return a crawl with the outputs of its note, relative to this folder, without passwords. `lock_holder`: above."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
-    outputs = tuple(hide_password(path.removeprefix(here)) for path in (note.outputs if note else ()) if path != kept)
+    outputs = tuple(hide_secrets(path.removeprefix(here)) for path in (note.outputs if note else ()) if path != kept)
     interrupted = info is not None and info.state is CrawlState.RUNNING and not _may_work_for(lock_holder, crawl)
     return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
 

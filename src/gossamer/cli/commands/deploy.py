@@ -13,6 +13,7 @@ import typer
 
 from gossamer.cli import options, targets, terminal
 from gossamer.errors import BadInput, GossamerError
+from gossamer.net.credentials import hide_secrets
 from gossamer.platform.client.http import ServerRefused
 from gossamer.platform.client.packaging import BuiltArtefact, build_artefact, version_name
 from gossamer.platform.client.platform import PlatformClient
@@ -191,7 +192,7 @@ def _list_targets(project: ScrapyProject | None, *, json: bool) -> None:
         targets.print_json([{"name": each.name, "url": each.url} for each in project.targets.values()])
         return
     for each in project.targets.values():
-        terminal.print_result(f"{each.name:20} {with_credentials(each).url}")
+        terminal.print_result(f"{each.name:20} {hide_secrets(with_credentials(each).url, web=True)}")
     if not project.targets:
         terminal.say("scrapy.cfg has no targets. Add a section [deploy] with url = http://localhost:6800/")
 

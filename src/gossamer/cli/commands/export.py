@@ -23,6 +23,7 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, OutputClosed
+from gossamer.net.credentials import hide_secrets_in
 from gossamer.policy.words import counted
 from gossamer.sinks.assets import MANIFEST
 from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export_to, open_source
@@ -187,7 +188,7 @@ def _report(done: Exported, source: str, target: str, *, as_json: bool, quiet: b
     if quiet:
         return
     text = "\n  ".join(done.sentences("standard input" if source == "-" else source, target))
-    terminal.print_result(terminal.without_passwords(text), on_stderr=target == "-")
+    terminal.print_result(hide_secrets_in(text), on_stderr=target == "-")
 
 
 DEFAULT_PAGE = Path("report.html")

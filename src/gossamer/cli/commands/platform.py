@@ -249,9 +249,13 @@ def node(
     for label in labels or []:
         if not _NAME.fullmatch(label):
             raise BadInput(f"--label: {label!r} may have up to 64 letters, digits, dots, hyphens and underscores")
+    from gossamer.platform.client.targets import check_server_address  # here, because the other commands need no client
+
     for address in managers:
-        if not re.match(r"https?://[^/]", address):
-            raise BadInput(f"--manager: {address!r} is no address. Write for example http://manager.example:6800")
+        try:
+            check_server_address(address)
+        except BadInput as error:
+            raise BadInput(f"--manager: {error}") from None
     count = slots or (os.cpu_count() or 1) * _SLOTS_PER_CPU
     secret = read_secret(os.environ, NODE_TOKEN) if token is None else token
     if token is not None and project_users != "off" and os.geteuid() == 0:

@@ -30,6 +30,7 @@ from gossamer.extract.content_process import ContentReply
 from gossamer.extract.encoding import is_html
 from gossamer.model.content import ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.record import Destination, ItemRecord, Output, PageRecord
+from gossamer.net.credentials import hide_secrets_in
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Fanout, Sink
@@ -264,7 +265,7 @@ class _TextExtraction:
             is_no_page = "is no HTML page" if others == 1 else "are no HTML pages"
             lines.append(f"  {counted(others, 'other record')} {is_no_page}")
         lines += [f"  {sentence}" for sentence in self.sentences]
-        terminal.print_result(terminal.without_passwords("\n".join(lines)), on_stderr=on_stderr)
+        terminal.print_result(hide_secrets_in("\n".join(lines)), on_stderr=on_stderr)
 
 
 class _Window:

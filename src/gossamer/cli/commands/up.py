@@ -27,6 +27,7 @@ from gossamer.compiled import warn_of_unusable_extension
 from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
+from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings, row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
@@ -51,13 +52,13 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
     `address` is that of the API, `topic` the one with all pages. `settings.bus` must be set. `platform`: address of the
     manager of Scrapy projects; empty: there is none.
     """
-    where = "streams in the frontier" if settings.bus == STREAMS else settings.bus
+    where = "streams in the frontier" if settings.bus == STREAMS else hide_secrets(settings.bus)
     flags = _cluster_flags(settings)
     lines = [
         f"Gossamer {__version__} is up.",
         f"  REST     {address}   ({address}/docs)",
         f"  bus      {where}, topics {settings.topics.prefix}.*",
-        f"  frontier {settings.frontier or settings.data_dir}",
+        f"  frontier {hide_secrets(settings.frontier) or settings.data_dir}",
     ]
     if with_workers:
         processes = settings.worker.processes
@@ -87,7 +88,7 @@ def _cluster_flags(settings: Settings) -> str:
         "--bus": settings.bus if settings.bus != STREAMS else "",
         "--prefix": prefix if prefix != row_of("topics.prefix").default else "",
     }
-    return "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
+    return "".join(f" {flag} {shlex.quote(hide_secrets(value))}" for flag, value in flags.items() if value)
 
 
 @options.takes(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli import options, terminal
+from gossamer.cli import options
 from gossamer.cli.commands.crawl import check_writable, print_summary
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
@@ -20,6 +20,7 @@ from gossamer.crawling.outputs import find_contents
 from gossamer.crawling.work import Assignment, work
 from gossamer.errors import BadInput
 from gossamer.model.crawl import SHARED_POOL
+from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running_address
@@ -103,10 +104,10 @@ def _summary(settings: Settings, pool: str, spiders: list[str], *, quiet: bool) 
 
 def _destinations(settings: Settings) -> str:
     """Return where the pages go. Without a bus, also the option that names one, in case it was forgotten."""
-    files = terminal.without_passwords(", ".join(settings.crawl.output_paths))
+    files = ", ".join(map(hide_secrets, settings.crawl.output_paths))
     if not settings.bus:
         return f"{files} (to publish them to a service's consumers: --bus)"
-    return ", ".join(filter(None, (f"the bus {terminal.without_passwords(settings.bus)}", files)))
+    return ", ".join(filter(None, (f"the bus {hide_secrets(settings.bus)}", files)))
 
 
 async def _work(settings: Settings, address: str, pool: str, spiders: list[str], *, quiet: bool) -> Summary:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from gossamer.errors import GossamerError
+from gossamer.net.credentials import hide_secrets, hide_secrets_of
 
 CALL_SECONDS: Final = 30.0
 """Time limit of a call that does not wait for work. May be changed."""
@@ -98,6 +99,8 @@ class HttpSession:
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         self.url = url.rstrip("/")
+        self.shown = hide_secrets(self.url, web=True)
+        """The URL for messages."""
         self._credentials = credentials
         handlers: list[Any] = [_NoRedirect]
         if is_local(urlsplit(self.url).hostname or ""):
@@ -106,7 +109,7 @@ class HttpSession:
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """Return the answer of a call, parsed. None: it has no content. Options are those of `open`."""
-        with self.open(method, path, **options) as response, _as_unreachable(self.url):
+        with self.open(method, path, **options) as response, _as_unreachable(self.shown):
             content = response.read(_ANSWER_BYTES)
         if not content:
             return None
@@ -114,7 +117,7 @@ class HttpSession:
             return json.loads(content)
         except ValueError:
             raise ServerRefused(
-                f"{self.url}{path} answered with something that is not JSON: {content[:80]!r}. Is the address right?"
+                f"{self.shown}{path} answered with something that is not JSON: {content[:80]!r}. Is the address right?"
             ) from None
 
     @contextlib.contextmanager
@@ -144,13 +147,15 @@ class HttpSession:
             all_headers["Authorization"] = proof
         try:
             request = urllib.request.Request(url, data=body, method=method, headers=all_headers)  # noqa: S310
-            with _as_unreachable(self.url):
+            with _as_unreachable(self.shown):
                 response = self._opener.open(request, timeout=seconds)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(error) from None
         except ValueError as error:  # an address that urllib cannot read
-            raise ServerUnreachable(f"{self.url} is no address of a server: {error}") from None
+            raise ServerUnreachable(
+                f"{self.shown} is no address of a server: {hide_secrets_of(self.url, str(error))}"
+            ) from None
         with response:
             yield response
 
@@ -160,7 +165,7 @@ class HttpSession:
             content = error.read(_BLOCK_BYTES)
         if 300 <= error.code < 400:
             return ServerRefused(
-                f"{self.url} redirects to {error.headers.get('Location', '')}. Name that address as the target.",
+                f"{self.shown} redirects to {error.headers.get('Location', '')}. Name that address as the target.",
                 error.code,
             )
         detail = _detail(content) or f"{error.code} {error.reason}"
@@ -170,7 +175,7 @@ class HttpSession:
                 f"{given}: {detail}. Set GOSSAMER_PLATFORM_TOKEN, or GOSSAMER_PLATFORM_USERNAME and _PASSWORD, or "
                 "username and password of the target in scrapy.cfg."
             )
-        return ServerRefused(f"{self.url}: {detail}", error.code)
+        return ServerRefused(f"{self.shown}: {detail}", error.code)
 
 
 def _detail(content: bytes) -> str:

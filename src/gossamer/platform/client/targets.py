@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput
+from gossamer.net.credentials import ENCODE, hide_secrets
 from gossamer.platform.client.http import Credentials
 from gossamer.platform.client.secret_variables import (
     PLATFORM_PASSWORD,
@@ -104,9 +105,10 @@ def choose_target(named: str | None, project: ScrapyProject | None) -> DeployTar
     if named and named not in targets and _ADDRESS.fullmatch(named):
         named = f"http://{named}"
     if named and "://" not in named and named not in targets:
+        shown = hide_secrets(named, web=True)
         known = f"There are: {', '.join(targets)}." if targets else "It has none, or there is no scrapy.cfg here."
         raise BadInput(
-            f"there is no target {named!r} in scrapy.cfg. {known} Add a section [deploy:{named}] with url = http://…, "
+            f"there is no target {shown!r} in scrapy.cfg. {known} Add a section [deploy:{shown}] with url = http://…, "
             "or write an address such as http://localhost:6800."
         )
     if named and "://" not in named:
@@ -115,16 +117,15 @@ def choose_target(named: str | None, project: ScrapyProject | None) -> DeployTar
     default = targets.get(_DEFAULT_NAME)
     if not url:
         return with_credentials(default or DeployTarget("", DEFAULT_URL, Credentials()))
-    scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
-    if scheme not in ("http", "https") or not host:
-        raise BadInput(f"{url} is no address of a server. Write one such as http://localhost:6800.")
+    check_server_address(url)
     same = next((target for target in targets.values() if target.url.rstrip("/") == url.rstrip("/")), None)
     return with_credentials(same or DeployTarget("", url, Credentials(), default.project if default else ""))
 
 
 def with_credentials(target: DeployTarget) -> DeployTarget:
     """Return the target with credentials: its own; else those of the environment; else those of ~/.netrc; else those in
-    its address. Raises BadInput for a secret's file that cannot be read."""
+    its address. Raises BadInput for a secret's file or an address that cannot be read."""
+    check_server_address(target.url)
     parts = urlsplit(target.url)
     if "@" in parts.netloc:
         host = parts.netloc.rpartition("@")[2]
@@ -136,7 +137,7 @@ def with_credentials(target: DeployTarget) -> DeployTarget:
     if only in ("", target.url.rstrip("/")) and (found := _credentials_of_environment()).header():
         return target._replace(credentials=found)
     if parts.username:
-        return target._replace(credentials=Credentials("", parts.username, parts.password or ""))
+        return target._replace(credentials=Credentials("", unquote(parts.username), unquote(parts.password or "")))
     return target._replace(credentials=_netrc(parts.hostname or ""))
 
 
@@ -146,6 +147,22 @@ def _credentials_of_environment() -> Credentials:
     if password and not username:
         raise BadInput(f"{PLATFORM_PASSWORD} is set, and {PLATFORM_USERNAME} is not. Set both, or {PLATFORM_TOKEN}")
     return Credentials(token, username, password)
+
+
+def check_server_address(url: str) -> None:
+    """Raise BadInput, without a password, unless this is the address of a server."""
+    try:
+        parts = urlsplit(url)
+        # With a slash in a password, the @ is behind what looks like the host.
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_address = is_address and ("@" not in url or "@" in parts.netloc)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        advice = f" {ENCODE}." if "@" in url else ""
+        raise BadInput(
+            f"{hide_secrets(url, web=True)} is no address of a server. Write one such as http://localhost:6800.{advice}"
+        )
 
 
 def _netrc(host: str) -> Credentials:

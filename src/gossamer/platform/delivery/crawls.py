@@ -16,6 +16,7 @@ import httpx
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
+from gossamer.net.credentials import hide_secrets
 from gossamer.platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer.platform.state import crawl_firings
 from gossamer.platform.state.database import StateDatabase
@@ -50,7 +51,9 @@ class CrawlService(NamedTuple):
         except ValueError:
             is_address = False
         if url and (not is_address or parts.query or parts.fragment or "@" in parts.netloc):
-            raise BadInput(f"crawl_service: {url!r} is no address such as http://localhost:5343")
+            raise BadInput(
+                f"crawl_service: {hide_secrets(url, web=True)!r} is no address such as http://localhost:5343"
+            )
         if not (token.isascii() and token.isprintable()):
             raise BadInput("crawl_service_token: has characters that a header cannot carry")
         return cls(url.rstrip("/"), token)

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import GossamerError
+from gossamer.net.credentials import hide_secrets_in
 from gossamer.platform.lifecycle import EnvironmentKind
 from gossamer.platform.link import Artefact, EnvironmentReport
 from gossamer.platform.node import build
@@ -76,7 +77,6 @@ _FAULTS_OF_NODE: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of uv, pip and the system for a fault that has nothing to do with the requirements. May be extended."""
-_PASSWORD: Final = re.compile(r"(://)[^/@\s]+@")
 
 
 class EnvironmentFailed(GossamerError):
@@ -294,7 +294,7 @@ class EnvironmentStore:
         mark = built.mark if built else {}
         told = f"Python {mark['python']}, Scrapy {mark['scrapy']}, built by {mark['builder']}" if mark else ""
         text = built.log if built else ""
-        requirements = tuple(_PASSWORD.sub(r"\1***@", line) for line in plan.requirements)
+        requirements = tuple(map(hide_secrets_in, plan.requirements))
         report = EnvironmentReport(artefact.version_id, plan.digest, status, reason, requirements, told, text)
         await self._report(report)
         if status == "ready":
@@ -387,7 +387,7 @@ def _is_complete(target: Path) -> bool:
 
 def _read(attempt: JobAttempt) -> tuple[dict[str, str] | None, str, str]:
     """Return what a finished build says of itself, None: nothing, the end of what it printed, and of pip's own log."""
-    text = _PASSWORD.sub(r"\1***@", attempt.output_tail(_LOG_BYTES))
+    text = hide_secrets_in(attempt.output_tail(_LOG_BYTES))
     built, details = attempt.read_result("built.json"), attempt.read_result("details.json")
     # The code of a package may have written both.
     names = ("scrapy", "python", "builder")

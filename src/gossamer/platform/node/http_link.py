@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx
 
+from gossamer.net.credentials import hide_secrets
 from gossamer.platform import wire
 from gossamer.platform.link import (
     Announcement,
@@ -194,7 +195,7 @@ class HttpLink:
             self._try_next(manager)
             raise _unavailable(url, error) from None
         if response.status_code == 404:
-            raise UnknownAttempt(f"{response.url}: {response.text[:200]}")
+            raise UnknownAttempt(f"{_shown(response)}: {response.text[:200]}")
         return _answer(response, wire.ReceivedEnd).end
 
     async def started(self, attempt: AttemptId, pid: int) -> None:
@@ -304,8 +305,12 @@ class HttpLink:
             self._manager += 1
 
 
+def _shown(response: httpx.Response) -> str:
+    return hide_secrets(str(response.url), web=True)
+
+
 def _unavailable(url: str, error: Exception) -> ManagerUnavailable:
-    return ManagerUnavailable(f"{url}: {str(error) or type(error).__name__}")
+    return ManagerUnavailable(f"{hide_secrets(url, web=True)}: {str(error) or type(error).__name__}")
 
 
 def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) -> T:
@@ -314,11 +319,11 @@ def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) 
     A token that was good may be good again: it is refused for good only at the first call (`is_first`).
     """
     if response.status_code >= 500 or (response.status_code in (401, 403, 429) and not is_first):
-        raise ManagerUnavailable(f"{response.url}: status {response.status_code}, {response.text[:200]}")
+        raise ManagerUnavailable(f"{_shown(response)}: status {response.status_code}, {response.text[:200]}")
     try:
         content = response.json()
     except ValueError:
-        raise ManagerUnavailable(f"{response.url} is no manager: it answers {response.text[:100]!r}") from None
+        raise ManagerUnavailable(f"{_shown(response)} is no manager: it answers {response.text[:100]!r}") from None
     if response.status_code >= 400:
         raise LinkRefused(str(content.get("detail") or content.get("message") or response.status_code))
     return wire.decode(kind, content)

@@ -26,8 +26,8 @@ import io
 import json
 import logging
 import os
-import re
 import resource
+import runpy
 import sys
 from typing import Any
 
@@ -48,8 +48,8 @@ item of any other class ends with _MAX_TYPES spaces. May be changed."""
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
 
-_PASSWORD = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
-"""Name and password in a URL. May be extended, but must not match less: passwords would be in logs."""
+_CREDENTIALS = os.path.join(os.path.dirname(__file__), "../../net/credentials.py")
+"""The module that hides passwords. It is loaded as a file, because Gossamer may not be installed here."""
 _ADDON_PLACES = frozenset({"gossamer.scrapy.Addon", "gossamer.scrapy.addon.Addon"})
 """Names under which a project may have Gossamer's add-on for Scrapy. Fixed."""
 
@@ -266,9 +266,10 @@ def share_frontier(settings: Any) -> None:
 
 def hide_feed_passwords() -> None:
     """Let no password of a feed be in the log of the job: Scrapy writes the addresses of feeds as they are."""
+    credentials = runpy.run_path(_CREDENTIALS)
 
     def hide(record: logging.LogRecord) -> bool:
-        record.msg, record.args = _PASSWORD.sub(r"\1:***@", record.getMessage()), None
+        record.msg, record.args = credentials["hide_secrets_in"](record.getMessage()), None
         return True
 
     logging.getLogger("scrapy.extensions.feedexport").addFilter(hide)

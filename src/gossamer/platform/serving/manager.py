@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
+from gossamer.net.credentials import hide_secrets
 from gossamer.platform.cloud.app import CloudApp
 from gossamer.platform.delivery.addresses import WebhookAddresses
 from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
@@ -59,7 +60,6 @@ from gossamer.platform.storage.objects import (
     ObjectMissing,
     ObjectStorage,
     StorageUnavailable,
-    hide_password,
     is_folder,
 )
 from gossamer.platform.v1.context import RemoteNodes
@@ -181,7 +181,7 @@ def _make_folders(options: ManagerOptions) -> None:
     if not is_folder(options.store):
         if not options.config.database_url:
             raise BadInput(
-                f"--store {hide_password(options.store)} needs --database: SQLite keeps its file in a folder. Write "
+                f"--store {hide_secrets(options.store)} needs --database: SQLite keeps its file in a folder. Write "
                 "--database sqlite:////FOLDER/state.db for one manager, or the address of a PostgreSQL database"
             )
         return

@@ -27,6 +27,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gossamer.errors import BadInput
+from gossamer.net.credentials import hide_secrets
 from gossamer.platform.state.tables import METADATA
 from gossamer.platform.values import storable_json
 
@@ -237,7 +238,9 @@ def _backend(url: str) -> str:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise BadInput(f"{url!r} is no address of a database; write for example {_EXAMPLE}") from None
+        raise BadInput(
+            f"{hide_secrets(url, web=True)!r} is no address of a database; write for example {_EXAMPLE}"
+        ) from None
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise BadInput(f"{parsed.drivername} is not supported as a database; write for example {_EXAMPLE}")
     return parsed.get_backend_name()

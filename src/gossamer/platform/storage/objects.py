@@ -10,7 +10,6 @@ raises becomes StorageUnavailable or ObjectMissing, so that callers know whether
 
 import contextlib
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_of
 
 _CONNECT_SECONDS: Final = 5
 """Time limit for a connection to S3. May be changed."""
@@ -82,11 +82,6 @@ def open_storage(address: str) -> ObjectStorage:
 def is_folder(address: str) -> bool:
     """Return whether an address is a path of this machine."""
     return "://" not in address
-
-
-def hide_password(address: str) -> str:
-    """Return an address with `***` for its password."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", address)
 
 
 class FolderStorage:
@@ -195,7 +190,7 @@ class RemoteStorage:
     def __init__(self, address: str) -> None:
         """Raises BadInput if there is no driver for the address, or it cannot be read."""
         options: dict[str, Any] = {}
-        self._shown = hide_password(address)
+        self._given, self._shown = address, hide_secrets(address)
         protocol = address.partition("://")[0]
         extra = "s3" if protocol in _S3 else "fsspec"
         try:
@@ -208,6 +203,11 @@ class RemoteStorage:
             ) from None
         except ValueError:
             raise BadInput(f"the address {self._shown} has an unknown protocol: {protocol}") from None
+        if protocol in _S3 and has_password(address):
+            raise BadInput(
+                f"the address {self._shown} has a password, which an address of S3 cannot have. Set AWS_ACCESS_KEY_ID "
+                "and AWS_SECRET_ACCESS_KEY instead, and write s3://BUCKET/PREFIX"
+            )
         if protocol in _S3 and "config_kwargs" not in fsspec.config.conf.get(protocol, {}):
             limits = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS}
             options["config_kwargs"] = {**limits, "retries": {"max_attempts": _ATTEMPTS - 1}}
@@ -216,7 +216,8 @@ class RemoteStorage:
                 address, skip_instance_cache=True, use_listings_cache=False, **options
             )
         except Exception as error:  # every driver has its own error classes
-            raise BadInput(f"the address {self._shown} cannot be used: {error}") from None
+            reason = hide_secrets_of(address, str(error))
+            raise BadInput(f"the address {self._shown} cannot be used: {reason}") from None
         if protocol in _S3:
             self._system.retries = 1  # its own ones, beside those of the connection
         self._root = root.rstrip("/")
@@ -278,4 +279,5 @@ class RemoteStorage:
         except FileNotFoundError:
             raise ObjectMissing(f"{self._shown}/{name}") from None
         except Exception as error:  # every driver has its own error classes
-            raise StorageUnavailable(f"{self._shown}: {str(error) or type(error).__name__}") from None
+            reason = hide_secrets_of(self._given, str(error)) or type(error).__name__
+            raise StorageUnavailable(f"{self._shown}: {reason}") from None

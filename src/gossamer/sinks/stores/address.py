@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.sinks.base import hide_password
+from gossamer.net.credentials import hide_secrets, hide_secrets_of
 
 StoreKind = Literal["postgresql", "mysql", "opensearch", "redis"]
 
@@ -87,17 +87,25 @@ class StoreAddress(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the address without its password."""
-        return hide_password(self.text)
+        return hide_secrets(self.text)
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the address of a store. Raises BadInput, whose message does not contain the password."""
-        shown = hide_password(text)
+        try:
+            return cls._parse(text, hide_secrets(text))
+        except BadInput as error:  # a password that is not encoded is read as the port, the database or an option
+            raise BadInput(hide_secrets_of(text, error.detail)) from None
+
+    @classmethod
+    def _parse(cls, text: str, shown: str) -> Self:
         try:
             split = urlsplit(text)
             port = split.port
             text.encode()
             (split.hostname or "").encode("idna")  # drivers raise other errors for a name with an empty or long part
+            if split.fragment:
+                raise ValueError("an address has no fragment")
             options = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
         except ValueError:
             raise BadInput(f"cannot read the address {shown}. {_example(text)}") from None
@@ -169,7 +177,7 @@ def other_database(path: str) -> str:
     scheme, separator, rest = path.lower().partition("://")
     if not separator or scheme in _KINDS:
         return ""
-    refused = f"the output {hide_password(path)} cannot be used"
+    refused = f"the output {hide_secrets(path)} cannot be used"
     if scheme in _OTHERS:
         return (
             f"{refused}: MongoDB is not supported. Addresses of the databases that are supported begin with "
