@@ -1,5 +1,7 @@
 """The one spelling of URLs; domains; fingerprints. The URL standard's own vectors are in test_urls_whatwg.py."""
 
+import re
+
 import ada_url
 import pytest
 from hypothesis import given, settings
@@ -272,7 +274,7 @@ def test_a_url_that_is_not_parsed_is_what_the_parser_returns(
         with pytest.raises(BadUrl):
             canonical(url)
     else:
-        assert canonical(url) == parsed
+        assert canonical(url) == re.sub(r"//[^/]*@", "//", parsed)  # of user and password nothing is kept
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Links that are handed over: what a job of a batch gets of them, and what the store of links promises."""
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -145,6 +146,15 @@ def test_a_batch_that_failed_waits_behind_the_others() -> None:
     first, second, third = store.waiting()
     store.postpone(first.number)
     assert [batch.number for batch in store.waiting()] == [second.number, third.number, first.number]
+    store.close()
+
+
+def test_a_store_that_cannot_be_opened_keeps_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "distributed.db").write_bytes(b"not a database" * 100)
+    for _ in range(2):  # the second time, the folder is not in use
+        with pytest.raises(BadInput, match=r"distributed.db cannot be used: file is not a database"):
+            LinkStore(tmp_path)
+    gc.collect()  # a connection that is open warns from Python 3.13 on
 
 
 def test_batches_with_the_same_number_and_other_links_have_other_names(tmp_path: Path) -> None:

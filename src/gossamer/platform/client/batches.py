@@ -69,12 +69,20 @@ class LinkStore:
     """Links and batches, in a folder or in memory. Usable from several threads; only one store uses a folder."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` None: in memory. Batches that were set aside wait again. Raises BadInput if the folder is in use."""
+        """`folder` None: in memory. Batches that were set aside wait again. Raises BadInput if the folder is in use
+        or its file is damaged."""
         self._lock = threading.Lock()
         self.aside_file = folder / _ASIDE if folder else None
         self._lock_descriptor = _lock_folder(folder) if folder else None
         path = str(folder / "distributed.db") if folder else ":memory:"
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self.close()
+            raise BadInput(f"{path} cannot be used: {error}") from None
+
+    def _open(self) -> None:
         self._connection.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
             "CREATE TABLE IF NOT EXISTS name (token TEXT);"
