@@ -26,8 +26,8 @@ COMMANDS = {
         "export:report",
         "Make a page about a crawl from its records: what failed and why, then everything else.",
     ),
-    "shell": ("spiders:shell", "Try selectors on one page, at a Python prompt."),
-    "new": ("spiders:new", "Write a spider to start from into a new file."),
+    "shell": ("shell:shell", "Try selectors on one page, at a Python prompt."),
+    "new": ("new:new", "Write a spider to start from into a new file."),
     "why": (
         "why:why",
         "Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.",

@@ -20,7 +20,8 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_html, is_utf8
 from gossamer.extract.links import refresh_target, with_encoded_query
 from gossamer.policy.urls import BaseUrl, canonical, directory, join, origin
-from gossamer.report.store import PageFacts, PageOutcome, PageStore, key_of
+from gossamer.report.records import PageFacts
+from gossamer.report.store import PageOutcome, PageStore, key_of
 
 LINKS_KEPT = 1000
 """Pages that are named of those that link to one URL; all are counted. May be changed: more take disk and time."""

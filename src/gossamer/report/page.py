@@ -27,9 +27,11 @@ from gossamer import __version__
 from gossamer.errors import BadInput, SinkError
 from gossamer.policy.words import counted
 from gossamer.report import tables
-from gossamer.report.figures import Bar, Figures, chart_table, collect, column_chart, row_bar, seconds_text, size_text
+from gossamer.report.charts import Bar, column_chart, row_bar
+from gossamer.report.figures import Figures, chart_table, collect, seconds_text, size_text
 from gossamer.report.links import LinkFinder
-from gossamer.report.store import PageFacts, PageStore, RecordFile
+from gossamer.report.records import PageFacts, RecordFile
+from gossamer.report.store import PageStore
 from gossamer.report.tables import derive
 from gossamer.sinks.append import check_folder
 

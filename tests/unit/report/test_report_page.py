@@ -14,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from gossamer.errors import BadInput
 from gossamer.extract.links import MAX_TEXT_LENGTH
-from gossamer.report.figures import Bar, column_chart
+from gossamer.report.charts import Bar, column_chart
 from gossamer.report.page import Report, check_target, make_report, share_text
 
 NASTY = "</style></title>\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u0000{{7*7}}=HYPERLINK(1)"
