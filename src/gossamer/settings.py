@@ -134,9 +134,17 @@ class CrawlSettings(SettingGroup):
         "into their directories; any: anywhere",
     )
     allow_domain: tuple[str, ...] = _setting((), "Also follow links to this domain and its subdomains")
-    allow: tuple[str, ...] = _setting((), "Follow only links that match one of these regular expressions", splits=False)
+    allow: tuple[str, ...] = _setting(
+        (),
+        "Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show "
+        "it, from the host on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts",
+        splits=False,
+    )
     deny: tuple[str, ...] = _setting(
-        (), "Never follow links that match one of these regular expressions, even if they match allow", splits=False
+        (),
+        "Never follow links that match one of these regular expressions, even if they match allow. They are searched "
+        "as those of allow",
+        splits=False,
     )
     deny_extension: tuple[str, ...] | None = _setting(
         None,

@@ -92,6 +92,19 @@ async def test_allow_and_deny_apply_to_links_and_not_to_seeds(tmp_path: Path) ->
     assert paths(crawled) == {"a.test/", "a.test/keep/1"}
 
 
+async def test_allow_and_deny_are_written_as_a_browser_shows_the_url(tmp_path: Path) -> None:
+    """The host begins with an expression for paths, too."""
+    links = ["/каталог/1", "/каталог/секрет", "/with space/1", "/shop/1", "/other/1"]
+    mounts = {("shop.test", "/"): page(*links)}
+    sent = ["/%D0%BA%D0%B0%D1%82%D0%B0%D0%BB%D0%BE%D0%B3/1", "/with%20space/1", "/other/1", "/shop/1"]
+    mounts |= {("shop.test", path): page() for path in sent}
+    crawled, _ = await crawl_mounts(tmp_path, mounts, "shop.test/", crawl__deny=("секрет", "/with space/", "/shop"))
+    assert paths(crawled) == {"shop.test/", f"shop.test{sent[0]}", "shop.test/other/1"}
+    allow = ("^/каталог/", "^/with ")
+    crawled, _ = await crawl_mounts(tmp_path / "2", mounts, "shop.test/", crawl__allow=allow, crawl__deny=("/секрет",))
+    assert paths(crawled) == {"shop.test/", f"shop.test{sent[0]}", "shop.test/with%20space/1"}
+
+
 async def test_max_pages_is_never_exceeded_and_failures_do_not_count(tmp_path: Path) -> None:
     async with serve(WebSpec(hosts=2, pages=60, not_found=0.3)) as web:
         crawled = await crawl(tmp_path, web.seeds(), web.resolve_overrides(), crawl__max_pages=20)

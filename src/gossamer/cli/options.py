@@ -191,7 +191,8 @@ OPTIONS = {
     "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHAT, "REGEX", tuple),
     "deny": SettingOption(
         "crawl.deny", ("--deny",), list[str], WHAT, "REGEX", tuple,
-        help="Never follow links that match one of these regular expressions, even if they match --allow.",
+        help="Never follow links that match one of these regular expressions, even if they match --allow. They are "
+        "searched as those of --allow.",
     ),
     "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
     "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),

@@ -42,7 +42,7 @@ from gossamer.model.extraction import (
     checked,
     read_extraction,
 )
-from gossamer.policy.scope import RegexSet, check_regex
+from gossamer.policy.scope import UrlExpressions, check_regex
 
 # Approximate memory of a crawl's compiled rules and of each field, measured. Tuning only: with larger numbers, fewer
 # crawls' rules are kept compiled.
@@ -145,7 +145,7 @@ class _Rule:
         """`path`: place of the rule in the decoded object, for errors."""
         for index, url in enumerate(rule.urls):
             checked((*path, "urls", index), lambda url=url: check_regex(url, "urls", linear=True))  # type: ignore[misc]
-        self.urls = RegexSet(rule.urls, "urls")
+        self.urls = UrlExpressions(rule.urls, "urls", from_host=True)
         self._each = None if rule.each is None else _each_selector(rule.each, (*path, "each"))
         self._fields = _Fields(rule.fields, (*path, "fields"))
 

@@ -149,6 +149,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A link must match one of these expressions. None: any link."""
     deny_regex: tuple[str, ...] | None = None
     """A link must match none of these expressions."""
+    regex_from_host: bool = False
+    """True: expressions that name no scheme are searched from the host on (`shop.test/a`), so that the `/` of `/shop`
+    is not the one before the host. False, as in Scrapy: in the whole URL."""
     deny_extensions: tuple[str, ...] | None = None
     """None: the default list (`DENIED_EXTENSIONS` in policy/scope.py)."""
     expires: float = 0.0

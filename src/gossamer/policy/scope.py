@@ -11,12 +11,12 @@ crawls have it in their stored terms. A new filter must also be compared in `cov
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.net.names import domain_name
-from gossamer.policy.urls import MAX_URL_LENGTH, canonical, host, is_address, origin
+from gossamer.policy.urls import MAX_URL_LENGTH, canonical, composed, host, is_address, origin, shown_url
 
 _ARCHIVES = """
 7z 7zip ace apk appimage appx arj br bz2 cab cpio deb dmg egg gz img iso jar lha lz lz4 lzh lzma msix pkg rar rpm sit
@@ -93,9 +93,31 @@ _AMBIGUOUS = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
 special only in RE2, and `\\10` is the tenth group in Python and a character in RE2. May be extended when another
 difference becomes known: services then refuse new expressions that have it, and `re` matches stored ones."""
 
+_ASCII_WORDS = re.compile(r"(?<!\\)(?:\\\\)*\\[bBwW]")
+"""Syntax for words, which are ASCII in RE2 and of any alphabet in Python. Ambiguous in an expression with other
+letters: one of ASCII alone has always had RE2's meaning."""
+
+_NAMES_SCHEME = re.compile(r"http|/\\?/|/\{2")
+"""Expressions that name the scheme, or the two slashes before the host: they are searched in the whole URL."""
+_STARTS_AT_PATH = re.compile(r"(?<![\[\\])(?:\^|\\A)(?:\((?:\?:)?)*\\?/")
+"""Expressions with `^/`: they are searched in the path, too. No URL begins with a slash."""
+
+
+def _whole(url: str) -> str:
+    return url
+
+
+def _from_host(url: str) -> str:
+    return url.partition("//")[2]
+
+
+def _from_path(url: str) -> str:
+    _, slash, path = url.partition("//")[2].partition("/")
+    return slash + path
+
 
 class RegexSet:
-    """The expressions of one filter, all searched in one pass over a URL.
+    """Expressions that are all searched in one pass over a text.
 
     They have the syntax of Python's `re`. RE2 (https://github.com/google/re2/wiki/Syntax) matches them, with the same
     results as `re` in ASCII text. Expressions that RE2 cannot match in linear time (look-around, back-references) or
@@ -106,41 +128,94 @@ class RegexSet:
     def __init__(self, texts: Iterable[str], kind: str) -> None:
         """`kind` names the filter in errors (`allow`, `deny`). Raises BadInput as `check_regex` does."""
         self.texts = tuple(texts)
-        self._python: list[Search] = []
-        """Search functions of the expressions that `re` matches, one by one."""
-        self._re2: list[Search] = []
-        """Search functions of the other expressions, for when their set does not fit into its memory."""
+        self._python: list[tuple[int, Search]] = []
+        """Positions and search functions of the expressions that `re` matches, one by one."""
+        self._re2: list[tuple[int, Search]] = []
+        """Positions and search functions of the other expressions, for when their set does not fit into its memory."""
         self.estimated_bytes = 0
         """Estimated memory of the compiled expressions."""
         re2_texts: list[str] = []
-        for text in self.texts:
+        for position, text in enumerate(self.texts):
             check_regex(text, kind, linear=False)
+            text = composed(text)
             compiled = _compile_re2(text)
             if compiled is None:
-                self._python.append(_compile_python(text, kind).search)
+                self._python.append((position, _compile_python(text, kind).search))
                 self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * len(text)
             else:
                 re2_texts.append(text)
-                self._re2.append(compiled.search)
+                self._re2.append((position, compiled.search))
                 self.estimated_bytes += _PATTERN_BYTES + _INSTRUCTION_BYTES * compiled.programsize
         self._set = _compile_set(re2_texts) if re2_texts else None
 
-    def matches(self, url: str) -> bool:
-        """Return whether any of the expressions is found in this canonical URL."""
+    def matches(self, text: str) -> bool:
+        """Return whether any of the expressions is found in this text."""
+        return self.position(text) is not None
+
+    def position(self, text: str) -> int | None:
+        """Return the position of the first expression that is found in this text; None: none is."""
+        found = [position for position, search in self._python if search(text)]
         if self._re2:
             # The set also contains the empty expression, which always matches. So there are three cases:
-            # several matches: one of the expressions was found; one match: only the empty one; no match: there is no
-            # set, or it ran out of memory, so the expressions are searched one by one.
-            matched = () if self._set is None else self._set.Match(url)
+            # several matches: expressions were found; one match: only the empty one; no match: there is no set, or it
+            # ran out of memory, so the expressions are searched one by one.
+            matched = () if self._set is None else self._set.Match(text)
             if len(matched) > 1:
-                return True
-            if not matched and any(search(url) for search in self._re2):
-                return True
-        return any(search(url) for search in self._python) if self._python else False
+                found.append(min(self._re2[number - 1][0] for number in matched if number))
+            elif not matched:
+                found += [position for position, search in self._re2 if search(text)]
+        return min(found) if found else None
+
+    def first_match(self, text: str) -> str:
+        """Return the text of the first expression that is found; empty if none is."""
+        found = self.position(text)
+        return "" if found is None else self.texts[found]
+
+
+class UrlExpressions:
+    """The expressions of one filter of URLs.
+
+    A URL has two forms, and an expression that is found in one of them matches: the canonical one, which is sent
+    (`/%D0%BA/a%20b`), and the one that browsers show (`/к/a b`; see `shown_url`).
+    """
+
+    def __init__(self, texts: Iterable[str], kind: str, *, from_host: bool = False) -> None:
+        """`kind`: as for RegexSet. `from_host`: expressions that name neither scheme nor `//` are searched from the
+        host on (`shop.test/a?b`), so that the `/` of `/shop` is never the one before the host. False: in the whole URL.
+        In both cases `^/` is the start of the path. Raises BadInput as `check_regex` does."""
+        self.texts = tuple(texts)
+        positions: dict[Callable[[str], str], list[int]] = {}
+        for position, text in enumerate(self.texts):
+            part = _from_host if from_host and not _NAMES_SCHEME.search(text) else _whole
+            positions.setdefault(part, []).append(position)
+            if _STARTS_AT_PATH.search(text):
+                positions.setdefault(_from_path, []).append(position)
+        self._sets = [
+            (part, RegexSet([self.texts[one] for one in chosen], kind), chosen) for part, chosen in positions.items()
+        ]
+        """Part of the URL, the expressions that are searched there, and their positions in `texts`."""
+        self.estimated_bytes = sum(regexes.estimated_bytes for _, regexes, _ in self._sets)
+        """Estimated memory of the compiled expressions."""
+
+    def matches(self, url: str) -> bool:
+        """Return whether any of the expressions matches this canonical URL."""
+        return self.position(url) is not None
+
+    def position(self, url: str) -> int | None:
+        """Return the position of the first expression that matches this canonical URL; None: none does."""
+        shown = shown_url(url)
+        found = None
+        for form in (url,) if shown is url else (url, shown):
+            for part, regexes, positions in self._sets:
+                at = regexes.position(part(form))
+                if at is not None and (found is None or positions[at] < found):
+                    found = positions[at]
+        return found
 
     def first_match(self, url: str) -> str:
-        """Return the text of the first expression that is found; empty if none is. Slower than `matches`."""
-        return next((text for text in self.texts if RegexSet((text,), "").matches(url)), "")
+        """Return the text of the first expression that matches; empty if none does."""
+        found = self.position(url)
+        return "" if found is None else self.texts[found]
 
 
 def check_regex(text: str, kind: str, *, linear: bool) -> None:
@@ -155,10 +230,10 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
     if linear:
         import re2  # late, as below: it loads slowly, and most crawls have no expressions
 
-        if odd := _AMBIGUOUS.search(text):
+        if odd := _ambiguity(text):
             raise BadInput(
-                f"{kind} expression {text!r:.200}: {odd[0]} means different things to different matchers; "
-                "write {0,9} for {,9}, [a-z] for [:lower:], and no back-references"
+                f"{kind} expression {text!r:.200}: {odd} means different things to different matchers; "
+                "write {0,9} for {,9}, [a-z] for [:lower:], [а-я] for \\w beside such letters, and no back-references"
             )
         try:
             re2.compile(text, _options())
@@ -170,9 +245,15 @@ def check_regex(text: str, kind: str, *, linear: bool) -> None:
             ) from None
 
 
+def _ambiguity(text: str) -> str:
+    """Return the part of an expression that RE2 would understand differently; empty: there is none."""
+    odd = _AMBIGUOUS.search(text) or (None if text.isascii() else _ASCII_WORDS.search(text))
+    return odd[0] if odd else ""
+
+
 def _compile_re2(text: str) -> Any:
     """Return the expression compiled by RE2; None if RE2 cannot match it or would understand it differently."""
-    if _AMBIGUOUS.search(text):
+    if _ambiguity(text):
         return None
     import re2
 
@@ -239,8 +320,8 @@ class LinkScope:
         domains: frozenset[str],
         hosts: frozenset[str],
         prefixes: tuple[str, ...],
-        allow: RegexSet,
-        deny: RegexSet,
+        allow: UrlExpressions,
+        deny: UrlExpressions,
         extensions: frozenset[str],
         schemes: tuple[str, ...],
         max_length: int,
@@ -373,35 +454,42 @@ class LinkScope:
                 return f"longer than {self._max_length} characters"
 
 
-def compile_scope(
-    *,
-    allowed_domains: Iterable[str] | None = None,
-    allowed_hosts: Iterable[str] | None = None,
-    allowed_prefixes: Iterable[str] | None = None,
-    allow_regex: Iterable[str] | None = None,
-    deny_regex: Iterable[str] | None = None,
-    deny_extensions: Iterable[str] | None = None,
-    schemes: Iterable[str] = ("http", "https"),
-    max_length: int = MAX_URL_LENGTH,
-) -> LinkScope:
+class ScopeFilters(TypedDict, total=False):
+    """Filters of links, each optional. The fields of `Terms` (model/crawl.py) with these names say what they mean."""
+
+    allowed_domains: Iterable[str] | None
+    allowed_hosts: Iterable[str] | None
+    allowed_prefixes: Iterable[str] | None
+    allow_regex: Iterable[str] | None
+    deny_regex: Iterable[str] | None
+    regex_from_host: bool
+    deny_extensions: Iterable[str] | None
+    """They may have a dot and any case. None: the default list; empty: no extension is denied."""
+    schemes: Iterable[str]
+    """Unset: http and https."""
+    max_length: int
+    """Unset: MAX_URL_LENGTH."""
+
+
+def compile_scope(**filters: Unpack[ScopeFilters]) -> LinkScope:
     """Return the compiled filters of a submission. Raises BadInput for a filter that is not valid.
 
     A link is inside the scope if it is on one of the domains (with their subdomains), *or* on one of the hosts (on any
     port), *or* under one of the prefixes (URLs up to a `/`, with http and https as the same, because sites move between
-    them). If all three are None or empty, every link is inside. Then the expressions are searched in the canonical URL
-    (see RegexSet): one of `allow_regex` must match, if there are any, and none of `deny_regex` may match.
-    `deny_extensions` may have a dot and any case; None: the default list; empty: no extension is denied.
+    them). If all three are None or empty, every link is inside. Then the expressions are searched in the URL (see
+    UrlExpressions, also for `regex_from_host`): one of `allow_regex` must match, if there are any, and none of
+    `deny_regex` may match.
     """
-    extensions = DENIED_EXTENSIONS if deny_extensions is None else frozenset(map(file_extension, deny_extensions))
+    extensions, from_host = filters.get("deny_extensions"), filters.get("regex_from_host", False)
     return LinkScope(
-        domains=frozenset(map(domain_name, allowed_domains or ())),
-        hosts=frozenset(map(domain_name, allowed_hosts or ())),
-        prefixes=tuple(dict.fromkeys(map(_prefix, allowed_prefixes or ()))),
-        allow=_regex_set(allow_regex or (), "allow"),
-        deny=_regex_set(deny_regex or (), "deny"),
-        extensions=extensions,
-        schemes=tuple(map(_scheme, schemes)),
-        max_length=max_length,
+        domains=frozenset(map(domain_name, filters.get("allowed_domains") or ())),
+        hosts=frozenset(map(domain_name, filters.get("allowed_hosts") or ())),
+        prefixes=tuple(dict.fromkeys(map(_prefix, filters.get("allowed_prefixes") or ()))),
+        allow=_url_expressions(filters.get("allow_regex") or (), "allow", from_host=from_host),
+        deny=_url_expressions(filters.get("deny_regex") or (), "deny", from_host=from_host),
+        extensions=DENIED_EXTENSIONS if extensions is None else frozenset(map(file_extension, extensions)),
+        schemes=tuple(map(_scheme, filters.get("schemes", ("http", "https")))),
+        max_length=filters.get("max_length", MAX_URL_LENGTH),
     )
 
 
@@ -432,12 +520,12 @@ def _scheme(text: str) -> str:
     return scheme
 
 
-def _regex_set(texts: Iterable[str], kind: str) -> RegexSet:
+def _url_expressions(texts: Iterable[str], kind: str, *, from_host: bool) -> UrlExpressions:
     """Return the expressions of one filter. Raises BadInput for too many, or one that is not valid."""
     texts = tuple(texts)
     if len(texts) > MAX_REGEXES:
         raise BadInput(f"{len(texts)} {kind} expressions; at most {MAX_REGEXES} are taken")
-    return RegexSet(texts, kind)
+    return UrlExpressions(texts, kind, from_host=from_host)
 
 
 def covers(old: Terms, new: Terms) -> bool:
@@ -452,11 +540,21 @@ def covers(old: Terms, new: Terms) -> bool:
     return (
         (old.maxdepth is None or (new.maxdepth is not None and new.maxdepth <= old.maxdepth))
         and _places_cover(old, new)
-        and _contains(old.allow_regex, new.allow_regex)
-        and set(old.deny_regex or ()) <= set(new.deny_regex or ())
+        and _expressions_cover(old, new)
         and _denied(old) <= _denied(new)
         and (old.follow_nofollow or not new.follow_nofollow)
         and (old.sitemaps or not new.sitemaps)
+    )
+
+
+def _expressions_cover(old: Terms, new: Terms) -> bool:
+    """Return whether the expressions of `old` refuse nothing that those of `new` let through."""
+    if not (old.allow_regex or old.deny_regex):
+        return True
+    return (
+        old.regex_from_host == new.regex_from_host
+        and _contains(old.allow_regex, new.allow_regex)
+        and set(old.deny_regex or ()) <= set(new.deny_regex or ())
     )
 
 

@@ -286,6 +286,61 @@ def fingerprint(url: str | bytes, *, seed: int, method: str = "GET", body: bytes
     return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned
 
 
+def shown_url(url: str) -> str:
+    """Return a canonical URL as browsers show it: with the letters that stand percent-encoded in path and query, spaces
+    among them, and in the `xn--` labels of the host. It may be the very same object.
+
+    Not for requests: delimiters, controls and invisible characters stay encoded, as in Chromium, but `%41` and `A`
+    become the same.
+    """
+    if "%" not in url and "xn--" not in url:
+        return url
+    scheme, slashes, rest = url.partition("//")
+    name, slash, path = rest.partition("/")
+    if "xn--" in name:
+        name = ".".join(map(_shown_label, name.split(".")))
+    return composed(f"{scheme}{slashes}{name}{slash}{_ESCAPES.sub(_decoded, path)}")
+
+
+def composed(text: str) -> str:
+    """Return a text with composed letters (Unicode NFC), as people type them. Equal letters that are stored differently
+    become the same."""
+    if text.isascii():
+        return text
+    from unicodedata import normalize  # imported late: most crawls meet ASCII alone
+
+    return normalize("NFC", text)
+
+
+_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{2})+")
+_KEPT_ESCAPES = frozenset("%/?#&=+;:@\\")
+"""Characters that stay encoded in `shown_url`: delimiters, which would change what is a segment or a parameter."""
+
+
+def _decoded(escapes: re.Match[str]) -> str:
+    """Return consecutive percent-encoded bytes as the characters that they are in UTF-8, where a browser shows them."""
+    text = bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "surrogateescape")
+    return "".join(
+        character if character.isprintable() and character not in _KEPT_ESCAPES else _encoded(character)
+        for character in text
+    )
+
+
+def _encoded(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _shown_label(label: str) -> str:
+    """Return a label of a host name with its own letters."""
+    if not label.startswith("xn--"):
+        return label
+    try:
+        shown = label[len("xn--") :].encode("ascii").decode("punycode")
+    except UnicodeError:
+        return label
+    return shown if shown.isprintable() else label
+
+
 def with_sorted_query(url: str) -> str:
     """Return a canonical URL with its query parameters sorted. URLs that differ only in their order become equal."""
     path, separator, query = url.partition("?")

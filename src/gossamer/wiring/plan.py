@@ -451,6 +451,7 @@ def _terms(
         allowed_prefixes=directories or None,
         allow_regex=crawl.allow or None,
         deny_regex=crawl.deny or None,
+        regex_from_host=bool(crawl.allow or crawl.deny),
         deny_extensions=crawl.deny_extension,
         expires=parse_expires(crawl.expires, now=now) if crawl.expires else 0.0,
         useragent=fetch.full_user_agent,

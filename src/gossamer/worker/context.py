@@ -302,6 +302,7 @@ def scope_of(terms: Terms) -> LinkScope:
         allowed_prefixes=terms.allowed_prefixes,
         allow_regex=terms.allow_regex or (),
         deny_regex=terms.deny_regex or (),
+        regex_from_host=terms.regex_from_host,
         deny_extensions=terms.deny_extensions,
     )
 
@@ -317,6 +318,7 @@ def scope_name(terms: Terms) -> bytes:
         terms.allowed_prefixes,
         terms.allow_regex,
         terms.deny_regex,
+        terms.regex_from_host,
         terms.deny_extensions,
         terms.query_order,
     )
