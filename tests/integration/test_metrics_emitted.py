@@ -76,7 +76,7 @@ async def test_an_empty_queue_is_shown_as_empty(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         frontier = await ValkeyFrontier.connect(server.address)
         counters = Counters(frontier.connection, prefix="gossamer")
-        reporter = ServiceReporter(frontier, counters, metrics, roles=(), dump_seconds=0, id="0" * 12)
+        reporter = ServiceReporter(frontier, counters, metrics, roles=(), dump_seconds=0, id="0" * 12, troubles={})
         await crawls.open_crawl(frontier, ["http://a.test/"], Terms())
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 1.0' in metrics.render()

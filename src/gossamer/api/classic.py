@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from gossamer.api import openapi as describe
 from gossamer.api.context import ApiContext, Context, parse_json
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, failure, success
-from gossamer.api.status import is_bus_available, is_frontier_available
+from gossamer.api.status import is_bus_available, is_frontier_available, service_troubles, troubles_everywhere
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
@@ -43,7 +43,8 @@ def _wrapped(description: str) -> dict[str, Any]:
 
 _INDEX_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "GREEN: bus and frontier answer; YELLOW: one of them does; RED: neither does",
+        "description": "GREEN: bus and frontier answer, and no process waits for anything (see /readyz); RED: "
+        "neither answers; else YELLOW",
         "content": {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Root"}}},
     }
 }
@@ -58,14 +59,23 @@ _INDEX_RESPONSES: dict[int | str, dict[str, Any]] = {
 )
 async def index(context: Context, request: Request) -> Response:
     """`kafka_connected` stands for the bus, Kafka or not, and `redis_connected` for the servers of the frontier."""
-    bus, frontier = await asyncio.gather(is_bus_available(context), is_frontier_available(context))
+    bus, frontier, troubles = await asyncio.gather(
+        is_bus_available(context), is_frontier_available(context), troubles_everywhere(context)
+    )
+    health = (
+        "RED"
+        if not bus and not frontier
+        else "GREEN"
+        if bus and frontier and not service_troubles(troubles)
+        else "YELLOW"
+    )
     return JSONResponse(
         {
             "kafka_connected": bus,
             "redis_connected": frontier,
             "uptime_sec": int(context.monotonic() - request.app.state.started_at),
             "my_id": context.id,
-            "node_health": ("RED", "YELLOW", "GREEN")[bus + frontier],  # by the number of those that answer
+            "node_health": health,
         }
     )
 

@@ -5,7 +5,7 @@ Defaults of `ApiContext` may be changed within the bounds of their texts; most h
 default applies in a running service.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import monotonic, time
@@ -45,8 +45,10 @@ class ApiContext:
     dispatcher: RequestDispatcher
     """Checks, submits and answers requests of every kind."""
     metrics: Metrics
-    publish_answers: Callable[[list[dict[str, Any]]], Awaitable[None]]
+    publish_answers: Callable[[list[dict[str, Any]]], Awaitable[object]]
     """Publishes answers on the bus, in addition to the HTTP response. Raises errors of the bus and SinkError."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """Troubles of this process: messages by name. They change."""
     prefix: str
     """Prefix of the keys of late answers. All processes of a cluster have the same: any of them returns an answer."""
     token: str = ""

@@ -239,6 +239,14 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("workers", "200"): {
         "items": [{"name": "host-4711-5f0c-1", "silent_seconds": 0.4, "leased": 64}],
         "processes": {"rest": {"host": ["1267c5f0a6e1"]}},
+        "troubles": [
+            {
+                "process": "host:5f0c4711a6e1",
+                "name": "app_output",
+                "message": "shop: The output could not be written: Kafka: Topic authorization failed. Pages of these "
+                "applications wait; those of others do not.",
+            }
+        ],
     },
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}]},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},

@@ -255,12 +255,12 @@ class PendingRequests:
         """Publish answers on the bus. The client gets its answer even if the bus is unavailable."""
         for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
             try:
-                return await self._context.publish_answers(messages)
+                await self._context.publish_answers(messages)
+                return
             except (BusError, SinkError, FrontierUnavailable) as error:
                 last_error = error
             await asyncio.sleep(outage_pause(attempt, random=random.random()))
         log.warning("an answer could not be published on the bus: %s", last_error)
-        return None
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ Summaries, descriptions and docstrings of endpoints may be changed: docs/referen
 them."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Awaitable
 from typing import Annotated
 
@@ -43,6 +45,29 @@ async def is_frontier_available(context: ApiContext) -> bool:
     return await _answers(context.shards.everywhere("PING"))
 
 
+_OF_CRAWLS = ("robots", "proxies", "spider", "egress")
+"""First words of the names of troubles that concern sites, proxies and spiders of single crawls. They do not make the
+service less healthy."""
+
+
+def service_troubles(troubles: dict[str, dict[str, str]]) -> list[str]:
+    """Return the names of the troubles for which the service itself waits, sorted."""
+    names = {name for messages in troubles.values() for name in messages}
+    return sorted(name for name in names if not name.startswith(_OF_CRAWLS))
+
+
+async def troubles_everywhere(context: ApiContext) -> dict[str, dict[str, str]]:
+    """Return the troubles of all processes of the cluster, by process: messages by name. Without the frontier, only
+    those of this process are known."""
+    found: dict[str, dict[str, str]] = {}
+    with contextlib.suppress(FrontierError, TimeoutError):
+        async with asyncio.timeout(_PING_SECONDS):
+            found = await context.counters.troubles()
+    own = f"{socket.gethostname()}:{context.id}"
+    found.pop(own, None)
+    return found | ({own: dict(context.troubles)} if context.troubles else {})
+
+
 async def _answers(call: Awaitable[object]) -> bool:
     """Return whether the call succeeds within `_PING_SECONDS`."""
     try:
@@ -70,20 +95,27 @@ async def healthz() -> Response:
     summary="Readiness probe",
     responses={
         200: describe.response(
-            {"status": "ready", "frontier": True, "bus": True}, description="The frontier and the bus answer"
+            {"status": "ready", "frontier": True, "bus": True, "troubles": []},
+            description="The frontier and the bus answer. `status` is `degraded` if a process of the cluster waits for "
+            "something, such as `app_output`: the topic or database of an application cannot be written",
         ),
         503: describe.response(
-            {"status": "waiting", "frontier": True, "bus": False},
+            {"status": "waiting", "frontier": True, "bus": False, "troubles": ["intake"]},
             description="The frontier or the bus does not answer",
         ),
     },
 )
 async def readyz(context: Context) -> Response:
-    """200 while the frontier and the bus answer. Send no requests to a process that returns 503."""
-    frontier, bus = await asyncio.gather(is_frontier_available(context), is_bus_available(context))
+    """200 while the frontier and the bus answer. Send no requests to a process that returns 503. `troubles` names what
+    the processes of the cluster wait for; `/v1/workers` has the messages."""
+    frontier, bus, troubles = await asyncio.gather(
+        is_frontier_available(context), is_bus_available(context), troubles_everywhere(context)
+    )
     ready = frontier and bus
+    names = service_troubles(troubles)
+    status = "waiting" if not ready else "degraded" if names else "ready"
     return JSONResponse(
-        {"status": "ready" if ready else "waiting", "frontier": frontier, "bus": bus},
+        {"status": status, "frontier": frontier, "bus": bus, "troubles": names},
         status_code=200 if ready else 503,
         headers={} if ready else {"Retry-After": str(OUTAGE_RETRY_SECONDS)},
     )
@@ -120,12 +152,24 @@ class WorkerStatus(ResponseModel):
     """Requests that it holds"""
 
 
+class ProcessTrouble(ResponseModel):
+    """Something that a process waits for."""
+
+    process: str
+    """Host and id of the process"""
+    name: str
+    """Kind of the trouble, such as `app_output`, as in the metric gossamer_trouble"""
+    message: str
+
+
 class WorkerList(ResponseModel):
-    """The workers, and the processes of every role."""
+    """The workers, the processes of every role, and their troubles."""
 
     items: list[WorkerStatus]
     processes: dict[str, dict[str, list[str]]]
     """Ids of processes with a heartbeat in the last two minutes, by role and host"""
+    troubles: list[ProcessTrouble]
+    """Troubles that processes have reported in the last 30 seconds"""
 
 
 @cluster.get(
@@ -143,6 +187,11 @@ async def list_workers(context: Context) -> WorkerList:
             for worker in await context.frontier.workers()
         ],
         processes=await context.counters.all_nodes(_ROLES),
+        troubles=[
+            ProcessTrouble(process=process, name=name, message=message)
+            for process, messages in sorted((await troubles_everywhere(context)).items())
+            for name, message in sorted(messages.items())
+        ],
     )
 
 

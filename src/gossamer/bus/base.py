@@ -76,13 +76,13 @@ class Reader(Consumer, Protocol):
 
 
 class Bus(Protocol):
-    """Publishes to and consumes from topics. A topic that does not exist is created on first use."""
+    """Publishes to and consumes from topics. A topic that does not exist is created on first use, and again when it was
+    deleted while it is used. A topic that fails does not hold up calls for other topics."""
 
-    @property
-    def max_message_bytes(self) -> int:
-        """Size of the largest message that can be published. Read it again after MessageTooLarge: a topic may have a
-        smaller limit, which becomes known, and is then returned here, when the topic is first used."""
-        ...
+    async def message_limit(self, topic: str) -> int:
+        """Return the size of the largest message that this topic takes. Creates the topic if it does not exist.
+
+        Ask again after MessageTooLarge: a topic's limit may be lowered at any time."""
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         """Append messages to a topic. They are durable when this returns; after an error some of them may be there.

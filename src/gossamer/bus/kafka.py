@@ -8,10 +8,12 @@ the event loop only through `call_soon_threadsafe`.
 import asyncio
 import contextlib
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -29,7 +31,7 @@ from gossamer.bus.kafka_consumer import (
     partitions_of,
     topic_limit,
 )
-from gossamer.errors import MessageTooLarge
+from gossamer.errors import BusError, MessageTooLarge
 
 
 class PendingPublish:
@@ -81,10 +83,30 @@ _BUFFER_KIB = 256 * 1024
 _OVERHEAD_BYTES = 1024
 """Part of the message limit that is left for Kafka's headers, the key included. May be larger, not smaller: a message
 just below the limit would be refused by the broker."""
+_LOOK_SECONDS = 1.0
+"""Interval at which the bus checks, while messages wait for a broker, whether their topic still exists."""
+_LIMIT_SECONDS = 60.0
+"""Age at which a limit that is below `max_message_bytes` is read again, because an operator may have raised it."""
+_LEAST_MESSAGE_BYTES = 1000
+"""Smallest `message.max.bytes` that librdkafka accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicLimit:
+    """Largest message or batch that a topic takes, Kafka's headers included."""
+
+    bytes: int
+    read_at: float
+    """Monotonic time."""
 
 
 class KafkaBus:
-    """Implements Bus with one producer, one thread that drives it, and one thread for each consumer."""
+    """Implements Bus with one thread for each producer and each consumer.
+
+    There is one producer for topics that take `max_message_bytes`, and further ones for topics with smaller limits,
+    because a producer's limit holds for its batches, too. A smaller limit is rounded down to a power of two, so that
+    there are few producers.
+    """
 
     def __init__(
         self,
@@ -100,9 +122,8 @@ class KafkaBus:
         override the bus's own, but for the reserved ones: see `check_options`, which raises BadInput.
 
         `partitions`, `replicas` (-1: the broker's default) and `max_message_bytes` apply to topics that the bus
-        creates. An existing topic with a smaller message limit lowers `max_message_bytes` when it is first used; a
-        message above the limit raises MessageTooLarge. `prefix`: `topics` lists only names that begin with it. The
-        constructor opens no connection."""
+        creates. An existing topic keeps its own message limit, if that is smaller. `prefix`: `topics` lists only names
+        that begin with it. The constructor opens no connection."""
         self._options = dict(options or {})
         check_options(self._options)
         self._common: dict[str, Any] = {
@@ -117,97 +138,136 @@ class KafkaBus:
         self._replicas = replicas
         self._max_message_bytes = max_message_bytes
         self._prefix = prefix
-        self._ready_topics: set[str] = set()
-        """Topics that are known to exist."""
+        self._limits: dict[str, _TopicLimit] = {}
+        """Limits of the topics that are known to exist."""
+        self._look = asyncio.Lock()
+        """Held by the publishing call that looks whether its topic exists: one at a time, because the thread for it is
+        shared with all other calls about topics."""
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="kafka-admin")
         self._consumers: list[KafkaConsumer] = []
         self._admin: Any = None
-        self._producer: Any = None
-        self._producer_max_bytes = 0
-        """Size limit of messages and batches with which the current producer was created."""
+        self._published: dict[str, Any] = {}
+        """Producer that knows each topic."""
+        self._producers: dict[int, Any] = {}
+        """Producers by the size limit of their messages and batches."""
         self._producer_threads: list[threading.Thread] = []
         self._close_by = math.inf
-        """Monotonic time at which the producer threads end, even if messages are still pending."""
+        """Monotonic time at which the producer threads end, even if messages are still pending. Infinite: `close` was
+        not called."""
 
-    @property
-    def max_message_bytes(self) -> int:
-        return self._max_message_bytes - _OVERHEAD_BYTES
+    async def message_limit(self, topic: str) -> int:
+        return await self._ensure(topic) - _OVERHEAD_BYTES
 
     # --- publishing ---------------------------------------------------------------------------------------------------
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         if not values:
             return
-        self._check_sizes(topic, values)
-        await self._ensure(topic)
-        self._check_sizes(topic, values)  # again: `_ensure` may have lowered the limit
+        limit = await self._ensure(topic)
+        for value in values:
+            if len(value) > limit - _OVERHEAD_BYTES:
+                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {limit - _OVERHEAD_BYTES:,}")
+        producer = self._producer(limit)
+        if self._published.get(topic) is not producer:
+            # A producer that has seen the topic deleted refuses its messages until it has asked for it again.
+            await self._with_admin(lambda admin: producer.list_topics(topic, timeout=REPLY_SECONDS))
+            self._published[topic] = producer
         pending = PendingPublish(asyncio.get_running_loop(), len(values))
         for index, value in enumerate(values):
             key = keys[index] if keys and keys[index] else None
             while True:
                 try:
-                    self._current_producer().produce(topic, value, key, on_delivery=pending.on_delivery)
+                    producer.produce(topic, value, key, on_delivery=pending.on_delivery)
                     break
                 except BufferError:  # the queue is full; the thread empties it as the broker takes messages
                     await asyncio.sleep(_POLL_SECONDS)
                 except KafkaException as error:
                     pending.complete_one(error.args[0])
                     break
-        await pending.future
+        await self._delivered(topic, producer, pending.future)
 
-    def _check_sizes(self, topic: str, values: Sequence[bytes]) -> None:
-        """Raise MessageTooLarge for the first message that is too large."""
-        for value in values:
-            if len(value) > self.max_message_bytes:
-                raise MessageTooLarge(f"{topic}: {len(value):,} bytes, at most {self.max_message_bytes:,}")
+    async def _delivered(self, topic: str, producer: Any, future: "asyncio.Future[None]") -> None:
+        """Return when the messages are delivered. Meanwhile look whether the topic was deleted, and create it again."""
+        try:
+            while not future.done():
+                await asyncio.wait({future}, timeout=_LOOK_SECONDS)
+                if not future.done() and not self._look.locked():
+                    async with self._look:
+                        with contextlib.suppress(BusError):  # the messages fail with a reason of their own
+                            await self._with_admin(lambda admin: self._create_again(admin, topic, producer))
+            future.result()
+        except BusError:
+            # Look at the topic before its next message: it may be gone, or its limit may be lower.
+            self._limits.pop(topic, None)
+            self._published.pop(topic, None)
+            raise
+        finally:
+            future.cancel()  # no effect unless this call was cancelled: nothing awaits the future then
 
-    def _current_producer(self) -> Any:
-        """Return the producer. A topic's limit also applies to batches, so a lowered limit needs a new producer."""
-        if self._producer is None or self._producer_max_bytes > self._max_message_bytes:
-            self._producer_max_bytes = self._max_message_bytes
-            self._producer = Producer(
+    def _producer(self, limit: int) -> Any:
+        """Return the producer for topics with this limit."""
+        producer = self._producers.get(limit)
+        if producer is None:
+            producer = self._producers[limit] = Producer(
                 {
                     **self._common,
                     "acks": "all",
                     "enable.idempotence": True,
                     "linger.ms": _LINGER_MS,
-                    "message.max.bytes": self._max_message_bytes,
+                    "message.max.bytes": limit,
                     "message.timeout.ms": int(_DELIVERY_SECONDS * 1000),
                     "queue.buffering.max.kbytes": _BUFFER_KIB,
                     **self._options,
                 }
             )
-            self._producer_threads = [thread for thread in self._producer_threads if thread.is_alive()]
-            self._producer_threads.append(
-                threading.Thread(target=self._drive, args=(self._producer,), name="kafka-producer", daemon=True)
-            )
-            self._producer_threads[-1].start()
-        return self._producer
+            thread = threading.Thread(target=self._drive, args=(producer,), name="kafka-producer", daemon=True)
+            self._producer_threads.append(thread)
+            thread.start()
+        return producer
 
     def _drive(self, producer: Any) -> None:
-        """Serve a producer's delivery callbacks until it is replaced and its last message is done."""
-        while (producer is self._producer or len(producer)) and time.monotonic() < self._close_by:
+        """Serve a producer's delivery callbacks until the bus is closed and the last message is done."""
+        while self._close_by == math.inf or (len(producer) and time.monotonic() < self._close_by):
             producer.poll(0.1)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
-    async def _ensure(self, topic: str) -> None:
-        """Make sure that the topic exists, at the first use in this process."""
-        if topic not in self._ready_topics:
-            check_topic_name(topic)
-            await self._with_admin(lambda admin: self._prepare(admin, topic))
-            self._ready_topics.add(topic)
+    async def _ensure(self, topic: str) -> int:
+        """Make sure that the topic exists, at its first use in this process and after a failure. Return its limit for
+        messages and batches."""
+        known = self._limits.get(topic)
+        if known is not None and (
+            known.bytes >= self._max_message_bytes or time.monotonic() - known.read_at < _LIMIT_SECONDS
+        ):
+            return known.bytes
+        check_topic_name(topic)
+        limit = await self._with_admin(lambda admin: self._prepare(admin, topic))
+        self._limits[topic] = _TopicLimit(limit, time.monotonic())
+        return limit
 
-    def _prepare(self, admin: Any, topic: str) -> None:
-        """Create the topic unless it exists, wait until it is usable, and adopt its message limit."""
+    async def _ensure_again(self, topic: str) -> None:
+        """Make sure that a topic exists which a consumer has lost."""
+        self._limits.pop(topic, None)
+        await self._ensure(topic)
+
+    def _prepare(self, admin: Any, topic: str) -> int:
+        """Create the topic unless it exists, wait until it is usable, and return its limit."""
         created = not partitions_of(admin, topic) and self._create(admin, topic)
         # A new topic, whichever process created it, takes a moment to reach all brokers. Until then a broker would
         # assign none of its partitions to a consumer.
         deadline = time.monotonic() + REPLY_SECONDS
         while not partitions_of(admin, topic) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        if not created:
-            self._max_message_bytes = min(self._max_message_bytes, topic_limit(admin, topic))
+        limit = sys.maxsize if created else topic_limit(admin, topic)
+        if limit >= self._max_message_bytes:
+            return self._max_message_bytes
+        return max(_LEAST_MESSAGE_BYTES, 1 << (limit.bit_length() - 1))
+
+    def _create_again(self, admin: Any, topic: str, producer: Any) -> None:
+        """Create the topic if it is gone, and let the producer know: it sends what waits for the topic then."""
+        if not partitions_of(admin, topic):
+            self._prepare(admin, topic)
+            producer.list_topics(topic, timeout=REPLY_SECONDS)
 
     def _create(self, admin: Any, topic: str) -> bool:
         """Create the topic. Return False if another process has created it meanwhile."""
@@ -250,7 +310,7 @@ class KafkaBus:
 
     async def existing(self, topics: Collection[str]) -> set[str]:
         wanted = set(topics)
-        if wanted <= self._ready_topics:
+        if wanted <= self._limits.keys():
             return wanted
         # List all topics: a broker may create a topic when a client asks for it by name.
         return wanted.intersection(
@@ -265,7 +325,7 @@ class KafkaBus:
     async def consume(self, topics: Sequence[str], *, group: str) -> KafkaConsumer:
         for topic in topics:
             await self._ensure(topic)
-        consumer = self._track(KafkaConsumer(self._common, group=group))
+        consumer = self._track(KafkaConsumer(self._common, group=group, create=self._ensure_again))
         await consumer.subscribe(topics)
         return consumer
 
@@ -273,7 +333,8 @@ class KafkaBus:
         offsets = parse_cursor(after)
         for topic in topics:
             await self._ensure(topic)
-        consumer = self._track(KafkaConsumer({**self._common, "enable.partition.eof": True}, group="gossamer-reading"))
+        options = {**self._common, "enable.partition.eof": True}
+        consumer = self._track(KafkaConsumer(options, group="gossamer-reading", create=self._ensure_again))
         await consumer.assign(topics, from_beginning=from_beginning or bool(after), after=offsets)
         return consumer
 
@@ -286,7 +347,6 @@ class KafkaBus:
         for consumer in self._consumers:
             await consumer.close()
         self._close_by = time.monotonic() + _DELIVERY_SECONDS
-        self._producer = None
         for thread in self._producer_threads:
             await asyncio.to_thread(thread.join)
         self._threads.shutdown(wait=False)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Annotated, Any, TypeVar
@@ -124,9 +124,13 @@ class KafkaConsumer:
 
     Calls of librdkafka's consumer block, so each consumer has a thread of its own for them."""
 
-    def __init__(self, common: Mapping[str, Any], *, group: str) -> None:
+    def __init__(
+        self, common: Mapping[str, Any], *, group: str, create: Callable[[str], Awaitable[object]] | None = None
+    ) -> None:
         """`common`: options of librdkafka for all clients of the bus, with those of the operator. For a reader it must
-        also set `enable.partition.eof`, by which `is_at_end` learns of the end of each partition."""
+        also set `enable.partition.eof`, by which `is_at_end` learns of the end of each partition. `create`: creates a
+        topic that was deleted while it is consumed; None: nothing does."""
+        self._create = create
         self._consumer = Consumer(
             {
                 # Defaults, which an operator may override in `common`.
@@ -155,6 +159,8 @@ class KafkaConsumer:
         """Those of `_uncommitted` that were acknowledged, but follow an older offset that was not."""
         self._taking: asyncio.Future[list[Any]] | None = None
         """A call of `_take` in the thread whose messages no `take` has returned yet. None: there is none."""
+        self._deleted: set[str] = set()
+        """Topics that the broker does not know, and that `create` has not created yet."""
         self._in_group = False
         """True after `subscribe`, False after `assign`."""
         self._unfinished: set[tuple[str, int]] = set()
@@ -200,6 +206,10 @@ class KafkaConsumer:
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         # When this task is cancelled, the call in the thread goes on. The next `take` returns the messages of that
         # call, under the limits that the cancelled `take` gave, so that no message is lost.
+        if self._create is not None:
+            for topic in list(self._deleted):
+                await self._create(topic)
+                self._deleted.discard(topic)
         if self._taking is None:
             self._taking = asyncio.ensure_future(in_thread(self._thread, lambda: self._take(at_most, wait_seconds)))
         try:
@@ -233,7 +243,9 @@ class KafkaConsumer:
                     self._unfinished.add(partition)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._unfinished.discard(partition)
-            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and event.topic():
+                self._deleted.add(event.topic())
+            else:
                 log.warning("%s", error)
         return messages
 

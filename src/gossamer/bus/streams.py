@@ -69,8 +69,8 @@ class StreamsBus:
         self._recorded: dict[str, float] = {}
         """Time on the loop's clock when the name of each topic was last renewed."""
 
-    @property
-    def max_message_bytes(self) -> int:
+    async def message_limit(self, topic: str) -> int:
+        check_topic_name(topic)
         return self._max_message_bytes
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:

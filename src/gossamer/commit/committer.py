@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from gossamer.commit.outlinks import FinishedLease, Outlinks
+from gossamer.commit.own_outputs import OwnOutputLimits, OwnOutputs
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierForgot, OutputClosed
 from gossamer.frontier.base import Frontier, Leaseholder
-from gossamer.sinks.base import Sink
+from gossamer.sinks.base import Sink, SplitSink
 
 _BATCH_WAIT_SECONDS = 0.05
 """Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. May be
@@ -38,6 +39,8 @@ class CommitLimits(msgspec.Struct, frozen=True):
     waiting_bytes: int = 64 * 1024 * 1024
     """Approximate memory for links of written pages that wait for an unreachable shard. When it is used up, the next
     batches keep their slots, and the worker stops until the shard answers."""
+    own_outputs: OwnOutputLimits = OwnOutputLimits()
+    """Bounds of pages that wait for an output of their application alone."""
 
 
 _CLOSE_SECONDS = 3.0
@@ -80,6 +83,10 @@ class Committer:
         self._queue_bytes = limits.queue_bytes
         self._waiting_bytes = limits.waiting_bytes
         self._waiting_links_bytes = 0
+        self.own_outputs = (
+            OwnOutputs(sink, retrier, limits.own_outputs, self._settle_apart) if isinstance(sink, SplitSink) else None
+        )
+        """Writes to the sink if some of its outputs belong to single applications. None: none does."""
         self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Called with the pages of each batch that was settled."""
         self._queue: list[FinishedLease] = []
@@ -101,6 +108,8 @@ class Committer:
         self._commits_waiting = 0
         """Those of them that wait for the others, because the reader of an output went away."""
         self._commit_changed = asyncio.Event()
+        self._tasks: asyncio.TaskGroup
+        """The tasks of `run`."""
 
     @property
     def pending(self) -> int:
@@ -152,6 +161,7 @@ class Committer:
     async def run(self) -> None:
         """Commit until cancelled. Cancel it after `wait_until_drained`."""
         async with asyncio.TaskGroup() as group:
+            self._tasks = group
             while True:
                 await self._not_empty.wait()
                 if not self._batch_ready.is_set() and not self._stopped_lingering:
@@ -221,9 +231,11 @@ class Committer:
         """Step 1: return when the records are durable.
 
         Returns the pages that are written, and an error if the others never will be, because the reader of an output
-        went away.
+        went away. Without an error, the others are written and settled apart, by `own_outputs`.
         """
         try:
+            if self.own_outputs is not None:
+                return await self.own_outputs.write(batch, self._tasks.create_task), None
             if outputs := [output for finished in batch for output in finished.outputs]:
                 await self._retrier.write_output(lambda: self._sink.write(outputs))
             return batch, None
@@ -236,16 +248,26 @@ class Committer:
             self._mark_settled(batch)
             raise
         finally:
-            for finished in batch:
-                finished.release_outputs()
+            if self.own_outputs is None:  # which releases them itself
+                for finished in batch:
+                    finished.release_outputs()
+
+    async def _settle_apart(self, pages: Sequence[FinishedLease]) -> None:
+        """Steps 2 and 3 for pages of a batch that holds no slot any more."""
+        outlinks = Outlinks(pages, self._frontier, self._retrier)
+        if self._frontier.shard_count > 1:
+            await self._settle_by_shard(pages, outlinks, lambda: None)
+        else:
+            await self._settle_on(0, pages, outlinks)
 
     async def _settle(self, batch: list[FinishedLease]) -> None:
         """Steps 2 and 3."""
-        if self._frontier.shard_count > 1:
+        if batch and self._frontier.shard_count > 1:
             await self._settle_sharded(batch)
             return
         try:
-            await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
+            if batch:
+                await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
         finally:
             self._batch_slots.release()
 

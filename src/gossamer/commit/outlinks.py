@@ -63,6 +63,10 @@ class FinishedLease(msgspec.Struct):
     def release_outputs(self) -> None:
         """Release the outputs, which are durable now or discarded. May be repeated."""
         self.outputs = ()
+        self.release_memory()
+
+    def release_memory(self) -> None:
+        """Stop counting the memory of the outputs, which are released or counted otherwise. May be repeated."""
         on_released, self.on_released = self.on_released, None
         if on_released:
             on_released()

@@ -28,7 +28,8 @@ class Retrier:
     """
 
     def __init__(self, troubles: Troubles) -> None:
-        self._troubles = troubles
+        self.reports = troubles
+        """Troubles of this process."""
         self._unreachable_shards: set[int | None] = set()
         """Shards (parts of the frontier) whose last call failed; None stands for calls that concern no single shard.
         The frontier's trouble ends when the set is empty."""
@@ -39,12 +40,12 @@ class Retrier:
     @property
     def troubles(self) -> list[str]:
         """Names of all current troubles of this process."""
-        return list(self._troubles.current)
+        return list(self.reports.current)
 
     @property
     def is_waiting(self) -> bool:
         """True while a call to the frontier or an output is being repeated."""
-        return not {_FRONTIER, _OUTPUT}.isdisjoint(self._troubles.current)
+        return not {_FRONTIER, _OUTPUT}.isdisjoint(self.reports.current)
 
     async def call_frontier(
         self,
@@ -64,10 +65,10 @@ class Retrier:
                 result = await call()
             except FrontierUnavailable as error:
                 self._unreachable_shards.add(shard)
-                self._troubles.begin(_FRONTIER, _join(error, "Waiting for it."))
+                self.reports.begin(_FRONTIER, _join(error, "Waiting for it."))
             except FrontierFull as error:
                 self._unreachable_shards.add(shard)
-                self._troubles.begin(_FRONTIER, _join(error, "Waiting for room; nothing is lost."))
+                self.reports.begin(_FRONTIER, _join(error, "Waiting for room; nothing is lost."))
             except Exception:  # the frontier answered, with an error
                 self._note_reply(shard)
                 raise
@@ -84,7 +85,7 @@ class Retrier:
         if self._unreachable_shards:
             self._unreachable_shards.discard(shard)
             if not self._unreachable_shards:
-                self._troubles.end(_FRONTIER, "The frontier is back; going on.")
+                self.reports.end(_FRONTIER, "The frontier is back; going on.")
 
     async def write_output(self, write: Callable[[], Awaitable[None]]) -> None:
         """Return when the output has accepted the records. Raises OutputClosed when it never will."""
@@ -97,12 +98,12 @@ class Retrier:
                 except OutputClosed:  # a kind of SinkError, but no reader is left: a repeat could write records twice
                     raise
                 except SinkFull as error:
-                    self._troubles.begin(_OUTPUT, _join(error, "Waiting for room; nothing is lost."))
+                    self.reports.begin(_OUTPUT, _join(error, "Waiting for room; nothing is lost."))
                 except SinkError as error:
-                    self._troubles.begin(_OUTPUT, _join(error, "Waiting until it can be written; nothing is lost."))
+                    self.reports.begin(_OUTPUT, _join(error, "Waiting until it can be written; nothing is lost."))
                 else:
                     if self._failing_writes <= {this_call}:
-                        self._troubles.end(_OUTPUT, "The output can be written again; going on.")
+                        self.reports.end(_OUTPUT, "The output can be written again; going on.")
                     return
                 self._failing_writes.add(this_call)
                 failures += 1

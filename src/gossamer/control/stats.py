@@ -6,11 +6,14 @@ people: none decides what is crawled, so a lost or doubled one does no harm.
 """
 
 import asyncio
+import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
@@ -19,6 +22,8 @@ from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Window(NamedTuple):
@@ -49,13 +54,17 @@ SILENT_SECONDS = 120
 """A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT. May be changed: the
 intervals of heartbeats, here and in `services.reporter`, follow from it."""
 
+_TROUBLE_SECONDS = 30
+"""Age at which the reported troubles of a process are forgotten. Must be a few times the pause between two reports
+(_REPORT_SECONDS, and that of `services.reporter`)."""
+
 
 class Counters:
     """Counters by group (`kafka-monitor`, `crawler` ...) and name. Every call may raise FrontierUnavailable.
 
     They are kept in the server of the frontier (the store of waiting requests). Keys: `{prefix:stats:group}` and
     `{prefix:stats:group}:name`, which expire LIFE_SECONDS after the last change; `{prefix:nodes:role}`, which expires
-    after SILENT_SECONDS.
+    after SILENT_SECONDS; `{prefix:troubles}`, which expires after _TROUBLE_SECONDS.
     """
 
     def __init__(self, shards: Shards, *, prefix: str, clock: Callable[[], float] | None = None) -> None:
@@ -94,7 +103,16 @@ class Counters:
         """Return `nodes` for several roles, by role."""
         return dict(zip(roles, await asyncio.gather(*map(self.nodes, roles)), strict=True))
 
-    async def _call(self, script: str, key: str, *arguments: str | int) -> list:  # type: ignore[type-arg]
+    async def report_troubles(self, node: str, troubles: Mapping[str, str]) -> None:
+        """Record the troubles that a process (`host:id`) has now: messages by name. Repeat it while there are any."""
+        await self._call("troubles", self._troubles, _TROUBLE_SECONDS, node, _encode(troubles) if troubles else "")
+
+    async def troubles(self) -> dict[str, dict[str, str]]:
+        """Return the troubles of all processes, by process: messages by name."""
+        rows = await self._call("troubles", self._troubles, _TROUBLE_SECONDS, "", "")
+        return {node.decode(): _decode(text) for node, text in zip(rows[::2], rows[1::2], strict=True)}
+
+    async def _call(self, script: str, key: str, *arguments: str | int | bytes) -> list:  # type: ignore[type-arg]
         now = "" if self._clock is None else repr(self._clock())
         answer: list = await self._shards.call(0, _SCRIPTS[script], [key], [now, *arguments])  # type: ignore[type-arg]
         return answer
@@ -104,6 +122,33 @@ class Counters:
 
     def _role(self, role: str) -> str:
         return f"{{{self._prefix}:nodes:{role}}}"
+
+    @property
+    def _troubles(self) -> str:
+        return f"{{{self._prefix}:troubles}}"
+
+
+class TroubleReporter:
+    """Reports the troubles of one process. A process without any makes no calls."""
+
+    def __init__(self, counters: Counters, node: str, troubles: Mapping[str, str]) -> None:
+        """`node`: the process, `host:id`. `troubles`: its current ones, which change."""
+        self._counters = counters
+        self._node = node
+        self._troubles = troubles
+        self._are_reported = False
+
+    async def report(self) -> None:
+        """Report what the process has now. Raises FrontierError."""
+        if self._troubles or self._are_reported:
+            are_reported = bool(self._troubles)
+            await self._counters.report_troubles(self._node, self._troubles)
+            self._are_reported = are_reported
+
+    async def withdraw(self) -> None:
+        """Report that the process has ended. Raises FrontierError."""
+        if self._are_reported:
+            await self._counters.report_troubles(self._node, {})
 
 
 def _by_window(row: list[bytes], now: int) -> dict[str, int]:
@@ -268,19 +313,22 @@ class StatsReporter:
     Counts that an outage keeps back are reported after it, some of them twice if only the reply was lost.
     """
 
-    def __init__(self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str]) -> None:
-        """`tally`: returns the worker's counts since it started."""
+    def __init__(
+        self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str], troubles: Mapping[str, str]
+    ) -> None:
+        """`tally`: returns the worker's counts since it started. `troubles`: its current ones, which change."""
         self._counters = counters
         self._tally = tally
         self._host = socket.gethostname()
         worker = secrets.token_hex(6)
         self._nodes = [worker_node(self._host, spider, worker) for spider in spiders]
+        self._troubles = TroubleReporter(counters, f"{self._host}:{worker}", troubles)
         self._reported: dict[str, int] = {}
         """Number of responses that were reported, by counter."""
         self._last_heartbeat = float("-inf")
 
     async def run(self) -> None:
-        """Report every few seconds until cancelled. Call `report` once more after that."""
+        """Report every few seconds until cancelled. Call `close` after that."""
         while True:
             await self.report()
             await asyncio.sleep(_REPORT_SECONDS)
@@ -299,7 +347,14 @@ class StatsReporter:
                 for node in self._nodes:
                     await self._counters.beat(CRAWLER, node)
                 self._last_heartbeat = now
+            await self._troubles.report()
             await self._counters.add(CRAWLER, {name: count for name, count in new.items() if count})
         except FrontierError:
             return
         self._reported = counts
+
+    async def close(self) -> None:
+        """Report for the last time."""
+        await self.report()
+        with contextlib.suppress(FrontierError):
+            await self._troubles.withdraw()

@@ -133,6 +133,8 @@ class Output(msgspec.Struct, kw_only=True):
     asset: Asset | None = None
     """The record is about an asset, a file that a page embeds or links, and its own `body` is empty. None: it is
     not."""
+    refused: str = ""
+    """Reason why an output can never take the record; a sink sets it. Empty: all could."""
 
 
 class Destination(msgspec.Struct, frozen=True):

@@ -64,6 +64,9 @@ _EXPLANATIONS = {
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
     "wrong_type": Explanation("The response is not the image or other file that was expected"),
     "too_large": Explanation("The file is too large", "--assets-max-bytes keeps larger ones."),
+    "record_too_large": Explanation(
+        "No message of the application's topic can hold the record", "Raise the topic's max.message.bytes."
+    ),
     "internal_error": Explanation(
         "An error in Gossamer", "Please report it with the error, the field exception of its record."
     ),

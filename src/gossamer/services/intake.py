@@ -25,7 +25,7 @@ from gossamer.control.dispatcher import CRAWL, RequestDispatcher
 from gossamer.control.stats import Counters
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
-from gossamer.services.reporter import OutboundPublisher
+from gossamer.services.outbound import OutboundPublisher
 from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
 
@@ -60,6 +60,8 @@ class _Item:
     done: bool = False
     """True once the request is in the frontier, or its answers are known: it is not processed again."""
     answers: list[dict[str, Any]] = field(default_factory=list)
+    deliveries: list["asyncio.Future[None]"] = field(default_factory=list)
+    """Deliveries of answers that take long; each is done when its answers are durable."""
     result: str = "accepted"
     """`accepted`, `duplicate` or `expired`, for the metric, unless there is a fault. Fixed: a label of the metric."""
 
@@ -96,6 +98,8 @@ class Intake:
         self._batch: list[_Item] = []
         self._next_batch: list[_Item] = []
         """Taken and parsed while the batch before it was processed."""
+        self._unacknowledged: list[tuple[Message, list[asyncio.Future[None]]]] = []
+        """Messages that were processed, each with the deliveries of answers for which it waits."""
         self._lag_measured_at = float("-inf")
         self._is_repeated = False
         """True if the batch was started before. Then a duplicate may have been added by the batch's first attempt."""
@@ -109,10 +113,12 @@ class Intake:
             self._is_repeated = False
         if self._batch:
             await self._process_and_read_ahead(self._consumer)
-            await self._consumer.acknowledge([item.message for item in self._batch])
             # Before the counts, which must not be repeated after an error: they might be added twice.
             done, self._batch = self._batch, []
+            self._unacknowledged += [(item.message, item.deliveries) for item in done]
             await self._count(done)
+        if self._unacknowledged:
+            await self._acknowledge(self._consumer)
         await self._measure_lag(self._consumer)
         return True
 
@@ -138,6 +144,18 @@ class Intake:
             if ahead is not None:
                 with contextlib.suppress(BusError):  # the next step has the same error and reports it
                     self._next_batch = await ahead
+
+    async def _acknowledge(self, consumer: Consumer) -> None:
+        """Acknowledge the messages whose answers are durable."""
+        durable: list[Message] = []
+        others: list[tuple[Message, list[asyncio.Future[None]]]] = []
+        for message, deliveries in self._unacknowledged:
+            if all(delivery.done() for delivery in deliveries):
+                durable.append(message)
+            else:
+                others.append((message, deliveries))
+        await consumer.acknowledge(durable)
+        self._unacknowledged = others
 
     def _read(self, message: Message) -> _Item:
         """Parse a message. The item has a fault if it is not a valid request."""
@@ -165,8 +183,14 @@ class Intake:
                     await self._handle(item)
         rejected = [item for item in items if item.fault is not None]
         await self._outbound.bury(self._dead_letter(item) for item in rejected)
-        rejections = [self._rejection(item) for item in rejected]
-        await self._outbound.send(rejections + [answer for item in items for answer in item.answers])
+        for item in rejected:
+            item.answers = [self._rejection(item)]
+        in_order = sorted(items, key=lambda item: item.fault is None)  # rejections first, then all others
+        late = await self._outbound.send(answer for item in in_order for answer in item.answers)
+        if late:
+            for item in items:
+                appids = {answer.get("appid", "") for answer in item.answers}
+                item.deliveries = [delivery for appid, delivery in late.items() if appid in appids]
 
     async def _submit(self, items: Sequence[_Item], *, is_repeated: bool) -> None:
         """Submit crawl requests, and note the result of each:

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +23,10 @@ from gossamer.control.domains import MAX_YAML_BYTES
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.base import Frontier
-from gossamer.model.crawl import CrawlState
+from gossamer.model.crawl import CrawlEvent, CrawlState
 from gossamer.model.messages import answers
 from gossamer.policy.timing import LivenessJudge
-from gossamer.services.reporter import OutboundPublisher
+from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry import logs
@@ -68,7 +68,8 @@ class Finisher:
     """Implements Role. Finishes idle runs and publishes the events of ended crawls.
 
     The frontier creates an event when a crawl ends, after its last page was published. The event is published at least
-    once, always with the same `event_id`."""
+    once, always with the same `event_id`. It stays in the frontier while its application's topic cannot take it, at
+    most until it is a dead letter; events of other applications do not wait for it."""
 
     name = "finisher"
     pause_seconds = 0.5
@@ -91,6 +92,8 @@ class Finisher:
         self._metrics = metrics
         self._now = now
         self._publisher = secrets.token_hex(8)  # other processes leave events alone that this one is publishing
+        self._late: list[dict[str, asyncio.Future[None]]] = [{} for _ in range(frontier.shard_count)]
+        """For each shard, deliveries of events that take long, by the event's id."""
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._publish_events, troubles)
 
     async def run_once(self) -> bool:
@@ -99,17 +102,34 @@ class Finisher:
     async def _publish_events(self, shard: int) -> bool:
         """Finish idle runs of one shard and publish its events. Return True if there were any: there may be more."""
         finished = await self._frontier.finish_idle(limit=_MAX_RUNS_PER_STEP, shard=shard)
-        events = await self._frontier.pending_events(limit=_MAX_RUNS_PER_STEP, shard=shard, publisher=self._publisher)
-        if not events:
-            return finished > 0
-        await self._outbound.send(answers.event(event, now=self._now()) for event in events)
+        late = self._late[shard]
+        events = await self._frontier.pending_events(
+            limit=_MAX_RUNS_PER_STEP + len(late), shard=shard, publisher=self._publisher
+        )
+        new = [event for event in events if event.event_id not in late]
+        if new:
+            deliveries = await self._outbound.send(answers.event(event, now=self._now()) for event in new)
+            for event in new:
+                if event.crawl.appid in deliveries:
+                    late[event.event_id] = deliveries[event.crawl.appid]
+        published = [event for event in events if event.event_id not in late or late[event.event_id].done()]
+        if published:
+            await self._acknowledge(published)
+        self._late[shard] = {
+            event.event_id: late[event.event_id]
+            for event in events
+            if event.event_id in late and event not in published
+        }
+        return finished > 0 or bool(published)
+
+    async def _acknowledge(self, events: Sequence[CrawlEvent]) -> None:
+        """Delete events that are published from the frontier, and count them."""
         await self._frontier.acknowledge_events(events)
         for event in events:
             self._metrics.events.labels(event.kind.value).inc()
         expired = sum(event.kind is CrawlState.EXPIRED for event in events)
         if expired:  # counted under the name of Scrapy Cluster's plugin, which its dashboards show
             await self._counters.add(stats.ACTIONS, {"total": expired, "plugins:ExpireMonitor": expired})
-        return True
 
     async def close(self) -> None:
         await self._shards.close()
@@ -259,12 +279,13 @@ class PolicyFile:
         try:
             content = await asyncio.to_thread(self._read_if_changed)
         except OSError as error:
-            self._report(f"{self._path} cannot be read ({error.strerror}); the policies stay as they are")
+            message = f"{self._path} cannot be read ({error.strerror}); the policies stay as they are"
+            self._troubles.update(_POLICY_TROUBLE, message)
             return False
         if content is None:
             # The file did not change, but it may have been missing until now: report its last state again.
             if self._fault:
-                self._report(self._fault)
+                self._troubles.update(_POLICY_TROUBLE, self._fault)
             else:
                 self._report_loaded()
         elif self._is_settled(content):
@@ -280,7 +301,7 @@ class PolicyFile:
             version = await domains.replace_all(self._frontier, content.text, whole=True)
         except BadInput as error:
             self._fault = f"{self._path}: {error.detail}; the policies stay as they are"
-            self._report(self._fault)
+            self._troubles.update(_POLICY_TROUBLE, self._fault)
         else:
             self._fault = ""
             self._report_loaded()
@@ -309,9 +330,3 @@ class PolicyFile:
     def _report_loaded(self) -> None:
         """Report that the file is in force, if something else was reported before."""
         self._troubles.end(_POLICY_TROUBLE, f"{self._path} is in force again.")
-
-    def _report(self, message: str) -> None:
-        """Report that the file is not in force, unless the same was reported last."""
-        if self._troubles.current.get(_POLICY_TROUBLE) != message:
-            self._troubles.current.pop(_POLICY_TROUBLE, None)  # another fault follows: it is reported as a new trouble
-            self._troubles.begin(_POLICY_TROUBLE, message)

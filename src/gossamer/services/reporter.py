@@ -1,26 +1,17 @@
-"""Reports of the services: `ServiceReporter` reports their state, `OutboundPublisher` sends answers and events.
+"""Reports of the services about the state of the cluster and of their process.
 
 The numbers below may be tuned within the bounds of their texts. Fixed: the names and titles in a dump of the
-statistics, which Scrapy Cluster's dashboards read, and which messages go to which topic of the bus (the message queue
-of the cluster), where applications consume them.
+statistics, which Scrapy Cluster's dashboards read.
 """
 
-import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-import msgspec
-
-from gossamer.bus.base import Bus, Topics
 from gossamer.control import stats
-from gossamer.control.stats import Counters
-from gossamer.errors import MessageTooLarge
+from gossamer.control.stats import Counters, TroubleReporter
 from gossamer.frontier.base import Frontier
-from gossamer.model.messages import answers
-from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.reporter")
@@ -52,16 +43,19 @@ class ServiceReporter:
         roles: tuple[str, ...],
         dump_seconds: float,
         id: str,
+        troubles: Mapping[str, str],
     ) -> None:
         """`roles`: Scrapy Cluster's programs (`stats.INTAKE` ...) in whose place the process sends heartbeats.
         `dump_seconds`: time between two dumps of the statistics into the log; 0: no dumps. `id`: 12 hex digits that
-        name this process in the statistics, as in Scrapy Cluster."""
+        name this process in the statistics, as in Scrapy Cluster. `troubles`: the current ones of this process, which
+        change."""
         self._frontier = frontier
         self._counters = counters
         self._metrics = metrics
         self._roles = roles
         self._dump_seconds = dump_seconds
         self._node = f"{socket.gethostname()}:{id}"
+        self._troubles = TroubleReporter(counters, self._node, troubles)
         self._heartbeat_at = self._dumped_at = float("-inf")  # the first step does both
         self._spiders: set[str] = set()
         """Spiders that have had waiting requests since the start; the gauge of one without any is set to 0."""
@@ -72,6 +66,7 @@ class ServiceReporter:
             for role in self._roles:
                 await self._counters.beat(role, self._node)
             self._heartbeat_at = now
+        await self._troubles.report()
         await self._set_gauges()
         if self._dump_seconds and now - self._dumped_at >= self._dump_seconds:
             await self._dump()
@@ -79,7 +74,7 @@ class ServiceReporter:
         return False  # the next step can wait for `pause_seconds`
 
     async def close(self) -> None:
-        return
+        await self._troubles.withdraw()
 
     async def _set_gauges(self) -> None:
         """Read the state of the cluster, and set the gauges to it."""
@@ -143,100 +138,3 @@ def _flat_queues(body: dict[str, object]) -> dict[str, object]:
         else:
             flat[name] = queue
     return flat
-
-
-_MAX_KEPT_CHARACTERS = 1000
-"""Strings of more characters are left out of a message that is too large for the bus; the whole message goes to the
-blob store. May be changed, but the strings that remain in a message must fit on the bus together."""
-_encoder = msgspec.json.Encoder()
-
-
-class OutboundPublisher:
-    """Publishes answers and events, to the common topic and to the topic of the message's `appid`, the application that
-    sent the request.
-
-    Rejections alone do not create an application's topic: unless it exists, they go only to the common one. Methods
-    raise errors of the bus. A call that is repeated may publish messages twice."""
-
-    def __init__(
-        self, bus: Bus, topics: Topics, blobs: BlobStore, *, firehose: bool = True, per_app: bool = True
-    ) -> None:
-        """`blobs`: stores messages that are too large for the bus. `firehose`: True to publish to the common topic;
-        `per_app`: True to publish to the applications' topics."""
-        self._bus = bus
-        self._topics = topics
-        self._blobs = blobs
-        self._firehose = firehose
-        self._per_app = per_app
-
-    async def send(self, messages: Iterable[dict[str, Any]]) -> None:
-        """Publish messages. They are durable when this returns."""
-        to_send = list(messages)
-        await self._publish_within_limit(lambda: self._send(to_send))
-
-    async def bury(self, letters: Iterable[dict[str, Any]]) -> None:
-        """Publish dead letters of rejected requests."""
-        to_send = list(letters)
-        await self._publish_within_limit(lambda: self._bury(to_send))
-
-    async def _publish_within_limit(self, publish: Callable[[], Awaitable[None]]) -> None:
-        """Call `publish`, which shortens messages to `max_message_bytes`; call it again whenever that limit has fallen.
-
-        The limit of a topic is known only after its first use, so the first attempt may be too large for it."""
-        while True:
-            known_limit = self._bus.max_message_bytes
-            try:
-                return await publish()
-            except MessageTooLarge:
-                if self._bus.max_message_bytes >= known_limit:
-                    raise
-
-    async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Publish each message to its topics. Messages of one topic stay in their order."""
-        by_topic: dict[str, list[bytes]] = {}
-        rejection_topics: set[str] = set()
-        other_topics: set[str] = set()
-        for message in messages:
-            value = await self._encoded(message)
-            if self._firehose:
-                by_topic.setdefault(self._topics.outbound, []).append(value)
-            appid = message.get("appid")
-            if self._per_app and appid:
-                topic = self._topics.outbound_to(appid)
-                by_topic.setdefault(topic, []).append(value)
-                if message.get("action") == answers.REJECTED:
-                    rejection_topics.add(topic)
-                else:
-                    other_topics.add(topic)
-        # An invalid request may name any application, so rejections alone must not create a topic.
-        only_rejections = rejection_topics - other_topics
-        if only_rejections:
-            missing_topics = only_rejections - await self._bus.existing(only_rejections)
-            for topic in missing_topics:
-                del by_topic[topic]
-        await asyncio.gather(*(self._bus.publish(topic, values) for topic, values in by_topic.items()))
-
-    async def _bury(self, letters: Sequence[dict[str, Any]]) -> None:
-        """Publish messages on the topic of dead letters."""
-        values = [await self._encoded(letter) for letter in letters]
-        if values:
-            await self._bus.publish(self._topics.dead_letter, values)
-
-    async def _encoded(self, message: dict[str, Any]) -> bytes:
-        """Return the message as JSON; if it is too large, its short fields and the address of the whole message."""
-        value = _encoder.encode(message)
-        if len(value) <= self._bus.max_message_bytes:
-            return value
-        [address] = await self._blobs.put([value])
-        return _encoder.encode({name: _shortened(part) for name, part in message.items()} | {"whole_address": address})
-
-
-def _shortened(part: Any) -> Any:
-    """Return the value of a field, emptied if it may be long: a container, or a long string. Its type stays as the
-    schema of the message says."""
-    match part:
-        case dict() | list():
-            return type(part)()
-        case str() if len(part) > _MAX_KEPT_CHARACTERS:
-            return ""
-    return part

@@ -7,9 +7,10 @@ batch twice.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
 
 from gossamer.errors import OutputClosed, SinkError, SinkFull
 from gossamer.model.record import Output
@@ -40,6 +41,47 @@ class Sink(Protocol):
 
         May be called again, also after a `SinkError`. What was written is safe in either case.
         """
+
+
+WriteCall = Callable[[], Awaitable[None]]
+"""Call that writes a part of a batch. Called again after a SinkError, it writes only what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWrite:
+    """Write of one batch, in parts that may fail independently."""
+
+    shared: WriteCall
+    """Writes to the outputs that all applications share."""
+    own: dict[str, WriteCall]
+    """By application (appid): writes its records to the outputs that only it has. Holds no other records."""
+
+
+@runtime_checkable
+class SplitSink(Sink, Protocol):
+    """Sink of which some outputs belong to single applications, so that one of these may be away alone."""
+
+    def split(self, outputs: Sequence[Output]) -> SplitWrite:
+        """Return the write of a batch. The batch is durable when all its calls have returned."""
+
+    async def check(self) -> None:
+        """Raise SinkError if outputs that all applications share are away: then the failure of an application's own
+        output has no cause of its own."""
+
+
+class WriteTogether:
+    """Calls that are made at the same time. Implements WriteCall."""
+
+    def __init__(self, calls: Sequence[WriteCall]) -> None:
+        self._missing = list(calls)
+
+    async def __call__(self) -> None:
+        calls = self._missing
+        results = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+        self._missing = [call for call, result in zip(calls, results, strict=True) if result is not None]
+        failures = [result for result in results if result is not None]
+        if failures:
+            raise _most_severe(failures)
 
 
 class Fanout:

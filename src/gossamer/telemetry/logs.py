@@ -117,6 +117,13 @@ class Troubles:
         if self._notify:
             self._notify(message)
 
+    def update(self, name: str, message: str) -> None:
+        """Record a problem. If one of this name is recorded with another message, this message replaces it, and is
+        logged as well."""
+        if self.current.get(name) != message:
+            self.current.pop(name, None)
+            self.begin(name, message)
+
     def report(self, event: str, message: str) -> None:
         """Report a single event, which has no end. `event`: one of the names above. With `notify` it is shown to the
         person and logged at level INFO, without at level ERROR."""

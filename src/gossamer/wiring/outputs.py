@@ -4,7 +4,6 @@ Fixed: `_run_name` and `spool_folder`, under which an interrupted command has le
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from gossamer.model.record import Destination, Output
 from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.sinks.append import FileSink, OnMissing
+from gossamer.sinks.applications import ApplicationFanout
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import Fanout, RecordFilter, Sink
 from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, open_asset_folder, open_sinks
@@ -46,7 +46,7 @@ def open_outputs(settings: Settings, bus: "BusSink | None", run: Run | None, los
     applications, whose own outputs are among them."""
     sinks = _open_sinks(settings, run, losses)
     if run is None:
-        sinks += _open_app_sinks(settings, losses)
+        return ApplicationFanout(sinks, bus, _open_app_sinks(settings, losses))
     if bus is not None:
         sinks.append(bus)
     return sinks[0] if len(sinks) == 1 else Fanout(sinks)
@@ -135,26 +135,24 @@ def check_app_outputs(settings: Settings) -> None:
 _STORES_ONLY = "Write, for example, postgresql://me@db.example/shop. Files take the records of all applications (-o)."
 
 
-def _open_app_sinks(settings: Settings, losses: OutputLosses) -> list[Sink]:
-    """Return the outputs of single applications, each of which takes only its application's records."""
-    sinks: list[Sink] = []
-    for appid, outputs in settings.worker.app_outputs.items():
-        opened = open_sinks(
-            _with_kinds(outputs),
-            spool_dir=spool_folder(settings),
-            refused=RefusedOptions(refused_folder(settings), losses.on_refused),
-        )
-        sinks += [RecordFilter(sink, partial(_is_of_app, appid)) for sink in opened]
-    return sinks
+def _open_app_sinks(settings: Settings, losses: OutputLosses) -> dict[str, list[Sink]]:
+    """Return the outputs of single applications, by appid."""
+    return {
+        appid: [
+            RecordFilter(sink, _is_no_asset)
+            for sink in open_sinks(
+                _with_kinds(outputs),
+                spool_dir=spool_folder(settings),
+                refused=RefusedOptions(refused_folder(settings), losses.on_refused),
+            )
+        ]
+        for appid, outputs in settings.worker.app_outputs.items()
+    }
 
 
 def _with_kinds(outputs: Sequence[Destination]) -> list[Destination]:
     """Return the outputs of an application, which take pages and items unless they say which."""
     return [Destination(one.path, "all") if one.records == "auto" else one for one in outputs]
-
-
-def _is_of_app(appid: str, output: Output) -> bool:
-    return output.record.appid == appid and output.asset is None
 
 
 def _is_no_asset(output: Output) -> bool:

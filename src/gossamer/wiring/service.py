@@ -30,7 +30,8 @@ from gossamer.net.guard import parse_networks
 from gossamer.service_settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
-from gossamer.services.reporter import OutboundPublisher, ServiceReporter
+from gossamer.services.outbound import OutboundPublisher
+from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
 from gossamer.settings import Settings
 from gossamer.sinks.bus import BusSink
@@ -145,6 +146,10 @@ async def open_service(
         blobs = BlobStore(blob_place(settings))
         bus = make_bus(settings, shards)
         counters = Counters(shards, prefix=settings.prefix)
+        troubles = Troubles(say)
+        outbound = OutboundPublisher(
+            bus, topics, blobs, troubles, firehose=settings.topics.firehose, per_app=settings.topics.per_app
+        )
         try:
             yield ServiceContext(
                 shards=shards,
@@ -153,14 +158,13 @@ async def open_service(
                 topics=topics,
                 counters=counters,
                 dispatcher=_dispatcher(settings, frontier, counters),
-                outbound=OutboundPublisher(
-                    bus, topics, blobs, firehose=settings.topics.firehose, per_app=settings.topics.per_app
-                ),
+                outbound=outbound,
                 metrics=Metrics(),
-                troubles=Troubles(say),
+                troubles=troubles,
                 blobs=blobs,
             )
         finally:
+            await outbound.close()
             blobs.close()
             await bus.close()
     finally:
@@ -309,6 +313,7 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
         ServiceReporter(
             frontier, counters, metrics,
             id=context.id,
+            troubles=troubles.current,
             roles=(stats.INTAKE, stats.ACTIONS, stats.REST),
             # A log for people has no room for hundreds of numbers; `gossamer stats` shows them.
             dump_seconds=service.stats_interval if settings.log_format == "json" else 0.0,
@@ -344,6 +349,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             dispatcher=context.dispatcher,
             metrics=metrics,
             publish_answers=context.outbound.send,
+            troubles=troubles.current,
             prefix=settings.prefix,
             token=service.token,
             max_body_bytes=service.max_body,

@@ -176,7 +176,7 @@ async def open_worker(
             _leaseholder(
                 settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER)
             ) as holder,
-            _statistics_reported(settings, frontier, parts.tally, spiders),
+            _statistics_reported(settings, frontier, parts, spiders),
         ):
             worker = parts.worker(holder)
             name = run.crawl.id.crawlid if run is not None else pool
@@ -398,17 +398,19 @@ async def _spiders_announced(
 
 @asynccontextmanager
 async def _statistics_reported(
-    settings: Settings, frontier: ValkeyFrontier, tally: Tally, spiders: Sequence[str]
+    settings: Settings, frontier: ValkeyFrontier, parts: _WorkerParts, spiders: Sequence[str]
 ) -> AsyncIterator[None]:
-    """Add the worker's counts to the statistics of the cluster every few seconds, and once more at the end."""
+    """Add the worker's counts to the statistics of the cluster every few seconds, and once more at the end. Report its
+    troubles there, too."""
     from gossamer.control.stats import Counters, StatsReporter  # imported late: only services have statistics
 
-    reporter = StatsReporter(Counters(frontier.connection, prefix=settings.prefix), lambda: tally, spiders)
+    counters = Counters(frontier.connection, prefix=settings.prefix)
+    reporter = StatsReporter(counters, lambda: parts.tally, spiders, parts.troubles.current)
     try:
         async with _in_background(reporter.run()):
             yield
     finally:
-        await reporter.report()
+        await reporter.close()
 
 
 @asynccontextmanager

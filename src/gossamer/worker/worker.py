@@ -18,9 +18,11 @@ import msgspec
 
 from gossamer.commit.committer import Committer, LeasesAfterCommits
 from gossamer.commit.outlinks import FinishedLease, returned
+from gossamer.commit.own_outputs import OUTPUT_AWAY, RECORD_TOO_LARGE
 from gossamer.commit.worker_session import FrontierAccess, WorkerSession
 from gossamer.errors import FrontierUnavailable, LeaseLost
 from gossamer.fetch.budget import ByteBudget
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.performance import Counts, Occupancy, Waiting
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
@@ -220,6 +222,9 @@ class Worker:
         self._progress = self._session.progress
         """Wakes the leasing loop. The session, each commit and `stop` set it; the loop that waits for it clears it."""
         committer.on_committed = self._committed
+        if committer.own_outputs is not None:
+            committer.own_outputs.on_given_back = self._given_back
+            committer.own_outputs.on_refused = self._refused
 
     def stop(self) -> None:
         """Lease nothing more, finish requests in progress, and give the others back. May be repeated."""
@@ -273,6 +278,26 @@ class Worker:
         """Wake the leasing loop, because a commit may have made new requests, or ended the run."""
         self._progress.set()
 
+    def _given_back(self, pages: Sequence[FinishedLease]) -> None:
+        """Count fetched pages that go back to the frontier, because their application's own output is away."""
+        for page in pages:
+            self._uncount(page.settlement)
+            self._tally.retry(OUTPUT_AWAY)
+
+    def _refused(self, page: FinishedLease) -> None:
+        """Count a page that has failed because no message can hold its record."""
+        self._uncount(page.settlement)
+        self._tally.fail(RECORD_TOO_LARGE, page.settlement.lease.url)
+
+    def _uncount(self, settlement: Settlement) -> None:
+        """Count a page no more as fetched."""
+        if settlement.outcome is not Outcome.FETCHED and settlement.reason != RECORD_TOO_LARGE:
+            return
+        if settlement.lease.spider == ASSET_SPIDER:
+            self._tally.assets -= 1
+        else:
+            self._tally.pages -= 1
+
     async def run(self) -> None:
         """Work until the end; then close the lease holder, even after an error."""
         log.info("%s %s", logs.WORKER_STARTED, self._holder.worker)
@@ -310,7 +335,7 @@ class Worker:
                 await self._wait_or_stop(asyncio.ensure_future(self._session.wait_until_reachable()))
                 continue
             commits.after_lease(len(leases), has_later_work=self._holder.has_later_work)
-            self._slots.give(await self._postpone_suspects(leases))
+            self._slots.give(await self._postpone(leases))
             empty_leases = 0 if leases else empty_leases + 1
             if len(leases) >= free:
                 continue  # there may be more
@@ -319,21 +344,28 @@ class Worker:
             at_most = _WAIT_FOR_END_SECONDS if self._run and self._is_idle() else _WAIT_SECONDS
             await self._session.wait_for_work(at_most_seconds=at_most, empty_leases=empty_leases)
 
-    async def _postpone_suspects(self, leases: list[Lease]) -> list[Lease]:
-        """Return the leases to start: all but further requests on their last chance while one is in progress here.
+    async def _postpone(self, leases: list[Lease]) -> list[Lease]:
+        """Return the leases to start, and give the others back to be leased later: requests of applications whose own
+        output is away, and further requests on their last chance while one is in progress here.
 
         A page that kills its workers makes suspects of all requests that are fetched beside it. If suspects were
         fetched together again, all of them would be given up with it at its last kill (MAX_DEATHS).
         """
         started: list[Lease] = []
         postponed: list[Settlement] = []
+        own_outputs = self._committer.own_outputs
+        holds_any = own_outputs is not None and own_outputs.is_any_late
         for lease in leases:
-            if lease.deaths == MAX_DEATHS - 1:
+            delay = own_outputs.hold_seconds(lease.run.crawl.id.appid) if own_outputs and holds_any else 0.0
+            if not delay and lease.deaths == MAX_DEATHS - 1:
                 if self._suspect is not None and self._holder.holds(self._suspect):
-                    postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=_SUSPECT_DELAY_SECONDS))
-                    continue
-                self._suspect = lease
-            started.append(lease)
+                    delay = _SUSPECT_DELAY_SECONDS
+                else:
+                    self._suspect = lease
+            if delay:
+                postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=delay))
+            else:
+                started.append(lease)
         if postponed:
             # Must be settled before the suspect starts: if that kills this worker, every lease that the worker still
             # has counts one more death.

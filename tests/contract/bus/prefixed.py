@@ -13,9 +13,8 @@ class Prefixed:
         self._bus = bus
         self._prefix = prefix
 
-    @property
-    def max_message_bytes(self) -> int:
-        return self._bus.max_message_bytes
+    async def message_limit(self, topic: str) -> int:
+        return await self._bus.message_limit(self._prefix + topic)
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         await self._bus.publish(self._prefix + topic, values, keys=keys)

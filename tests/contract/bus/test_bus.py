@@ -145,7 +145,7 @@ async def test_it_says_which_topics_are_there_and_makes_none(bus: Bus) -> None:
 
 async def test_what_is_too_large_is_refused(bus: Bus) -> None:
     with pytest.raises(MessageTooLarge):
-        await bus.publish("pages", [b"x" * (bus.max_message_bytes + 1)])
+        await bus.publish("pages", [b"x" * (await bus.message_limit("pages") + 1)])
 
 
 async def test_the_bus_answers(bus: Bus) -> None:

@@ -13,7 +13,7 @@ from .test_bus import take
 
 @pytest.mark.parametrize("key", [b"", b"k" * 500], ids=["without-key", "with-key"])
 async def test_the_largest_message_comes_whole_and_one_byte_more_is_refused(bus: Bus, key: bytes) -> None:
-    largest = os.urandom(bus.max_message_bytes)
+    largest = os.urandom(await bus.message_limit("pages"))
     with pytest.raises(MessageTooLarge):
         await bus.publish("pages", [b"small", largest + b"x"], keys=[key, key])
     await bus.publish("pages", [largest, b""], keys=[key, key])

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gossamer.bus.streams import StreamsBus
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec
 from gossamer.fakeweb.answer import html, redirect
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -161,6 +162,32 @@ async def test_a_crawl_request_is_crawled_by_a_scrapy_spider_with_every_field(
     assert [one["url"] for one in hop["redirects"]] == [at(web, "/hop")]
     assert hop["redirects"][0]["status"] in (301, 302, 303, 307, 308)
     assert event["crawlid"] == "all"
+
+
+async def test_a_topic_that_cannot_be_written_stops_only_its_application(
+    tmp_path: Path, service: Up, talk: Talk, web: FakeWeb
+) -> None:
+    """Its own pages come when its topic is back."""
+    assert isinstance(talk.bus, StreamsBus)
+    key = f"{{{talk.bus.prefix}:bus:{talk.topics.crawled_by('bad')}}}"
+    for number in range(200):
+        web.mount(HOST, f"/bad/{number}", page())
+    web.mount(HOST, "/bad", page(*(f"/bad/{number}" for number in range(200))))
+    web.mount(HOST, "/good", page("/good/1"))
+    web.mount(HOST, "/good/1", page())
+    await talk.bus.shards.command(key, "SET", key, "no stream")
+    with lane(tmp_path, service, "walker") as scraper:
+        feed(service, appid="bad", crawlid="stuck", spiderid="walker", url=at(web, "/bad"), maxdepth=1)
+        await pages(talk, "stuck", 1)  # on the topic of all
+        feed(service, appid="good", crawlid="going", spiderid="walker", url=at(web, "/good"), maxdepth=1)
+        await talk.event("finished", "going", appid="good")
+        assert len(await talk.until(talk.topics.crawled_by("good"), lambda found: len(found) >= 2)) == 2
+        await talk.bus.shards.command(key, "DEL", key)
+        await talk.event("finished", "stuck", appid="bad")
+        found = await talk.until(talk.topics.crawled_by("bad"), lambda found: len({one["url"] for one in found}) >= 201)
+        assert {one["success"] for one in found} == {True}
+        scraper.interrupt()
+        assert scraper.finish().exit_code == 0, scraper.log
 
 
 @pytest.mark.parametrize("spider", ["walker", "link"])

@@ -61,7 +61,7 @@ def test_a_database_counts_as_away_until_its_own_rows_are_written(server: StoreS
             until(lambda: _finished(tmp_path) == 2, "the end of the crawls")
             said = service.said()
         assert len(other.rows(news, "pages")) == 1
-    assert said.count("trouble_began output") == said.count("The output can be written again") == 1
+    assert said.count("trouble_began app_output") == said.count("outputs of all applications can be written again") == 1
     assert "s3cret" not in said
 
 

@@ -23,8 +23,9 @@ from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
 from gossamer.services.intake import Intake
-from gossamer.services.reporter import OutboundPublisher
+from gossamer.services.outbound import OutboundPublisher
 from gossamer.sinks.remote import BlobStore, read_blob
+from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 from tests.servers.schemas import check_outgoing
 
@@ -76,7 +77,7 @@ class Stage:
             bus,
             self.topics,
             desk,
-            OutboundPublisher(bus, self.topics, blobs),
+            OutboundPublisher(bus, self.topics, blobs, Troubles()),
             counters,
             self.metrics,
             group="g",

@@ -10,9 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from gossamer.bus.base import Topics
 from gossamer.bus.kafka import KafkaBus
 from gossamer.errors import MessageTooLarge
-from gossamer.services.reporter import OutboundPublisher
+from gossamer.services.outbound import OutboundPublisher
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore, read_blob
+from gossamer.telemetry.logs import Troubles
 from tests.integration.service.test_bus_sink import a_page
 from tests.servers.kafka import Broker, broker
 
@@ -45,11 +46,13 @@ async def taken(bus: KafkaBus, topic: str) -> list[bytes]:
     return [message.value for message in found]
 
 
-async def test_a_topic_that_allows_less_lowers_what_the_bus_takes(kafka: KafkaBus) -> None:
+async def test_a_topic_that_allows_less_has_its_own_limit_and_others_keep_theirs(kafka: KafkaBus) -> None:
     with pytest.raises(MessageTooLarge):
         await kafka.publish("demo.plain", [os.urandom(2 * LIMIT)])
-    assert kafka.max_message_bytes < LIMIT
-    await kafka.publish("demo.plain", [os.urandom(kafka.max_message_bytes)])
+    limit = await kafka.message_limit("demo.plain")
+    assert limit < LIMIT
+    await kafka.publish("demo.plain", [os.urandom(limit)])
+    await kafka.publish("demo.ours", [os.urandom(2 * LIMIT)])
 
 
 async def test_a_large_page_goes_to_the_blob_store(kafka: KafkaBus, blobs: BlobStore) -> None:
@@ -61,7 +64,7 @@ async def test_a_large_page_goes_to_the_blob_store(kafka: KafkaBus, blobs: BlobS
 
 
 async def test_a_large_answer_and_a_large_letter_go_there_too(kafka: KafkaBus, blobs: BlobStore) -> None:
-    outbound = OutboundPublisher(kafka, Topics(), blobs)
+    outbound = OutboundPublisher(kafka, Topics(), blobs, Troubles())
     text = os.urandom(LIMIT).hex()
     await outbound.send([{"appid": "app", "uuid": "u", "text": text}])
     await outbound.bury([{"topic": "demo.incoming", "message": text}])

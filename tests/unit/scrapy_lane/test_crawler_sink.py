@@ -31,7 +31,7 @@ class BrokenReporter:
     async def run(self) -> None:
         return
 
-    async def report(self) -> None:
+    async def close(self) -> None:
         raise ValueError("a bug in the report")
 
 

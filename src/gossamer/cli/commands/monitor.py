@@ -68,6 +68,8 @@ class ClusterSnapshot:
     workers: list[WorkerInfo] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)
     """Messages in each topic."""
+    troubles: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Troubles of the cluster's processes: messages by process and name."""
     trouble: str = ""
     """The reason why the snapshot could not be renewed. Empty: it was."""
 
@@ -181,6 +183,7 @@ class _ClusterPoller:
         snapshot.domains.sort(key=lambda pair: (-pair[1], pair[0]))
         snapshot.workers = sorted(await frontier.workers(), key=lambda worker: worker.name)
         snapshot.topics = {topic.name: topic.messages for topic in await self._cluster.bus.topics()}
+        snapshot.troubles = await self._cluster.counters.troubles()
         return snapshot
 
     def _rate(self, answers: int) -> float:
@@ -211,6 +214,8 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
     parts: list[Text | Table] = [Text(head, style="bold")]
     if snapshot.trouble:
         parts.append(Text(snapshot.trouble, style="red"))
+    for process, messages in sorted(snapshot.troubles.items()):
+        parts += [Text(f"{process}: {message}", style="yellow") for _, message in sorted(messages.items())]
     if not snapshot.workers:
         parts.append(Text("No worker is running. To start one: gossamer worker", style="yellow"))
     if snapshot.crawls:

@@ -15,12 +15,15 @@ from weakref import WeakKeyDictionary
 from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
 
+from gossamer.commit.own_outputs import OUTPUT_AWAY, OwnOutputs
 from gossamer.commit.retrier import Retrier
 from gossamer.control.stats import Counters, StatsReporter
 from gossamer.model.record import Output
+from gossamer.model.request import Outcome
 from gossamer.scrapy.cluster.records import RawResponseItem, item_output, page_output
 from gossamer.scrapy.leasing import CURRENT_LEASE
 from gossamer.settings import Settings
+from gossamer.sinks.base import SplitWrite
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
@@ -47,11 +50,15 @@ class CrawlerBusSink:
         """Counts since the process started. The scheduler counts pages, and the pipeline items."""
         self.redact = settings.records.secrets == "redact"
         """True: records hide the values of secret request headers."""
+        self.own_outputs: OwnOutputs | None = None
+        """Writes to the topics of single applications. The scheduler sets it."""
         self._shards = shards
         self._bus = make_bus(settings, shards)
         self._sink = make_bus_sink(settings, self._bus)
-        self._retrier = Retrier(Troubles())
-        self._reporter = StatsReporter(Counters(shards, prefix=settings.prefix), lambda: self.tally, [spider])
+        troubles = Troubles()
+        self._retrier = Retrier(troubles)
+        counters = Counters(shards, prefix=settings.prefix)
+        self._reporter = StatsReporter(counters, lambda: self.tally, [spider], troubles.current)
         self._task = asyncio.ensure_future(self._reporter.run())
 
     @classmethod
@@ -65,9 +72,19 @@ class CrawlerBusSink:
         """Return when the outputs are durable. Raises SinkError."""
         await self._sink.write(outputs)
 
-    async def publish(self, output: Output) -> None:
-        """Return when the output is durable. Retries until then."""
+    def split(self, outputs: Sequence[Output]) -> SplitWrite:
+        return self._sink.split(outputs)
+
+    async def check(self) -> None:
+        await self._sink.check()
+
+    async def publish(self, output: Output) -> float:
+        """Return 0 when the output is durable; else the seconds after which its request should be made again, because
+        its application's topic cannot be written."""
+        if self.own_outputs is not None:
+            return await self.own_outputs.publish(output)
         await self._retrier.write_output(lambda: self._sink.write([output]))
+        return 0.0
 
     async def close(self) -> None:
         """Report the last statistics and disconnect, also if reporting fails.
@@ -81,7 +98,7 @@ class CrawlerBusSink:
             await asyncio.gather(self._task, return_exceptions=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._reporter.report()
+                    await self._reporter.close()
 
 
 SINKS: "WeakKeyDictionary[Crawler, CrawlerBusSink]" = WeakKeyDictionary()
@@ -92,8 +109,10 @@ another scheduler have none."""
 class BusPipeline:
     """Item pipeline that publishes each item, and passes it on once it is durable on the bus.
 
-    The request is settled after that, so a killed process loses no item. A RawResponseItem becomes a page record, any
-    other item an item record. Outside a crawl (`scrapy parse`) it passes items on without publishing them.
+    The request is settled after that, so a killed process loses no item. If the topic of the item's application cannot
+    be written for long, the request is made again later; other applications do not wait. A RawResponseItem becomes a
+    page record, any other item an item record. Outside a crawl (`scrapy parse`) it passes items on without publishing
+    them.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -113,5 +132,8 @@ class BusPipeline:
         else:
             output = item_output(ItemAdapter(item).asdict(), active, now=time.time())
             sink.tally.items += 1  # pages are counted by the scheduler, when their requests are settled
-        await sink.publish(output)
+        delay = await sink.publish(output)
+        if delay:
+            active.outcome, active.reason, active.retry_delay_seconds = Outcome.POSTPONED, "", delay
+            sink.tally.retry(OUTPUT_AWAY)
         return item

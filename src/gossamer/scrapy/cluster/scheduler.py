@@ -95,6 +95,10 @@ class Scheduler(scheduler.Scheduler):
         self._sink = SINKS[self._crawler] = await CrawlerBusSink.open(self.options.settings, self._spider.name)
         return self._sink
 
+    def _create_parts(self, run: Run, sink: Sink) -> None:
+        super()._create_parts(run, sink)
+        self._sink.own_outputs = self._committer.own_outputs
+
     async def _after_join(self, run: Run, encoder: EntryEncoder) -> EntryEncoder:
         self._guard = AddressGuard(self.options.settings)
         self._engine.add_downloader_middleware(self._guard)
@@ -117,6 +121,16 @@ class Scheduler(scheduler.Scheduler):
 
     def _on_spider_idle(self) -> None:
         raise DontCloseSpider
+
+    def _start(self, lease: Lease) -> ActiveLease | None:
+        """Override of LeaseRunner: give back requests of applications whose topic cannot be written."""
+        own_outputs = self._committer.own_outputs
+        if own_outputs is not None and own_outputs.is_any_late:
+            delay = own_outputs.hold_seconds(lease.run.crawl.id.appid)
+            if delay:
+                self._settle(Settlement(lease, Outcome.POSTPONED, delay_seconds=delay))
+                return None
+        return super()._start(lease)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
