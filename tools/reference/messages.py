@@ -38,7 +38,11 @@ _GROUPS = (
         "Results go to `<prefix>.crawled_firehose` and to `<prefix>.crawled_<appid>`. A result is sent at least once; "
         "repetitions have the same `request_id`.",
     ),
-    ("Dead letters", ("dead_letter",), "Rejected requests, and messages that their topics could not take, are in `<prefix>.dead_letter`."),
+    (
+        "Dead letters",
+        ("dead_letter",),
+        "Rejected requests, and messages that their topics could not take, are in `<prefix>.dead_letter`.",
+    ),
     ("REST", reader.REST, "Messages that only the REST service uses."),
 )
 

@@ -266,7 +266,12 @@ async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
 
 async def test_health_and_metrics(service: Service) -> None:
     assert (await service.http.get("/healthz")).json() == {"status": "ok"}
-    assert (await service.http.get("/readyz")).json() == {"status": "ready", "frontier": True, "bus": True, "troubles": []}
+    assert (await service.http.get("/readyz")).json() == {
+        "status": "ready",
+        "frontier": True,
+        "bus": True,
+        "troubles": [],
+    }
     await service.http.post("/v1/crawls", json=crawl())
     text = (await service.http.get("/metrics")).text
     assert 'gossamer_http_requests_total{method="POST",route="/v1/crawls",status="201"} 1.0' in text
