@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy import Connection
 
-from gossamer.platform.state import jobs, projects
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.jobs import JobFilter, NewJob
+from gossamer_platform.state import jobs, projects
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.jobs import JobFilter, NewJob
 from tests.servers.postgresql import postgresql
 
 _PROJECTS = 50

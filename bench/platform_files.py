@@ -25,13 +25,13 @@ from typing import Any
 import httpx
 from sqlalchemy import update
 
-from gossamer.platform import wire
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.state import jobs
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.tables import DatabaseNow
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform import wire
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.state import jobs
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.tables import DatabaseNow
+from gossamer_platform.state.tables import jobs as job_table
 
 _NODE = {wire.NODE_HEADER: "bench", wire.INCARNATION_HEADER: "bench"}
 _LOG_LINE = b"2026-01-01 00:00:00 [shop] DEBUG: Crawled (200) <GET https://shop.example/page/%012d> (referer: None)\n"

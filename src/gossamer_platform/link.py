@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from gossamer.errors import GossamerError
-from gossamer.platform.lifecycle import EnvironmentKind
-from gossamer.platform.outcome import MAX_FAULT, AttemptEnd
+from gossamer_platform.lifecycle import EnvironmentKind
+from gossamer_platform.outcome import MAX_FAULT, AttemptEnd
 
 _MAX_SPIDERS, _MAX_SPIDER = 20_000, 1000
 """Spiders of a version, and characters of a name. May be changed."""

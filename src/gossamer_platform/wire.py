@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gossamer.errors import BadInput
-from gossamer.platform.link import (
+from gossamer_platform.link import (
     AttemptId,
     AttemptProgress,
     BeatOrder,
@@ -22,7 +22,7 @@ from gossamer.platform.link import (
     ListingResult,
     StopOrder,
 )
-from gossamer.platform.outcome import AttemptEnd
+from gossamer_platform.outcome import AttemptEnd
 
 T = TypeVar("T")
 

@@ -47,7 +47,7 @@ def list_spiders(folder: str) -> None:
 def main(runner_file: str = __file__) -> None:
     """Run the command line of Gossamer with this file, or another one of its kind, as the runner."""
     from gossamer.__main__ import main as run
-    from gossamer.platform.node import runner
+    from gossamer_platform.node import runner
 
     runner.__file__ = os.path.abspath(runner_file)
     sys.argv[0] = "gossamer"

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection
 
-from gossamer.platform.schedules.firing import start_schedule
-from gossamer.platform.state import schedules
+from gossamer_platform.schedules.firing import start_schedule
+from gossamer_platform.state import schedules
 
 _EVERY_DAY = {
     "kind": "every",

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from gossamer.api.app import routes
 from gossamer.cli.app import load
-from gossamer.platform.v1 import app as platform_api
 from gossamer.settings import rows
 from gossamer.telemetry.metrics import ALL_METRICS
+from gossamer_platform.v1 import app as platform_api
 from tools.reference.messages import messages_page
 from tools.reference.schemas import duckdb_table, pandas_columns, spark_columns, with_table
 from tools.reference.scrapy_project import scrapy_page

@@ -68,40 +68,49 @@ COMMANDS = {
         "Measure a spider that is as slow as you ask for, against a server of its own.",
     ),
     "scrapyd": (
-        "platform:scrapyd",
+        "gossamer_platform.commands.servers:scrapyd",
         "Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.",
     ),
-    "deploy": ("deploy:deploy", "Deploy the Scrapy project of this folder, and wait until its spiders are listed."),
-    "schedule": ("schedule:schedule", "Run a spider of a deployed project as a job, or as a group of jobs."),
-    "jobs": ("jobs:jobs", "List jobs, the latest first."),
-    "job": ("jobs:job", "Show one job: its state, its log or its items; cancel it, or run it again."),
+    "deploy": (
+        "gossamer_platform.commands.deploy:deploy",
+        "Deploy the Scrapy project of this folder, and wait until its spiders are listed.",
+    ),
+    "schedule": (
+        "gossamer_platform.commands.schedule:schedule",
+        "Run a spider of a deployed project as a job, or as a group of jobs.",
+    ),
+    "jobs": ("gossamer_platform.commands.jobs:jobs", "List jobs, the latest first."),
+    "job": (
+        "gossamer_platform.commands.jobs:job",
+        "Show one job: its state, its log or its items; cancel it, or run it again.",
+    ),
     "manager": (
-        "platform:manager",
+        "gossamer_platform.commands.servers:manager",
         "Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.",
     ),
-    "node": ("platform:node", "Run the jobs of a manager elsewhere on this machine."),
+    "node": ("gossamer_platform.commands.servers:node", "Run the jobs of a manager elsewhere on this machine."),
     "schedules": (
-        "schedules:app",
+        "gossamer_platform.commands.schedules:app",
         "List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "
         "line, at an interval, or once.",
     ),
     "versions": (
-        "versions:app",
+        "gossamer_platform.commands.versions:app",
         "List the deployed versions of a project, choose the one that jobs run, and delete versions.",
     ),
     "project": (
-        "versions:project",
+        "gossamer_platform.commands.versions:project",
         "Show the settings of a project on the server: limits and retries of its jobs, retention; or change them.",
     ),
     "variables": (
-        "access:variables",
+        "gossamer_platform.commands.access:variables",
         "List, set and delete the environment variables and secrets of a project.",
     ),
     "tokens": (
-        "access:tokens",
+        "gossamer_platform.commands.access:tokens",
         "List, make and revoke tokens, by which persons, programs and nodes use a server.",
     ),
-    "nodes": ("versions:nodes", "List the nodes, the machines that run jobs; or drain one."),
+    "nodes": ("gossamer_platform.commands.versions:nodes", "List the nodes, the machines that run jobs; or drain one."),
     "migrate": ("migrate:app", "Import the queue of another crawler: scrapy-redis."),
     "extract": (
         "extract:extract",
@@ -114,10 +123,10 @@ COMMANDS = {
     ),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Commands in the order of `gossamer --help`: the module in `cli.commands` (none: this module) with the function
-(or Typer program) that runs it, and its line in that list. To add a command, add a row here. A line repeats the first
-sentence of the command's own docstring, because `gossamer --help` imports none of the modules; a test compares the
-two."""
+"""Commands in the order of `gossamer --help`: the module in `cli.commands`, or of another package with its whole name
+(none: this module), with the function (or Typer program) that runs it, and its line in that list. To add a command, add
+a row here. A line repeats the first sentence of the command's own docstring, because `gossamer --help` imports none of
+the modules; a test compares the two."""
 
 _WITH_OUTPUTS = {"crawl", "up", "worker"}
 """Commands with -o whose --items and --pages belong to the -o before them. Must be those that take `output` or
@@ -245,6 +254,14 @@ def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], kind: Any
     return parameter.callback(context, parameter, value) if parameter.callback else value
 
 
+def _module_name(row: str) -> str:
+    """Return the module of a row of COMMANDS. Other packages register their commands by name: nothing here imports
+    them before they are asked for."""
+    if not row:
+        return __name__
+    return row if "." in row else f"gossamer.cli.commands.{row}"
+
+
 def load(command: str | None = None) -> typer.Typer:
     """Return the program with this command; None: with all commands. Raises KeyError for a name not in COMMANDS."""
     from gossamer.cli.options import describe_to_typer  # loaded with the command
@@ -252,7 +269,7 @@ def load(command: str | None = None) -> typer.Typer:
     app = _program()
     for name in COMMANDS if command is None else [command]:
         module, _, attribute = COMMANDS[name][0].partition(":")
-        found = getattr(import_module(f"gossamer.cli.commands.{module}" if module else __name__), attribute)
+        found = getattr(import_module(_module_name(module)), attribute)
         if isinstance(found, typer.Typer):
             _describe(found)
             app.add_typer(found, name=name)

@@ -23,10 +23,10 @@ from rich.text import Text
 
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import ServerRefused, ServerUnreachable, is_local
-from gossamer.platform.client.platform import PlatformClient
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, find_project
+from gossamer.platform_client.http import ServerRefused, ServerUnreachable, is_local
+from gossamer.platform_client.platform import PlatformClient
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose_target, find_project
 
 Target = Annotated[
     str | None,

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.client.http import ServerRefused, ServerUnreachable
-from gossamer.platform.client.platform import PlatformClient
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.targets import choose_target
+from gossamer.platform_client.http import ServerRefused, ServerUnreachable
+from gossamer.platform_client.platform import PlatformClient
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.targets import choose_target
 
 log = logging.getLogger("gossamer.scrapy.batches")
 

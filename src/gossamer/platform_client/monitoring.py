@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import GossamerError
-from gossamer.platform.client.http import ServerRefused, ServerUnreachable
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.targets import DeployTarget
+from gossamer.platform_client.http import ServerRefused, ServerUnreachable
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.targets import DeployTarget
 
 INTERVAL_SECONDS: Final = 5.0
 """Pause between two pictures. May be changed; the book that introduced this view had 5 seconds."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.targets import ScrapyProject
+from gossamer.platform_client.targets import ScrapyProject
 
 _BUILD_SECONDS: Final = 900.0
 """Time limit of a build, which may install what it needs. May be changed."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from gossamer.platform.client.http import HttpSession, ServerRefused, ServerUnreachable, UploadBody
-from gossamer.platform.client.targets import DeployTarget
+from gossamer.platform_client.http import HttpSession, ServerRefused, ServerUnreachable, UploadBody
+from gossamer.platform_client.targets import DeployTarget
 
 _SILENCE_SECONDS: Final = 60.0
 """Longest silence of a stream of events; the server sends a comment every 15 seconds. May be changed."""

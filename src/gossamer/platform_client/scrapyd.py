@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gossamer.platform.client.http import HttpSession, ServerRefused, UploadBody
-from gossamer.platform.client.targets import DeployTarget
+from gossamer.platform_client.http import HttpSession, ServerRefused, UploadBody
+from gossamer.platform_client.targets import DeployTarget
 
 _BUILD_SECONDS: Final = 900.0
 """Longest wait for the answer to a deployment. May be changed."""

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import ENCODE, hide_secrets
-from gossamer.platform.client.http import Credentials
-from gossamer.platform.client.secret_variables import (
+from gossamer.platform_client.http import Credentials
+from gossamer.platform_client.secret_variables import (
     PLATFORM_PASSWORD,
     PLATFORM_TOKEN,
     PLATFORM_USERNAME,

@@ -38,7 +38,7 @@ from scrapy.spiders import CrawlSpider
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.batches import (
+from gossamer.platform_client.batches import (
     BATCH_BYTES,
     CALL_SECONDS,
     LOOK_SECONDS,

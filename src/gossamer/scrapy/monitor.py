@@ -13,8 +13,8 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 
 from gossamer.errors import GossamerError
-from gossamer.platform.client.monitoring import picture, poll, watch
-from gossamer.platform.client.targets import choose_target, find_project, with_credentials
+from gossamer.platform_client.monitoring import picture, poll, watch
+from gossamer.platform_client.targets import choose_target, find_project, with_credentials
 
 
 class MonitorCommand(ScrapyCommand):

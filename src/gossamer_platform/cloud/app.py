@@ -20,19 +20,19 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.cloud import dash, jobq, links, records
-from gossamer.platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
-from gossamer.platform.manager.files import JobFiles
-from gossamer.platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound, SettingNotPermitted
-from gossamer.platform.names import UnsafeName
-from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.scrapyd.app import ScrapydApp
-from gossamer.platform.scrapyd.endpoints import BadParameter
-from gossamer.platform.state.tokens import Principal
-from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
-from gossamer.platform.v1.spooling import UploadTooLong
 from gossamer.telemetry import logs
+from gossamer_platform.cloud import dash, jobq, links, records
+from gossamer_platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
+from gossamer_platform.manager.files import JobFiles
+from gossamer_platform.manager.operations import BrokenVersion, Manager, NoNode, NotFound, SettingNotPermitted
+from gossamer_platform.names import UnsafeName
+from gossamer_platform.packages import NotAnArtefact
+from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer_platform.scrapyd.endpoints import BadParameter
+from gossamer_platform.state.tokens import Principal
+from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
+from gossamer_platform.v1.spooling import UploadTooLong
 
 log = logging.getLogger("gossamer.platform.cloud")
 

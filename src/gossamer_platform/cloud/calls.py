@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.manager.files import JobFiles
-from gossamer.platform.manager.operations import Manager, NotFound
-from gossamer.platform.scrapyd.endpoints import Form
-from gossamer.platform.scrapyd.forms import parse_body, parse_query
-from gossamer.platform.state import projects, spiders
-from gossamer.platform.state.tokens import Principal, TokenScope
-from gossamer.platform.v1.spooling import spooled
-from gossamer.platform.values import unstorable_place
+from gossamer_platform.manager.files import JobFiles
+from gossamer_platform.manager.operations import Manager, NotFound
+from gossamer_platform.scrapyd.endpoints import Form
+from gossamer_platform.scrapyd.forms import parse_body, parse_query
+from gossamer_platform.state import projects, spiders
+from gossamer_platform.state.tokens import Principal, TokenScope
+from gossamer_platform.v1.spooling import spooled
+from gossamer_platform.values import unstorable_place
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request without a file. May be changed."""

@@ -20,22 +20,22 @@ from sqlalchemy import Row
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.cloud.calls import (
+from gossamer_platform.cloud.calls import (
     CloudCall,
     CloudRoute,
     NotOffered,
     object_of,
     parse_key,
 )
-from gossamer.platform.cloud.views import NORMAL_PRIORITY, STATES, read_views
-from gossamer.platform.lifecycle import ENDED, EnvironmentKind, VersionState
-from gossamer.platform.manager.operations import AuditedAction, Manager, NotFound, new_job_name
-from gossamer.platform.scrapyd.endpoints import Form
-from gossamer.platform.state import job_search, projects, tags
-from gossamer.platform.state.job_search import JobSearch
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.v1.reading import pieces
+from gossamer_platform.cloud.views import NORMAL_PRIORITY, STATES, read_views
+from gossamer_platform.lifecycle import ENDED, EnvironmentKind, VersionState
+from gossamer_platform.manager.operations import AuditedAction, Manager, NotFound, new_job_name
+from gossamer_platform.scrapyd.endpoints import Form
+from gossamer_platform.state import job_search, projects, tags
+from gossamer_platform.state.job_search import JobSearch
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.v1.reading import pieces
 
 _MAX_DEPLOYMENT_BYTES: Final = 256 * 1024 * 1024
 """Longest upload of a version. May be changed; shub itself refuses more than 50 MiB."""

@@ -15,15 +15,15 @@ from sqlalchemy import Connection, Row, update
 from starlette.responses import JSONResponse, Response
 
 from gossamer.errors import BadInput
-from gossamer.platform.cloud.calls import CloudCall, CloudProject, CloudRoute, NotOffered, first_of, parse_key
-from gossamer.platform.cloud.records import JSON_LINES
-from gossamer.platform.cloud.views import STATES, read_views
-from gossamer.platform.lifecycle import ACTIVE, ENDED, JobState
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import job_search, projects, spiders, tags
-from gossamer.platform.state.job_search import JobSearch
-from gossamer.platform.state.tables import jobs
-from gossamer.platform.state.tokens import TokenScope
+from gossamer_platform.cloud.calls import CloudCall, CloudProject, CloudRoute, NotOffered, first_of, parse_key
+from gossamer_platform.cloud.records import JSON_LINES
+from gossamer_platform.cloud.views import STATES, read_views
+from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state import job_search, projects, spiders, tags
+from gossamer_platform.state.job_search import JobSearch
+from gossamer_platform.state.tables import jobs
+from gossamer_platform.state.tokens import TokenScope
 
 _MAX_PAGE: Final = 1000
 """Jobs of a list. Scrapy Cloud's: fixed."""

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
-from gossamer.platform.cloud.calls import CloudCall, CloudRoute
-from gossamer.platform.state.tokens import TokenScope
+from gossamer_platform.cloud.calls import CloudCall, CloudRoute
+from gossamer_platform.state.tokens import TokenScope
 
 
 async def _job(call: CloudCall) -> Response:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from gossamer.platform.v1.items import ItemLine
+from gossamer_platform.v1.items import ItemLine
 
 _LEVELS: Final = {"CRITICAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30, "INFO": 20, "DEBUG": 10}
 _INFO: Final = 20

@@ -16,15 +16,15 @@ from sqlalchemy import Row
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gossamer.errors import BadInput
-from gossamer.platform.cloud.calls import CloudCall, CloudRoute, JobKey, NotOffered
-from gossamer.platform.cloud.log_entries import MAX_LINES, log_entries, response_of
-from gossamer.platform.cloud.row_filter import RowFilter, parse_row_filters
-from gossamer.platform.lifecycle import ENDED
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.v1.items import ItemReader
-from gossamer.platform.v1.reading import in_reader, pieces
+from gossamer_platform.cloud.calls import CloudCall, CloudRoute, JobKey, NotOffered
+from gossamer_platform.cloud.log_entries import MAX_LINES, log_entries, response_of
+from gossamer_platform.cloud.row_filter import RowFilter, parse_row_filters
+from gossamer_platform.lifecycle import ENDED
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.v1.items import ItemReader
+from gossamer_platform.v1.reading import in_reader, pieces
 
 JSON_LINES: Final = "application/x-jsonlines"
 _MSGPACK: Final = "application/x-msgpack"

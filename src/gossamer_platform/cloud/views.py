@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from gossamer.platform.cloud.calls import CloudProject, JobKey
-from gossamer.platform.lifecycle import ACTIVE, ENDED, JobState
-from gossamer.platform.outcome import counter
-from gossamer.platform.state import spiders, tags
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.cloud.calls import CloudProject, JobKey
+from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
+from gossamer_platform.outcome import counter
+from gossamer_platform.state import spiders, tags
+from gossamer_platform.state.database import StateDatabase
 
 STATES: Final[Mapping[str, frozenset[JobState]]] = {
     "pending": frozenset({JobState.PENDING}),

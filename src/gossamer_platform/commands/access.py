@@ -13,8 +13,8 @@ from rich.console import Console
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import ServerRefused
-from gossamer.platform.client.platform import PlatformClient, segment
+from gossamer.platform_client.http import ServerRefused
+from gossamer.platform_client.platform import PlatformClient, segment
 from gossamer.policy.words import counted
 
 variables = typer.Typer(

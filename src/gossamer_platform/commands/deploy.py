@@ -14,13 +14,13 @@ import typer
 from gossamer.cli import options, targets, terminal
 from gossamer.errors import BadInput, GossamerError
 from gossamer.net.credentials import hide_secrets
-from gossamer.platform.client.http import ServerRefused
-from gossamer.platform.client.packaging import BuiltArtefact, build_artefact, version_name
-from gossamer.platform.client.platform import PlatformClient
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.targets import DeployTarget, ScrapyProject, choose_target, with_credentials
-from gossamer.platform.lifecycle import EnvironmentKind
+from gossamer.platform_client.http import ServerRefused
+from gossamer.platform_client.packaging import BuiltArtefact, build_artefact, version_name
+from gossamer.platform_client.platform import PlatformClient
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose_target, with_credentials
 from gossamer.policy.words import counted
+from gossamer_platform.lifecycle import EnvironmentKind
 
 _SHOWN_SPIDERS = 20
 """Spiders that are listed after a deployment. May be changed."""

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import ServerRefused, ServerUnreachable
-from gossamer.platform.client.platform import ENDED, PlatformClient
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.targets import choose_target
+from gossamer.platform_client.http import ServerRefused, ServerUnreachable
+from gossamer.platform_client.platform import ENDED, PlatformClient
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.targets import choose_target
 
 _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
 """Colour by state. May be changed."""

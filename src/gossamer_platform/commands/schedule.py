@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from gossamer.cli import targets, terminal
-from gossamer.cli.commands.jobs import exit_code_of, follow_log, show_end, states_text
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.client.http import ServerRefused
-from gossamer.platform.client.platform import PlatformClient, segment
-from gossamer.platform.client.scrapyd import ScrapydClient
-from gossamer.platform.client.splitting import SplitSource
-from gossamer.platform.client.targets import ScrapyProject, choose_target
+from gossamer.platform_client.http import ServerRefused
+from gossamer.platform_client.platform import PlatformClient, segment
+from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.splitting import SplitSource
+from gossamer.platform_client.targets import ScrapyProject, choose_target
 from gossamer.policy.words import counted
+from gossamer_platform.commands.jobs import exit_code_of, follow_log, show_end, states_text
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""

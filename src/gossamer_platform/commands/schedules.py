@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
-from gossamer.cli.commands.schedule import Arguments, Settings, Version
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import PlatformClient
+from gossamer.platform_client.platform import PlatformClient
+from gossamer_platform.commands.schedule import Arguments, Settings, Version
 
 app = typer.Typer(
     help="List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "

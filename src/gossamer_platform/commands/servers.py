@@ -19,16 +19,14 @@ from urllib.parse import urlsplit
 import typer
 
 from gossamer.cli import options, terminal
+from gossamer.cli.commands.beside import PARENT_VARIABLE
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.client.secret_variables import NODE_TOKEN, read_secret
+from gossamer.platform_client.secret_variables import NODE_TOKEN, read_secret
 from gossamer.policy.words import counted
 from gossamer.telemetry import logs
 
-PARENT_VARIABLE = "GOSSAMER_PARENT"
-"""Environment variable with the pid of the command that runs a manager or a node beside itself. Fixed for one release:
-both commands are of the same installation."""
 _PR_SET_PDEATHSIG = 1  # Linux' number: fixed
 _LIMIT_SECONDS = 60.0
 _KEEP_HELP = (
@@ -158,8 +156,8 @@ async def _run_manager(
     if urlsplit(given["database_url"] or "").password:
         terminal.say("Other users can read the password of --database. Set it in $SCRAPYD_DATABASE_URL.")
     try:
-        from gossamer.platform.scrapyd.config import load
-        from gossamer.platform.serving.manager import ManagerOptions, run_manager
+        from gossamer_platform.scrapyd.config import load
+        from gossamer_platform.serving.manager import ManagerOptions, run_manager
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     # Of logs and items, only their pages are on the server: they are kept in the store.
@@ -189,8 +187,8 @@ async def _run_manager(
 
 
 def _retention(kept: dict[str, str]) -> Any:
-    from gossamer.platform.manager.retention import parse_limits
-    from gossamer.platform.state.retention import RetentionPolicy
+    from gossamer_platform.manager.retention import parse_limits
+    from gossamer_platform.state.retention import RetentionPolicy
 
     found = []
     for name, text in kept.items():
@@ -249,7 +247,7 @@ def node(
     for label in labels or []:
         if not _NAME.fullmatch(label):
             raise BadInput(f"--label: {label!r} may have up to 64 letters, digits, dots, hyphens and underscores")
-    from gossamer.platform.client.targets import check_server_address  # here, because the other commands need no client
+    from gossamer.platform_client.targets import check_server_address  # here, because the other commands need no client
 
     for address in managers:
         try:
@@ -273,8 +271,8 @@ async def _run_node(
     project_users: str | None,
 ) -> None:
     try:
-        from gossamer.platform.node.users import parse_project_users
-        from gossamer.platform.serving.node import NodeOptions, run_node
+        from gossamer_platform.node.users import parse_project_users
+        from gossamer_platform.serving.node import NodeOptions, run_node
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     limits = [_LIMIT_SECONDS]
@@ -327,8 +325,8 @@ def scrapyd(
 
 async def _run_scrapyd(files: list[Path]) -> None:
     try:
-        from gossamer.platform.scrapyd.config import load, scrapyd_files
-        from gossamer.platform.serving.scrapyd import run_scrapyd
+        from gossamer_platform.scrapyd.config import load, scrapyd_files
+        from gossamer_platform.serving.scrapyd import run_scrapyd
     except ModuleNotFoundError as error:
         raise _missing(error) from None
     config = load([*scrapyd_files(), *map(str, files)], os.environ)

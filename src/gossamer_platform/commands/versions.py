@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gossamer.cli import targets, terminal
 from gossamer.errors import BadInput
-from gossamer.platform.client.platform import PlatformClient, segment
+from gossamer.platform_client.platform import PlatformClient, segment
 
 app = typer.Typer(
     help="List the deployed versions of a project, choose the one that jobs run, and delete versions.",

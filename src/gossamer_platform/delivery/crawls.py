@@ -17,9 +17,9 @@ from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
-from gossamer.platform.delivery.leases import LeasedRows, work_on_leases
-from gossamer.platform.state import crawl_firings
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
+from gossamer_platform.state import crawl_firings
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.delivery")
 

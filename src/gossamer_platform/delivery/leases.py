@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.delivery")
 

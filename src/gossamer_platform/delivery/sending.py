@@ -20,11 +20,11 @@ import httpx
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput, DnsFailed
-from gossamer.platform.delivery.addresses import WebhookAddresses
-from gossamer.platform.delivery.leases import LeasedRows, work_on_leases
-from gossamer.platform.manager.vault import SecretUnreadable, SecretVault
-from gossamer.platform.state import webhooks
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.delivery.addresses import WebhookAddresses
+from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
+from gossamer_platform.manager.vault import SecretUnreadable, SecretVault
+from gossamer_platform.state import webhooks
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.delivery")
 

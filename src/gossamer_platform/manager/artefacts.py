@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from gossamer.platform.names import check_file_name, sanitized
-from gossamer.platform.packages import check_package
-from gossamer.platform.storage.objects import StorageUnavailable
+from gossamer_platform.names import check_file_name, sanitized
+from gossamer_platform.packages import check_package
+from gossamer_platform.storage.objects import StorageUnavailable
 
 _UPLOAD_SECONDS: Final = 3600.0
 """Age from which an upload that no version needs for its build is deleted. May be changed; a version is added some

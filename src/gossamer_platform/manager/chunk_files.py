@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.manager.files import FileKind, JobPlaces
-from gossamer.platform.state.chunks import READING_SECONDS, FileKey
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.manager.files import FileKind, JobPlaces
+from gossamer_platform.state.chunks import READING_SECONDS, FileKey
 
 _RENEWALS: Final = 3
 """Times that a reader renews its claim within the time for which it is valid. Must be at least 2."""

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
-from gossamer.platform.link import UnknownAttempt
-from gossamer.platform.state import chunks
-from gossamer.platform.state.chunks import MERGED_BYTES, FileKey, NewChunk, ReceivedPart
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.storage.line_index import entry_before, index_lines, join_indexes
-from gossamer.platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
+from gossamer_platform.link import UnknownAttempt
+from gossamer_platform.state import chunks
+from gossamer_platform.state.chunks import MERGED_BYTES, FileKey, NewChunk, ReceivedPart
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.storage.line_index import entry_before, index_lines, join_indexes
+from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
 log = logging.getLogger("gossamer.platform.manager")
 

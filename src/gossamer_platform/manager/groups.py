@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Row
 
-from gossamer.platform.manager.operations import JobConflict, Manager, NotFound, requested
-from gossamer.platform.state import groups, jobs
-from gossamer.platform.state.groups import NewGroup
+from gossamer_platform.manager.operations import JobConflict, Manager, NotFound, requested
+from gossamer_platform.state import groups, jobs
+from gossamer_platform.state.groups import NewGroup
 
 
 async def add_input(manager: Manager, project: str, name: str, content: bytes) -> str:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.link import (
+from gossamer_platform.link import (
     Announcement,
     Artefact,
     AttemptId,
@@ -30,14 +30,14 @@ from gossamer.platform.link import (
     NodeOrders,
     NodeTurn,
 )
-from gossamer.platform.manager.files import FileKind, JobFiles
-from gossamer.platform.manager.groups import write_input
-from gossamer.platform.manager.nodes import NodeKey, NodeOperations, known_attempts
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, projects, retention
-from gossamer.platform.state.nodes import NewNode
-from gossamer.platform.state.retention import KeptKind
-from gossamer.platform.wire import RELEASE
+from gossamer_platform.manager.files import FileKind, JobFiles
+from gossamer_platform.manager.groups import write_input
+from gossamer_platform.manager.nodes import NodeKey, NodeOperations, known_attempts
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.state import jobs, projects, retention
+from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.retention import KeptKind
+from gossamer_platform.wire import RELEASE
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.lifecycle import EnvironmentKind, JobState
-from gossamer.platform.link import (
+from gossamer_platform.lifecycle import EnvironmentKind, JobState
+from gossamer_platform.link import (
     Artefact,
     AttemptId,
     AttemptProgress,
@@ -31,13 +31,13 @@ from gossamer.platform.link import (
     NodeTurn,
     StopOrder,
 )
-from gossamer.platform.manager.files import JobPlaces
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.vault import SecretUnreadable
-from gossamer.platform.outcome import MAX_FAULT, AttemptEnd, bounded_counters, failure_of
-from gossamer.platform.state import dispatch, environments, jobs, nodes, projects
-from gossamer.platform.state.nodes import NewNode, lost_after
-from gossamer.platform.wire import AttemptOrder, Beat, BeatAnswer
+from gossamer_platform.manager.files import JobPlaces
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.manager.vault import SecretUnreadable
+from gossamer_platform.outcome import MAX_FAULT, AttemptEnd, bounded_counters, failure_of
+from gossamer_platform.state import dispatch, environments, jobs, nodes, projects
+from gossamer_platform.state.nodes import NewNode, lost_after
+from gossamer_platform.wire import AttemptOrder, Beat, BeatAnswer
 
 log = logging.getLogger("gossamer.platform.manager")
 

@@ -18,12 +18,12 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
-from gossamer.platform.link import AttemptId
-from gossamer.platform.manager.artefacts import ArtefactStore, check_artefact, digest_of
-from gossamer.platform.manager.variables import ProjectVariables
-from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.state import (
+from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
+from gossamer_platform.link import AttemptId
+from gossamer_platform.manager.artefacts import ArtefactStore, check_artefact, digest_of
+from gossamer_platform.manager.variables import ProjectVariables
+from gossamer_platform.manager.vault import SecretVault
+from gossamer_platform.state import (
     crawl_firings,
     defaults,
     groups,
@@ -35,9 +35,9 @@ from gossamer.platform.state import (
     variables,
     webhooks,
 )
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import ReadyVersion
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import ReadyVersion
 
 log = logging.getLogger("gossamer.platform.manager")
 

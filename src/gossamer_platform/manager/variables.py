@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
-from gossamer.platform.names import check_file_name
-from gossamer.platform.state import variables, webhooks
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
+from gossamer_platform.names import check_file_name
+from gossamer_platform.state import variables, webhooks
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.manager")
 

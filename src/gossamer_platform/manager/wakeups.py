@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gossamer.errors import BadInput
-from gossamer.platform.link import AttemptId
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.wire import BareSignal, Woken
+from gossamer_platform.link import AttemptId
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.wire import BareSignal, Woken
 
 log = logging.getLogger("gossamer.platform.manager")
 

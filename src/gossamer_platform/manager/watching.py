@@ -10,8 +10,8 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.state import events, jobs
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.state import events, jobs
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.manager")
 

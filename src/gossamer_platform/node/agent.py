@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gossamer.platform.link import (
+from gossamer.telemetry import logs
+from gossamer_platform.link import (
     Announcement,
     AttemptId,
     AttemptProgress,
@@ -35,16 +36,15 @@ from gossamer.platform.link import (
     NodeTurn,
     StopOrder,
 )
-from gossamer.platform.node.attempt import AttemptState, Command, JobAttempt, readable
-from gossamer.platform.node.code import CodeStore
-from gossamer.platform.node.environments import EnvironmentFailed, EnvironmentStore
-from gossamer.platform.node.listing import list_spiders
-from gossamer.platform.node.processes import CHILDREN
-from gossamer.platform.node.surroundings import environment_of, user_of, work_folder
-from gossamer.platform.node.users import NoUserLeft, ProjectUsers
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.packages import NotAnArtefact
-from gossamer.telemetry import logs
+from gossamer_platform.node.attempt import AttemptState, Command, JobAttempt, readable
+from gossamer_platform.node.code import CodeStore
+from gossamer_platform.node.environments import EnvironmentFailed, EnvironmentStore
+from gossamer_platform.node.listing import list_spiders
+from gossamer_platform.node.processes import CHILDREN
+from gossamer_platform.node.surroundings import environment_of, user_of, work_folder
+from gossamer_platform.node.users import NoUserLeft, ProjectUsers
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.packages import NotAnArtefact
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gossamer.platform.node import runner, shim
-from gossamer.platform.node.processes import CHILDREN, is_alive, kill_strays
-from gossamer.platform.node.users import ProjectUser
-from gossamer.platform.outcome import AttemptEnd, bounded_counters
+from gossamer_platform.node import runner, shim
+from gossamer_platform.node.processes import CHILDREN, is_alive, kill_strays
+from gossamer_platform.node.users import ProjectUser
+from gossamer_platform.outcome import AttemptEnd, bounded_counters
 
 MARK: Final = "GOSSAMER_ATTEMPT"
 """Environment variable that marks the processes of an attempt. Fixed: strays of an earlier release are found by it."""

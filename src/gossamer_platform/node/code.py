@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.link import Artefact
-from gossamer.platform.node.users import ProjectUser
-from gossamer.platform.packages import PackageFile, remove_folder
+from gossamer_platform.link import Artefact
+from gossamer_platform.node.users import ProjectUser
+from gossamer_platform.packages import PackageFile, remove_folder
 
 _COPY_SECONDS: Final = 3600.0
 """Age from which a copy of an artefact that is not needed is deleted. May be changed."""

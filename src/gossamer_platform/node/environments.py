@@ -33,15 +33,15 @@ from typing import Any, Final, NamedTuple
 
 from gossamer.errors import GossamerError
 from gossamer.net.credentials import hide_secrets_in
-from gossamer.platform.lifecycle import EnvironmentKind
-from gossamer.platform.link import Artefact, EnvironmentReport
-from gossamer.platform.node import build
-from gossamer.platform.node.attempt import OWN, Command, JobAttempt
-from gossamer.platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
-from gossamer.platform.node.surroundings import environment_of
-from gossamer.platform.node.users import ProjectUser
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.packages import PackageFile, remove_folder
+from gossamer_platform.lifecycle import EnvironmentKind
+from gossamer_platform.link import Artefact, EnvironmentReport
+from gossamer_platform.node import build
+from gossamer_platform.node.attempt import OWN, Command, JobAttempt
+from gossamer_platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
+from gossamer_platform.node.surroundings import environment_of
+from gossamer_platform.node.users import ProjectUser
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.packages import PackageFile, remove_folder
 
 log = logging.getLogger("gossamer.platform.node")
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.link import AttemptId, LinkRefused, ManagerUnavailable
-from gossamer.platform.node.attempt import AttemptState
-from gossamer.platform.node.shim import now
-from gossamer.platform.wire import Beat, BeatAnswer, RunningAttempt
+from gossamer_platform.link import AttemptId, LinkRefused, ManagerUnavailable
+from gossamer_platform.node.attempt import AttemptState
+from gossamer_platform.node.shim import now
+from gossamer_platform.wire import Beat, BeatAnswer, RunningAttempt
 
 log = logging.getLogger("gossamer.platform.node")
 

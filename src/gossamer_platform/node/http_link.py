@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 
 from gossamer.net.credentials import hide_secrets
-from gossamer.platform import wire
-from gossamer.platform.link import (
+from gossamer_platform import wire
+from gossamer_platform.link import (
     Announcement,
     Artefact,
     AttemptId,
@@ -34,10 +34,10 @@ from gossamer.platform.link import (
     NodeTurn,
     UnknownAttempt,
 )
-from gossamer.platform.node.agent import NodeAgent
-from gossamer.platform.node.heartbeat import NodeHeartbeats
-from gossamer.platform.node.shim import now
-from gossamer.platform.outcome import AttemptEnd
+from gossamer_platform.node.agent import NodeAgent
+from gossamer_platform.node.heartbeat import NodeHeartbeats
+from gossamer_platform.node.shim import now
+from gossamer_platform.outcome import AttemptEnd
 
 T = TypeVar("T")
 

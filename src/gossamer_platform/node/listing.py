@@ -8,9 +8,9 @@ import asyncio
 import os
 from typing import Any, Final
 
-from gossamer.platform.link import Listing, ListingResult
-from gossamer.platform.node.attempt import Command, JobAttempt
-from gossamer.platform.outcome import AttemptEnd
+from gossamer_platform.link import Listing, ListingResult
+from gossamer_platform.node.attempt import Command, JobAttempt
+from gossamer_platform.outcome import AttemptEnd
 
 _MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
 """Memory of a listing's processes at which they are killed. May be changed."""

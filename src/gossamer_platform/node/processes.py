@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.node import shim
-from gossamer.platform.node.shim import PR_SET_CHILD_SUBREAPER, boot_id, start_time
+from gossamer_platform.node import shim
+from gossamer_platform.node.shim import PR_SET_CHILD_SUBREAPER, boot_id, start_time
 
 _ROUND_SECONDS: Final = 0.05
 """Pause between two rounds of killing. May be changed."""

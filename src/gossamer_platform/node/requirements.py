@@ -20,7 +20,7 @@ from packaging.tags import sys_tags
 from packaging.utils import canonicalize_name
 
 from gossamer.errors import GossamerError
-from gossamer.platform.packages import PackageFile
+from gossamer_platform.packages import PackageFile
 
 _MAX_LINES: Final = 2000
 """Largest number of requirements. May be changed."""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.client.secret_variables import SECRET_VARIABLES
-from gossamer.platform.link import Artefact, JobAssignment, Listing
-from gossamer.platform.node.attempt import MARK
-from gossamer.platform.node.users import ProjectUser, ProjectUsers
+from gossamer.platform_client.secret_variables import SECRET_VARIABLES
+from gossamer_platform.link import Artefact, JobAssignment, Listing
+from gossamer_platform.node.attempt import MARK
+from gossamer_platform.node.users import ProjectUser, ProjectUsers
 
 _HIDDEN: Final = frozenset(
     {

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from gossamer.platform.link import AttemptId, LinkRefused, ManagerUnavailable, UnknownAttempt
+from gossamer_platform.link import AttemptId, LinkRefused, ManagerUnavailable, UnknownAttempt
 
 log = logging.getLogger("gossamer.platform.node")
 

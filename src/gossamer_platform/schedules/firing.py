@@ -15,11 +15,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import SQLAlchemyError
 
-from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
-from gossamer.platform.state import crawl_firings, schedules
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.events import report_missed_schedule
-from gossamer.platform.state.tables import DatabaseNow
+from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
+from gossamer_platform.state import crawl_firings, schedules
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.events import report_missed_schedule
+from gossamer_platform.state.tables import DatabaseNow
 
 log = logging.getLogger("gossamer.platform.schedules")
 

@@ -21,27 +21,27 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.delivery.crawls import CrawlService
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.manager.operations import BrokenVersion, Manager
-from gossamer.platform.names import UnsafeName
-from gossamer.platform.scrapyd import browsing, pages
-from gossamer.platform.scrapyd.browsing import BrowserPages
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
-from gossamer.platform.scrapyd.files import ServedFiles
-from gossamer.platform.scrapyd.forms import Parameters, parse_body, parse_query
-from gossamer.platform.scrapyd.frame import PageFrame
-from gossamer.platform.scrapyd.listing import PageRequest
-from gossamer.platform.state import jobs, projects, tokens
-from gossamer.platform.state.tokens import Principal, TokenScope
-from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized, refuse_foreign_page
-from gossamer.platform.v1.app import create_app
-from gossamer.platform.v1.context import PlatformContext, RemoteNodes
-from gossamer.platform.v1.reading import in_reader
-from gossamer.platform.v1.spooling import spooled
 from gossamer.telemetry import logs
+from gossamer_platform.delivery.crawls import CrawlService
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.manager.operations import BrokenVersion, Manager
+from gossamer_platform.names import UnsafeName
+from gossamer_platform.scrapyd import browsing, pages
+from gossamer_platform.scrapyd.browsing import BrowserPages
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
+from gossamer_platform.scrapyd.files import ServedFiles
+from gossamer_platform.scrapyd.forms import Parameters, parse_body, parse_query
+from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.scrapyd.listing import PageRequest
+from gossamer_platform.state import jobs, projects, tokens
+from gossamer_platform.state.tokens import Principal, TokenScope
+from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer_platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized, refuse_foreign_page
+from gossamer_platform.v1.app import create_app
+from gossamer_platform.v1.context import PlatformContext, RemoteNodes
+from gossamer_platform.v1.reading import in_reader
+from gossamer_platform.v1.spooling import spooled
 
 log = logging.getLogger("gossamer.platform.scrapyd")
 

@@ -15,19 +15,19 @@ from urllib.parse import unquote
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.scrapyd import job_page, overviews
-from gossamer.platform.scrapyd.files import ServedFiles
-from gossamer.platform.scrapyd.frame import PageFrame
-from gossamer.platform.scrapyd.job_page import FileUrls, ShownJob
-from gossamer.platform.state import groups, jobs, nodes, projects, schedules, tokens
-from gossamer.platform.state.dispatch import waits_for
-from gossamer.platform.state.jobs import JobFilter
-from gossamer.platform.state.tags import tags_of
-from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.jobs import last_error, last_log_lines, parse_cursor
-from gossamer.platform.v1.reading import in_reader
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.scrapyd import job_page, overviews
+from gossamer_platform.scrapyd.files import ServedFiles
+from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.scrapyd.job_page import FileUrls, ShownJob
+from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
+from gossamer_platform.state.dispatch import waits_for
+from gossamer_platform.state.jobs import JobFilter
+from gossamer_platform.state.tags import tags_of
+from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer_platform.v1.jobs import last_error, last_log_lines, parse_cursor
+from gossamer_platform.v1.reading import in_reader
 
 PAGE_ROWS: Final = 100
 """Rows of a list on one page. May be changed."""

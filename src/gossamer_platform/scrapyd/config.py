@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.secret_variables import SCRAPYD_SECRETS, read_secret
-from gossamer.platform.node.users import parse_project_users
+from gossamer.platform_client.secret_variables import SCRAPYD_SECRETS, read_secret
+from gossamer_platform.node.users import parse_project_users
 
 T = TypeVar("T")
 

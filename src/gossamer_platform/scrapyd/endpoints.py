@@ -13,16 +13,16 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import GossamerError
-from gossamer.platform.lifecycle import JobState, VersionState
-from gossamer.platform.manager.operations import AuditedAction, Manager, new_job_name, parse_priority
-from gossamer.platform.names import check_file_name
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ServedFiles
-from gossamer.platform.scrapyd.forms import Parameters
-from gossamer.platform.state import jobs
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.values import is_storable
+from gossamer_platform.lifecycle import JobState, VersionState
+from gossamer_platform.manager.operations import AuditedAction, Manager, new_job_name, parse_priority
+from gossamer_platform.names import check_file_name
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.files import ServedFiles
+from gossamer_platform.scrapyd.forms import Parameters
+from gossamer_platform.state import jobs
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.values import is_storable
 
 Fields = dict[str, Any]
 

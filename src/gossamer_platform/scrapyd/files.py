@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import Row
 from starlette.responses import Response
 
-from gossamer.platform.manager.files import FileKind, JobFiles, JobPlaces
-from gossamer.platform.scrapyd import listing
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.listing import PageRequest
-from gossamer.platform.storage.local_file import LocalFile
+from gossamer_platform.manager.files import FileKind, JobFiles, JobPlaces
+from gossamer_platform.scrapyd import listing
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.listing import PageRequest
+from gossamer_platform.storage.local_file import LocalFile
 
 
 class JobFile(NamedTuple):

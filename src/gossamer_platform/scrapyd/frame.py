@@ -7,7 +7,7 @@ attributes of rows and cells which clients read with regular expressions (`pages
 from html import escape
 from typing import Final, NamedTuple
 
-from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.config import ScrapydConfig
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --text: #1c2430; --soft: #5d6b7e; --line: #dfe4ea;

@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.names import UnsafeName
-from gossamer.platform.state import jobs
-from gossamer.platform.state.jobs import NewJob
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.names import UnsafeName
+from gossamer_platform.state import jobs
+from gossamer_platform.state.jobs import NewJob
 
 log = logging.getLogger("gossamer.platform.scrapyd")
 

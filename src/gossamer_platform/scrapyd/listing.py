@@ -19,10 +19,10 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from gossamer.platform.manager.files import OpenJobFile
-from gossamer.platform.scrapyd.frame import PageFrame
-from gossamer.platform.storage.local_file import LocalFile
-from gossamer.platform.v1.reading import file_pieces, pieces
+from gossamer_platform.manager.files import OpenJobFile
+from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.storage.local_file import LocalFile
+from gossamer_platform.v1.reading import file_pieces, pieces
 
 _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
 """Content encodings by the ending of a name. Scrapyd's: fixed."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
 from urllib.parse import quote, urlencode
 
-from gossamer.platform.scrapyd.frame import PageFrame
+from gossamer_platform.scrapyd.frame import PageFrame
 
 
 class Html(str):

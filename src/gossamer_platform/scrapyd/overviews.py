@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Row
 
-from gossamer.platform.lifecycle import ENDED, JobState
-from gossamer.platform.scrapyd import markup
-from gossamer.platform.scrapyd.frame import PageFrame
-from gossamer.platform.scrapyd.markup import Html, html_of
-from gossamer.platform.state.jobs import JobFilter
-from gossamer.platform.state.nodes import state_of
+from gossamer_platform.lifecycle import ENDED, JobState
+from gossamer_platform.scrapyd import markup
+from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.scrapyd.markup import Html, html_of
+from gossamer_platform.state.jobs import JobFilter
+from gossamer_platform.state.nodes import state_of
 
 _FEW_SPIDERS: Final = 5
 """Spiders of a version up to which the list is open. May be changed."""

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from sqlalchemy import Row
 
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.scrapyd import markup
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ServedFiles
-from gossamer.platform.scrapyd.frame import PageFrame
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.scrapyd import markup
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.files import ServedFiles
+from gossamer_platform.scrapyd.frame import PageFrame
 
 _SCRIPT: Final = """
 <script>

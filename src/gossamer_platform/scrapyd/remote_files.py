@@ -13,13 +13,13 @@ from typing import Any, Final
 from sqlalchemy import Row
 from starlette.responses import Response
 
-from gossamer.platform.manager.chunk_files import ChunkFiles
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.scrapyd.files import JobFile
-from gossamer.platform.scrapyd.listing import ListedEntry, PageRequest, file_response, folder_response
-from gossamer.platform.state import chunks
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.manager.chunk_files import ChunkFiles
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.scrapyd.files import JobFile
+from gossamer_platform.scrapyd.listing import ListedEntry, PageRequest, file_response, folder_response
+from gossamer_platform.state import chunks
+from gossamer_platform.state.database import StateDatabase
 
 _KINDS: Final = {"logs": (FileKind.LOG, "log"), "items": (FileKind.ITEMS, "jl")}
 """Kind and suffix of the files below each root. Scrapyd's: fixed."""

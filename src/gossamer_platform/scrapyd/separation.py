@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.vault import KEYS_FILE_VARIABLE
-from gossamer.platform.node.users import ProjectUsers
-from gossamer.platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.manager.vault import KEYS_FILE_VARIABLE
+from gossamer_platform.node.users import ProjectUsers
+from gossamer_platform.scrapyd.config import ScrapydConfig
 
 log = logging.getLogger("gossamer.platform.scrapyd")
 

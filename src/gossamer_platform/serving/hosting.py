@@ -18,8 +18,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gossamer.errors import BadInput
-from gossamer.platform.serving.time_limits import PAUSE_SECONDS, RequestTimeLimit, TimedConnection
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.serving.time_limits import PAUSE_SECONDS, RequestTimeLimit, TimedConnection
+from gossamer_platform.state.database import StateDatabase
 
 log = logging.getLogger("gossamer.platform.serving")
 

@@ -25,25 +25,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
-from gossamer.platform.cloud.app import CloudApp
-from gossamer.platform.delivery.addresses import WebhookAddresses
-from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer.platform.delivery.sending import WebhookSender
-from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.manager.nodes import NodeOperations
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.retention import delete_outdated
-from gossamer.platform.manager.storage import open_platform_storage
-from gossamer.platform.manager.stored_artefacts import StoredArtefacts
-from gossamer.platform.manager.vault import load_vault
-from gossamer.platform.manager.wakeups import WakeUps
-from gossamer.platform.manager.watching import watch_jobs
-from gossamer.platform.schedules.firing import fire_schedules
-from gossamer.platform.scrapyd.app import ScrapydApp
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.remote_files import RemoteFiles
-from gossamer.platform.serving.hosting import (
+from gossamer_platform.cloud.app import CloudApp
+from gossamer_platform.delivery.addresses import WebhookAddresses
+from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
+from gossamer_platform.delivery.sending import WebhookSender
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.manager.nodes import NodeOperations
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.manager.retention import delete_outdated
+from gossamer_platform.manager.storage import open_platform_storage
+from gossamer_platform.manager.stored_artefacts import StoredArtefacts
+from gossamer_platform.manager.vault import load_vault
+from gossamer_platform.manager.wakeups import WakeUps
+from gossamer_platform.manager.watching import watch_jobs
+from gossamer_platform.schedules.firing import fire_schedules
+from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.remote_files import RemoteFiles
+from gossamer_platform.serving.hosting import (
     address_of,
     listen_tcp,
     lock_folder,
@@ -53,17 +53,17 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
     wait_for_database,
 )
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.nodes import limit_local_nodes
-from gossamer.platform.state.retention import RetentionPolicy
-from gossamer.platform.storage.objects import (
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.nodes import limit_local_nodes
+from gossamer_platform.state.retention import RetentionPolicy
+from gossamer_platform.storage.objects import (
     ObjectMissing,
     ObjectStorage,
     StorageUnavailable,
     is_folder,
 )
-from gossamer.platform.v1.context import RemoteNodes
-from gossamer.platform.v1.reading import in_receiver
+from gossamer_platform.v1.context import RemoteNodes
+from gossamer_platform.v1.reading import in_receiver
 
 log = logging.getLogger("gossamer.platform.serving")
 

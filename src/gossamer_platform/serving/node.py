@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 import httpx
 
 from gossamer.errors import BadInput
-from gossamer.platform.node.agent import NodeAgent, NodeTimes, RemoteParts
-from gossamer.platform.node.http_link import HttpLink, ManagerAddress
-from gossamer.platform.node.uploads import FileUploader
-from gossamer.platform.node.users import ProjectUsers
-from gossamer.platform.serving.hosting import lock_folder, stopped_within
+from gossamer_platform.node.agent import NodeAgent, NodeTimes, RemoteParts
+from gossamer_platform.node.http_link import HttpLink, ManagerAddress
+from gossamer_platform.node.uploads import FileUploader
+from gossamer_platform.node.users import ProjectUsers
+from gossamer_platform.serving.hosting import lock_folder, stopped_within
 
 log = logging.getLogger("gossamer.platform.node")
 

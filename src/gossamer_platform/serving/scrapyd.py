@@ -23,25 +23,25 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
-from gossamer.platform.cloud.app import CloudApp
-from gossamer.platform.delivery.addresses import WebhookAddresses
-from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer.platform.delivery.sending import WebhookSender
-from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.local_link import LocalLink, Retention
-from gossamer.platform.manager.nodes import NodeOperations
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.retention import delete_outdated
-from gossamer.platform.manager.vault import load_vault
-from gossamer.platform.manager.watching import watch_jobs
-from gossamer.platform.node.agent import NodeAgent, NodeTimes
-from gossamer.platform.schedules.firing import fire_schedules
-from gossamer.platform.scrapyd.app import ScrapydApp
-from gossamer.platform.scrapyd.config import ScrapydConfig
-from gossamer.platform.scrapyd.files import ScrapydFiles
-from gossamer.platform.scrapyd.importer import ImportedJobs, import_queues, running_jobs
-from gossamer.platform.scrapyd.separation import separate_projects
-from gossamer.platform.serving.hosting import (
+from gossamer_platform.cloud.app import CloudApp
+from gossamer_platform.delivery.addresses import WebhookAddresses
+from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
+from gossamer_platform.delivery.sending import WebhookSender
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.local_link import LocalLink, Retention
+from gossamer_platform.manager.nodes import NodeOperations
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.manager.retention import delete_outdated
+from gossamer_platform.manager.vault import load_vault
+from gossamer_platform.manager.watching import watch_jobs
+from gossamer_platform.node.agent import NodeAgent, NodeTimes
+from gossamer_platform.schedules.firing import fire_schedules
+from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer_platform.scrapyd.config import ScrapydConfig
+from gossamer_platform.scrapyd.files import ScrapydFiles
+from gossamer_platform.scrapyd.importer import ImportedJobs, import_queues, running_jobs
+from gossamer_platform.scrapyd.separation import separate_projects
+from gossamer_platform.serving.hosting import (
     address_of,
     listen_tcp,
     listen_unix,
@@ -52,9 +52,9 @@ from gossamer.platform.serving.hosting import (
     stopped_within,
     wait_for_database,
 )
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.retention import RetentionPolicy
-from gossamer.platform.v1.access import is_loopback
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.retention import RetentionPolicy
+from gossamer_platform.v1.access import is_loopback
 
 log = logging.getLogger("gossamer.platform.serving")
 

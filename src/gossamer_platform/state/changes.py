@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
-from gossamer.platform.lifecycle import (
+from gossamer_platform.lifecycle import (
     ENDED,
     JOB_STEPS,
     VERSION_STEPS,
@@ -20,8 +20,8 @@ from gossamer.platform.lifecycle import (
     VersionEvent,
     VersionState,
 )
-from gossamer.platform.state.events import report_broken_version, report_job_end
-from gossamer.platform.state.tables import DatabaseNow, jobs, versions
+from gossamer_platform.state.events import report_broken_version, report_job_end
+from gossamer_platform.state.tables import DatabaseNow, jobs, versions
 
 
 def change_job(

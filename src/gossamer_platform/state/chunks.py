@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gossamer.platform.state.tables import DatabaseNow, chunks, job_files, jobs, projects, storage
+from gossamer_platform.state.tables import DatabaseNow, chunks, job_files, jobs, projects, storage
 
 MERGED_BYTES: Final = 16 * 1024 * 1024
 """Longest chunk that is made of shorter ones. May be changed; one is held in memory while it is made."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from gossamer.platform.state.events import report_failed_crawl
-from gossamer.platform.state.schedule_tables import crawl_firings, schedules
-from gossamer.platform.state.tables import DatabaseNow, projects
+from gossamer_platform.state.events import report_failed_crawl
+from gossamer_platform.state.schedule_tables import crawl_firings, schedules
+from gossamer_platform.state.tables import DatabaseNow, projects
 
 GIVE_UP_SECONDS: Final = 1800.0
 """Time after which a firing has failed that the crawl service did not take. Must be less than the hour for which the

@@ -28,8 +28,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
-from gossamer.platform.state.tables import METADATA
-from gossamer.platform.values import storable_json
+from gossamer_platform.state.tables import METADATA
+from gossamer_platform.values import storable_json
 
 T = TypeVar("T")
 

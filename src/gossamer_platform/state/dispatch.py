@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, not_, or_, select, text, update
 
-from gossamer.platform.lifecycle import ACTIVE, JobEvent, JobState
-from gossamer.platform.link import AttemptId
-from gossamer.platform.state.changes import change_job
-from gossamer.platform.state.jobs import LIVE, WITH_PROJECT, active_jobs, job_rows
-from gossamer.platform.state.nodes import list_nodes
-from gossamer.platform.state.policies import full_spiders
-from gossamer.platform.state.projects import find_version
-from gossamer.platform.state.tables import DatabaseNow, jobs, labels, projects
+from gossamer_platform.lifecycle import ACTIVE, JobEvent, JobState
+from gossamer_platform.link import AttemptId
+from gossamer_platform.state.changes import change_job
+from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, active_jobs, job_rows
+from gossamer_platform.state.nodes import list_nodes
+from gossamer_platform.state.policies import full_spiders
+from gossamer_platform.state.projects import find_version
+from gossamer_platform.state.tables import DatabaseNow, jobs, labels, projects
 
 _DISPATCH_LOCK: Final = 7_310_946_111
 """Number of the lock under which jobs are given in PostgreSQL. Any number; the same in all versions of Gossamer."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select
 
-from gossamer.platform.link import EnvironmentReport
-from gossamer.platform.state.tables import DatabaseNow, environments, projects, versions
+from gossamer_platform.link import EnvironmentReport
+from gossamer_platform.state.tables import DatabaseNow, environments, projects, versions
 
 
 def record_environment(connection: Connection, node: str, report: EnvironmentReport) -> None:

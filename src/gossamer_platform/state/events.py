@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.outcome import counter
-from gossamer.platform.state.tables import DatabaseNow, deliveries, jobs, projects, versions, webhooks
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.outcome import counter
+from gossamer_platform.state.tables import DatabaseNow, deliveries, jobs, projects, versions, webhooks
 
 MAX_WAITING: Final = 10_000
 """Deliveries of a webhook that wait. Further events are dropped and counted. May be changed."""

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select
 
 from gossamer.errors import BadInput
-from gossamer.platform.link import JobInput
-from gossamer.platform.names import check_file_name
-from gossamer.platform.state.jobs import NewJob, add_job, stop_job
-from gossamer.platform.state.projects import project_id
-from gossamer.platform.state.tables import DatabaseNow, input_parts, inputs, job_groups, jobs, projects
+from gossamer_platform.link import JobInput
+from gossamer_platform.names import check_file_name
+from gossamer_platform.state.jobs import NewJob, add_job, stop_job
+from gossamer_platform.state.projects import project_id
+from gossamer_platform.state.tables import DatabaseNow, input_parts, inputs, job_groups, jobs, projects
 
 START_URLS: Final = "start_urls"
 """Use of an input whose lines become the spider's start URLs. Any other use is the name of an argument. Fixed."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, func, select
 
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.state.tables import jobs, projects, spiders
-from gossamer.platform.state.tags import tagged
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.state.tables import jobs, projects, spiders
+from gossamer_platform.state.tags import tagged
 
 
 class JobSearch(NamedTuple):

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
 
-from gossamer.platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
-from gossamer.platform.link import JobInput
-from gossamer.platform.names import check_file_name
-from gossamer.platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
-from gossamer.platform.state.changes import change_job
-from gossamer.platform.state.policies import policy_of, spider_policy
-from gossamer.platform.state.projects import JobPolicy, locked_project, project_id
-from gossamer.platform.state.spiders import next_job_number
-from gossamer.platform.state.tables import DatabaseNow, imports, jobs, projects
-from gossamer.platform.state.tags import change_tags, tagged
+from gossamer_platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
+from gossamer_platform.link import JobInput
+from gossamer_platform.names import check_file_name
+from gossamer_platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
+from gossamer_platform.state.changes import change_job
+from gossamer_platform.state.policies import policy_of, spider_policy
+from gossamer_platform.state.projects import JobPolicy, locked_project, project_id
+from gossamer_platform.state.spiders import next_job_number
+from gossamer_platform.state.tables import DatabaseNow, imports, jobs, projects
+from gossamer_platform.state.tags import change_tags, tagged
 
 LIVE = (JobState.PENDING, *sorted(ACTIVE))
 """States of jobs that wait or run."""

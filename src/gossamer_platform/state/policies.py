@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from gossamer.platform.lifecycle import ACTIVE
-from gossamer.platform.state.projects import JobPolicy, project_id
-from gossamer.platform.state.tables import jobs, projects, spider_policies
+from gossamer_platform.lifecycle import ACTIVE
+from gossamer_platform.state.projects import JobPolicy, project_id
+from gossamer_platform.state.tables import jobs, projects, spider_policies
 
 
 def policy_of(row: Row[Any]) -> JobPolicy:

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gossamer.platform.lifecycle import ACTIVE, VersionEvent, VersionState
-from gossamer.platform.names import file_stem, in_order, means_version
-from gossamer.platform.state.changes import change_version
-from gossamer.platform.state.schedule_tables import schedules
-from gossamer.platform.state.tables import (
+from gossamer_platform.lifecycle import ACTIVE, VersionEvent, VersionState
+from gossamer_platform.names import file_stem, in_order, means_version
+from gossamer_platform.state.changes import change_version
+from gossamer_platform.state.schedule_tables import schedules
+from gossamer_platform.state.tables import (
     DatabaseNow,
     environments,
     inputs,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Subquery, and_, case, delete, func, or_, select, update
 
-from gossamer.platform.lifecycle import ENDED
-from gossamer.platform.state.jobs import LIVE
-from gossamer.platform.state.tables import DatabaseNow, jobs, projects
+from gossamer_platform.lifecycle import ENDED
+from gossamer_platform.state.jobs import LIVE
+from gossamer_platform.state.tables import DatabaseNow, jobs, projects
 
 _DAY_SECONDS = 86400.0
 

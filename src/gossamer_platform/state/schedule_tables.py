@@ -16,8 +16,8 @@ from sqlalchemy import (
     false,
 )
 
-from gossamer.platform.state.tables import METADATA, ROW_ID, projects
-from gossamer.platform.state.text import String, Text
+from gossamer_platform.state.tables import METADATA, ROW_ID, projects
+from gossamer_platform.state.text import String, Text
 
 schedules = Table(
     "schedule",

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from gossamer.platform.state.jobs import LIVE, NewJob, add_job, find_request
-from gossamer.platform.state.projects import JobPolicy, project_id
-from gossamer.platform.state.schedule_tables import crawl_firings, schedules
-from gossamer.platform.state.tables import DatabaseNow, jobs, projects
+from gossamer_platform.state.jobs import LIVE, NewJob, add_job, find_request
+from gossamer_platform.state.projects import JobPolicy, project_id
+from gossamer_platform.state.schedule_tables import crawl_firings, schedules
+from gossamer_platform.state.tables import DatabaseNow, jobs, projects
 
 _BATCH: Final = 100
 """Schedules that are fired in one transaction. May be changed."""

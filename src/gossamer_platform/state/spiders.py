@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from gossamer.platform.state.tables import jobs, projects, spiders
+from gossamer_platform.state.tables import jobs, projects, spiders
 
 
 def spider_number(connection: Connection, project: int, name: str) -> int:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from gossamer.platform.state.text import String, Text
+from gossamer_platform.state.text import String, Text
 
 METADATA: Final = MetaData(
     naming_convention={

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select
 
-from gossamer.platform.state.tables import job_tags, jobs
+from gossamer_platform.state.tables import job_tags, jobs
 
 
 def tagged(names: Sequence[str]) -> ColumnElement[bool]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy
 
-from gossamer.platform.values import storable_text
+from gossamer_platform.values import storable_text
 
 
 class Text(sqlalchemy.TypeDecorator[str]):

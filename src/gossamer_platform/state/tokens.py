@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
-from gossamer.platform.state.tables import DatabaseNow, audit, tokens
+from gossamer_platform.state.tables import DatabaseNow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
 """Entries of the audit that are kept, the latest ones. May be changed."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from gossamer.platform.state.projects import project_id
-from gossamer.platform.state.tables import DatabaseNow, projects, variables
+from gossamer_platform.state.projects import project_id
+from gossamer_platform.state.tables import DatabaseNow, projects, variables
 
 MAX_VARIABLES: Final = 100
 """Variables of a project. May be changed, together with the length of a value: Linux gives a process about 2 MB for all

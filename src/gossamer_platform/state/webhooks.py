@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
-from gossamer.platform.state.projects import project_id
-from gossamer.platform.state.tables import DatabaseNow, deliveries, projects, webhooks
+from gossamer_platform.state.projects import project_id
+from gossamer_platform.state.tables import DatabaseNow, deliveries, projects, webhooks
 
 MAX_WEBHOOKS: Final = 50
 """Webhooks of a project, and of all projects together. May be changed."""

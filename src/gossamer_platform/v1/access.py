@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gossamer.errors import GossamerError
-from gossamer.platform.state.tokens import Principal, TokenScope
+from gossamer_platform.state.tokens import Principal, TokenScope
 
 CHALLENGE: Final = 'basic realm="Scrapyd"'
 """Value of WWW-Authenticate. Scrapyd's: fixed."""

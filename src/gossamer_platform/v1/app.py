@@ -22,8 +22,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.platform.link import LinkRefused, UnknownAttempt
-from gossamer.platform.manager.operations import (
+from gossamer.telemetry import logs
+from gossamer_platform.link import LinkRefused, UnknownAttempt
+from gossamer_platform.manager.operations import (
     BrokenVersion,
     JobConflict,
     NoNode,
@@ -31,11 +32,11 @@ from gossamer.platform.manager.operations import (
     SettingNotPermitted,
     VersionInUse,
 )
-from gossamer.platform.manager.vault import NoSecretKey
-from gossamer.platform.names import UnsafeName
-from gossamer.platform.packages import NotAnArtefact
-from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1 import (
+from gossamer_platform.manager.vault import NoSecretKey
+from gossamer_platform.names import UnsafeName
+from gossamer_platform.packages import NotAnArtefact
+from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer_platform.v1 import (
     events,
     groups,
     job_files,
@@ -49,14 +50,13 @@ from gossamer.platform.v1 import (
     variables,
     webhooks,
 )
-from gossamer.platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
-from gossamer.platform.v1.context import PRINCIPAL, PlatformContext
-from gossamer.platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
-from gossamer.platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
-from gossamer.platform.v1.spooling import UploadTooLong
-from gossamer.platform.v1.uploads import PARTS_PATH
-from gossamer.platform.wire import MAX_CALL_BYTES, MAX_PART_BYTES, PREFIX
-from gossamer.telemetry import logs
+from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
+from gossamer_platform.v1.context import PRINCIPAL, PlatformContext
+from gossamer_platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
+from gossamer_platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
+from gossamer_platform.v1.spooling import UploadTooLong
+from gossamer_platform.v1.uploads import PARTS_PATH
+from gossamer_platform.wire import MAX_CALL_BYTES, MAX_PART_BYTES, PREFIX
 
 log = logging.getLogger("gossamer.platform.v1")
 

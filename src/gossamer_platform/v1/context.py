@@ -10,14 +10,14 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 
-from gossamer.platform.delivery.crawls import CrawlService
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.manager.files import JobFiles
-from gossamer.platform.manager.nodes import NodeOperations
-from gossamer.platform.manager.operations import Manager, NotFound
-from gossamer.platform.manager.wakeups import WakeUps
-from gossamer.platform.state.tokens import Principal, TokenScope
-from gossamer.platform.v1.access import NotPermitted
+from gossamer_platform.delivery.crawls import CrawlService
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.manager.files import JobFiles
+from gossamer_platform.manager.nodes import NodeOperations
+from gossamer_platform.manager.operations import Manager, NotFound
+from gossamer_platform.manager.wakeups import WakeUps
+from gossamer_platform.state.tokens import Principal, TokenScope
+from gossamer_platform.v1.access import NotPermitted
 
 PRINCIPAL: Final = "principal"
 """Name in the state of a request under which its sender is. `RequestGuard` puts it there."""

@@ -21,11 +21,11 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import ENDED
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.v1.context import Client, Reader
-from gossamer.platform.v1.jobs import JobId, visible_job
-from gossamer.platform.v1.reading import in_reader
+from gossamer_platform.lifecycle import ENDED
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.v1.context import Client, Reader
+from gossamer_platform.v1.jobs import JobId, visible_job
+from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from gossamer.platform.v1.item_filter import ItemFilter
-from gossamer.platform.v1.items import ItemReader
+from gossamer_platform.v1.item_filter import ItemFilter
+from gossamer_platform.v1.items import ItemReader
 
 _PIECE_BYTES: Final = 64 * 1024
 """Length from which a piece is sent. May be changed; a piece takes one step of a thread."""

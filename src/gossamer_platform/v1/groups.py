@@ -14,15 +14,15 @@ from pydantic import Field
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager import groups as operations
-from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
-from gossamer.platform.state import groups
-from gossamer.platform.state.groups import START_URLS, NewGroup
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.v1.context import Client, Reader, Runner
-from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
-from gossamer.platform.v1.models import JobPolicyModel, NamedModel
-from gossamer.platform.v1.spooling import spooled
+from gossamer_platform.manager import groups as operations
+from gossamer_platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
+from gossamer_platform.state import groups
+from gossamer_platform.state.groups import START_URLS, NewGroup
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.jobs import MAX_PAGE, parse_cursor
+from gossamer_platform.v1.models import JobPolicyModel, NamedModel
+from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
 

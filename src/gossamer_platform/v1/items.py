@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Row
 
-from gossamer.platform.manager.files import FileKind, JobFiles
-from gossamer.platform.v1.item_filter import ItemFilter
-from gossamer.platform.values import storable
+from gossamer_platform.manager.files import FileKind, JobFiles
+from gossamer_platform.v1.item_filter import ItemFilter
+from gossamer_platform.values import storable
 
 _BLOCK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time. May be changed."""

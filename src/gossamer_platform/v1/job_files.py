@@ -11,15 +11,15 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.v1.context import Client, Reader
-from gossamer.platform.v1.exports import EXPORTS, ItemSelection, export
-from gossamer.platform.v1.item_filter import ItemFilter, parse_filters
-from gossamer.platform.v1.items import ItemPagePart, ItemReader
-from gossamer.platform.v1.jobs import JobId, PageLimit, parse_cursor, visible_job
-from gossamer.platform.v1.models import ItemPage
-from gossamer.platform.v1.reading import begun, file_pieces, in_reader, matching_lines
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.v1.context import Client, Reader
+from gossamer_platform.v1.exports import EXPORTS, ItemSelection, export
+from gossamer_platform.v1.item_filter import ItemFilter, parse_filters
+from gossamer_platform.v1.items import ItemPagePart, ItemReader
+from gossamer_platform.v1.jobs import JobId, PageLimit, parse_cursor, visible_job
+from gossamer_platform.v1.models import ItemPage
+from gossamer_platform.v1.reading import begun, file_pieces, in_reader, matching_lines
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

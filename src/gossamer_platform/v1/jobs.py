@@ -12,20 +12,20 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import ENDED, JobState
-from gossamer.platform.link import JobInput
-from gossamer.platform.manager.files import FileKind, JobFiles
-from gossamer.platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
-from gossamer.platform.state import jobs
-from gossamer.platform.state.dispatch import waits_for
-from gossamer.platform.state.jobs import JobFilter, NewJob
-from gossamer.platform.state.tags import tags_of
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.storage.objects import StorageUnavailable
-from gossamer.platform.v1.context import Client, Reader, Runner
-from gossamer.platform.v1.item_filter import MAX_FILTERS
-from gossamer.platform.v1.models import JobModel, JobPage, NewJobModel
-from gossamer.platform.v1.reading import in_reader
+from gossamer_platform.lifecycle import ENDED, JobState
+from gossamer_platform.link import JobInput
+from gossamer_platform.manager.files import FileKind, JobFiles
+from gossamer_platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
+from gossamer_platform.state import jobs
+from gossamer_platform.state.dispatch import waits_for
+from gossamer_platform.state.jobs import JobFilter, NewJob
+from gossamer_platform.state.tags import tags_of
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.item_filter import MAX_FILTERS
+from gossamer_platform.v1.models import JobModel, JobPage, NewJobModel
+from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Row
 
-from gossamer.platform.lifecycle import EnvironmentKind, JobState, VersionState
-from gossamer.platform.state.defaults import DefaultVersion
-from gossamer.platform.state.nodes import NodeState, state_of
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.values import unstorable_place
+from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
+from gossamer_platform.state.defaults import DefaultVersion
+from gossamer_platform.state.nodes import NodeState, state_of
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.values import unstorable_place
 
 MAX_RETRIES: Final = 100
 """Largest number of retries of a job. May be raised; each leaves an entry in the job's row."""

@@ -13,18 +13,18 @@ from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform import wire
-from gossamer.platform.link import AttemptId, NodeOrders, NodeTurn
-from gossamer.platform.manager.files import JobPlaces
-from gossamer.platform.manager.groups import input_content
-from gossamer.platform.manager.nodes import NodeKey, known_attempts
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import jobs, projects, tokens
-from gossamer.platform.state.nodes import NewNode
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.v1.access import NotPermitted
-from gossamer.platform.v1.context import Client, NodeClient, RemoteNodes
-from gossamer.platform.v1.reading import in_reader
+from gossamer_platform import wire
+from gossamer_platform.link import AttemptId, NodeOrders, NodeTurn
+from gossamer_platform.manager.files import JobPlaces
+from gossamer_platform.manager.groups import input_content
+from gossamer_platform.manager.nodes import NodeKey, known_attempts
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state import jobs, projects, tokens
+from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.v1.access import NotPermitted
+from gossamer_platform.v1.context import Client, NodeClient, RemoteNodes
+from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from gossamer.platform.manager.operations import JobConflict, NotFound
-from gossamer.platform.state import nodes
-from gossamer.platform.v1.context import Client, Operator, OperatorReader
-from gossamer.platform.v1.models import LabelChange, LabelModel, NodeChange, NodeModel
+from gossamer_platform.manager.operations import JobConflict, NotFound
+from gossamer_platform.state import nodes
+from gossamer_platform.v1.context import Client, Operator, OperatorReader
+from gossamer_platform.v1.models import LabelChange, LabelModel, NodeChange, NodeModel
 
 router = APIRouter(prefix="/v1")
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path, Response
 from pydantic import Field
 from sqlalchemy import Row
 
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import policies, projects
-from gossamer.platform.v1.context import Admin, Client, Reader
-from gossamer.platform.v1.models import JobPolicyModel
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state import policies, projects
+from gossamer_platform.v1.context import Admin, Client, Reader
+from gossamer_platform.v1.models import JobPolicyModel
 
 router = APIRouter(prefix="/v1/projects/{project}/policies", tags=["projects"])
 

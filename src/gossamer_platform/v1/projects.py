@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 from starlette.responses import PlainTextResponse
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import EnvironmentKind, VersionState
-from gossamer.platform.manager.operations import AuditedAction, NotFound
-from gossamer.platform.state import defaults, environments, projects, tokens
-from gossamer.platform.state.tokens import TokenScope
-from gossamer.platform.v1.context import Admin, Client, Deployer, Operator, Reader
-from gossamer.platform.v1.jobs import MAX_PAGE, parse_cursor
-from gossamer.platform.v1.models import (
+from gossamer_platform.lifecycle import EnvironmentKind, VersionState
+from gossamer_platform.manager.operations import AuditedAction, NotFound
+from gossamer_platform.state import defaults, environments, projects, tokens
+from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.v1.context import Admin, Client, Deployer, Operator, Reader
+from gossamer_platform.v1.jobs import MAX_PAGE, parse_cursor
+from gossamer_platform.v1.models import (
     AuditEntry,
     EnvironmentModel,
     KeptModel,
@@ -28,7 +28,7 @@ from gossamer.platform.v1.models import (
     TokenModel,
     VersionModel,
 )
-from gossamer.platform.v1.spooling import spooled
+from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
-from gossamer.platform.manager.files import OpenJobFile
+from gossamer_platform.manager.files import OpenJobFile
 
 P = ParamSpec("P")
 T = TypeVar("T")

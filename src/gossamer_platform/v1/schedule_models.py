@@ -16,10 +16,10 @@ from sqlalchemy import Row
 
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.model.messages.reader import MessageReader
-from gossamer.platform.delivery.crawls import CrawlService
-from gossamer.platform.schedules.firing import rule_of
-from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
-from gossamer.platform.v1.models import JobPolicyModel, NamedModel
+from gossamer_platform.delivery.crawls import CrawlService
+from gossamer_platform.schedules.firing import rule_of
+from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
+from gossamer_platform.v1.models import JobPolicyModel, NamedModel
 
 _PREVIEW: Final = 5
 """Instants that are shown of a schedule. May be changed."""

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from sqlalchemy import Connection, Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.operations import JobConflict, NotFound, new_job_name
-from gossamer.platform.names import check_file_name
-from gossamer.platform.schedules.firing import start_schedule
-from gossamer.platform.state import crawl_firings, schedules
-from gossamer.platform.v1.access import NotPermitted
-from gossamer.platform.v1.context import Client, Reader, Runner
-from gossamer.platform.v1.jobs import MAX_PAGE, PageLimit, parse_cursor, shown_job
-from gossamer.platform.v1.models import JobModel
-from gossamer.platform.v1.schedule_models import (
+from gossamer_platform.manager.operations import JobConflict, NotFound, new_job_name
+from gossamer_platform.names import check_file_name
+from gossamer_platform.schedules.firing import start_schedule
+from gossamer_platform.state import crawl_firings, schedules
+from gossamer_platform.v1.access import NotPermitted
+from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.jobs import MAX_PAGE, PageLimit, parse_cursor, shown_job
+from gossamer_platform.v1.models import JobModel
+from gossamer_platform.v1.schedule_models import (
     CrawlFiringModel,
     CrawlFiringPage,
     NewScheduleModel,

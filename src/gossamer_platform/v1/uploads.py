@@ -14,11 +14,11 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from gossamer.platform import wire
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.state.chunks import FileKey
-from gossamer.platform.v1.node_calls import NodeCaller
-from gossamer.platform.v1.reading import in_receiver
+from gossamer_platform import wire
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.state.chunks import FileKey
+from gossamer_platform.v1.node_calls import NodeCaller
+from gossamer_platform.v1.reading import in_receiver
 
 router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row
 
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.v1.context import Admin, Deployer, Reader
-from gossamer.platform.v1.models import RequestModel
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.v1.context import Admin, Deployer, Reader
+from gossamer_platform.v1.models import RequestModel
 
 router = APIRouter(prefix="/v1", tags=["variables"])
 

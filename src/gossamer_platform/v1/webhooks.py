@@ -13,14 +13,14 @@ from pydantic import Field
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
-from gossamer.platform.delivery.addresses import check_url
-from gossamer.platform.delivery.sending import new_secret
-from gossamer.platform.manager.operations import NotFound
-from gossamer.platform.state import events, projects, webhooks
-from gossamer.platform.state.events import EventKind
-from gossamer.platform.v1.context import Admin, Client
-from gossamer.platform.v1.jobs import PageLimit, parse_cursor
-from gossamer.platform.v1.models import NamedModel, RequestModel
+from gossamer_platform.delivery.addresses import check_url
+from gossamer_platform.delivery.sending import new_secret
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state import events, projects, webhooks
+from gossamer_platform.state.events import EventKind
+from gossamer_platform.v1.context import Admin, Client
+from gossamer_platform.v1.jobs import PageLimit, parse_cursor
+from gossamer_platform.v1.models import NamedModel, RequestModel
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.state.database import StateDatabase
 from tests.servers.postgresql import PostgreSql, postgresql
 from tests.servers.s3 import S3Server, s3_server
 

@@ -11,21 +11,21 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
-from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.scrapyd import browsing
-from gossamer.platform.scrapyd.app import ScrapydApp
-from gossamer.platform.scrapyd.config import ScrapydConfig, load
-from gossamer.platform.scrapyd.files import ScrapydFiles
-from gossamer.platform.state import groups, jobs, nodes, projects, schedules, tokens
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.groups import NewGroup
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.nodes import NewNode
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.tokens import TokenScope
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.scrapyd import browsing
+from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer_platform.scrapyd.config import ScrapydConfig, load
+from gossamer_platform.scrapyd.files import ScrapydFiles
+from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.groups import NewGroup
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.tokens import TokenScope
 
 _EVIL = "<script>\"'&amp;x</script>"
 _COUNT = 5

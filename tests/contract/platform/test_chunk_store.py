@@ -16,22 +16,22 @@ import pytest
 from sqlalchemy import Row, select, text, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.link import UnknownAttempt
-from gossamer.platform.manager.chunk_files import ChunkFiles
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.manager.storage import open_platform_storage
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import chunks, jobs, projects
-from gossamer.platform.state.chunks import FileKey
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.tables import chunks as chunk_table
-from gossamer.platform.state.tables import job_files
-from gossamer.platform.state.tables import jobs as job_table
-from gossamer.platform.storage.objects import MARKER, ObjectStorage
-from gossamer.platform.v1.items import ItemReader
+from gossamer_platform.link import UnknownAttempt
+from gossamer_platform.manager.chunk_files import ChunkFiles
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.storage import open_platform_storage
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.state import chunks, jobs, projects
+from gossamer_platform.state.chunks import FileKey
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.tables import chunks as chunk_table
+from gossamer_platform.state.tables import job_files
+from gossamer_platform.state.tables import jobs as job_table
+from gossamer_platform.storage.objects import MARKER, ObjectStorage
+from gossamer_platform.v1.items import ItemReader
 from tests.servers.s3 import S3Server
 
 
@@ -186,7 +186,7 @@ async def test_only_the_node_of_an_attempt_may_send_its_files(
 async def test_what_exceeds_the_limit_of_a_job_by_far_is_not_kept(
     database: StateDatabase, store: ChunkStore, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossamer.platform.manager.chunk_store._EXCESS_BYTES", 1000)
+    monkeypatch.setattr("gossamer_platform.manager.chunk_store._EXCESS_BYTES", 1000)
     await database.write(lambda c: c.execute(update(job_table).values(file_limit=1000)))
     key = FileKey(job, 1, "log")
     for offset in range(0, 10_000, 500):
@@ -196,11 +196,11 @@ async def test_what_exceeds_the_limit_of_a_job_by_far_is_not_kept(
 
 _KILLED = """
 import os, sys
-from gossamer.platform.manager.chunk_store import ChunkStore
-from gossamer.platform.state import chunks
-from gossamer.platform.state.chunks import FileKey
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.storage.objects import open_storage
+from gossamer_platform.manager.chunk_store import ChunkStore
+from gossamer_platform.state import chunks
+from gossamer_platform.state.chunks import FileKey
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.storage.objects import open_storage
 url, address, job, when = sys.argv[1:]
 store = ChunkStore(StateDatabase(url), open_storage(address))
 def die(*_, **__):
@@ -265,8 +265,8 @@ async def test_a_file_that_grows_is_merged_and_read_by_number_all_the_time(
     database: StateDatabase, store: ChunkStore, url: str, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 200 if url.startswith("sqlite") else 60  # S3 is slower
-    monkeypatch.setattr("gossamer.platform.manager.chunk_store.MERGED_BYTES", 6000 if count == 200 else 2000)
-    monkeypatch.setattr("gossamer.platform.storage.line_index.INTERVAL_BYTES", 1000)
+    monkeypatch.setattr("gossamer_platform.manager.chunk_store.MERGED_BYTES", 6000 if count == 200 else 2000)
+    monkeypatch.setattr("gossamer_platform.storage.line_index.INTERVAL_BYTES", 1000)
     chance, content = random.Random(7), b""
     lines = [b'{"n": %d, "pad": "%s"}\n' % (n, b"x" * chance.randrange(200)) for n in range(count)]
     whole = b"".join(lines)

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer.platform.schedules.firing import fire_due
-from gossamer.platform.state import crawl_firings, schedules, webhooks
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.schedule_tables import crawl_firings as firing_table
-from gossamer.platform.state.schedule_tables import schedules as schedule_table
-from gossamer.platform.state.tables import deliveries
+from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
+from gossamer_platform.schedules.firing import fire_due
+from gossamer_platform.state import crawl_firings, schedules, webhooks
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.schedule_tables import crawl_firings as firing_table
+from gossamer_platform.state.schedule_tables import schedules as schedule_table
+from gossamer_platform.state.tables import deliveries
 from tests.servers.receiver import Receiver, receiver
 from tests.servers.schedules import add_schedule
 

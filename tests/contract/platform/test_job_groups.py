@@ -4,13 +4,13 @@ import pytest
 from sqlalchemy import Connection, func, select, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.state import groups, jobs, projects
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.groups import NewGroup
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.tables import inputs, job_groups
-from gossamer.platform.state.tables import jobs as job_table
-from gossamer.platform.state.tables import projects as project_table
+from gossamer_platform.state import groups, jobs, projects
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.groups import NewGroup
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.tables import inputs, job_groups
+from gossamer_platform.state.tables import jobs as job_table
+from gossamer_platform.state.tables import projects as project_table
 
 _LONG = b"0123456789abcdef" * 100_000
 """Content of more than one row."""

@@ -7,15 +7,15 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.state import database as database_module
-from gossamer.platform.state import job_search, jobs, spiders, tags
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.job_search import JobSearch
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import project_id
-from gossamer.platform.state.tables import METADATA
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.state import database as database_module
+from gossamer_platform.state import job_search, jobs, spiders, tags
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.job_search import JobSearch
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import project_id
+from gossamer_platform.state.tables import METADATA
+from gossamer_platform.state.tables import jobs as job_table
 
 _ALL = sorted(JobState)
 

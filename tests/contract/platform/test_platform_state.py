@@ -11,17 +11,17 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, event, func, select, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, projects, tokens, variables
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.tables import METADATA
-from gossamer.platform.state.tables import jobs as job_table
-from gossamer.platform.state.tables import projects as project_table
-from gossamer.platform.state.tables import versions as version_table
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.state import jobs, projects, tokens, variables
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.tables import METADATA
+from gossamer_platform.state.tables import jobs as job_table
+from gossamer_platform.state.tables import projects as project_table
+from gossamer_platform.state.tables import versions as version_table
 
 _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 

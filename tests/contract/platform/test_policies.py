@@ -4,17 +4,17 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.schedules.firing import fire_due, start_schedule
-from gossamer.platform.state import jobs, policies, projects, schedules
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.schedule_tables import schedules as schedule_table
-from gossamer.platform.state.tables import DatabaseNow
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.schedules.firing import fire_due, start_schedule
+from gossamer_platform.state import jobs, policies, projects, schedules
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.schedule_tables import schedules as schedule_table
+from gossamer_platform.state.tables import DatabaseNow
+from gossamer_platform.state.tables import jobs as job_table
 
 _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 

@@ -9,20 +9,20 @@ import pytest
 from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.lifecycle import JobState
-from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.files import FileKind
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.manager.retention import delete_outdated, parse_limits
-from gossamer.platform.scrapyd.config import load
-from gossamer.platform.scrapyd.files import JobFile, ScrapydFiles
-from gossamer.platform.state import jobs, retention
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import JobPolicy, change_project
-from gossamer.platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
-from gossamer.platform.state.tables import DatabaseNow
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform.lifecycle import JobState
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.manager.retention import delete_outdated, parse_limits
+from gossamer_platform.scrapyd.config import load
+from gossamer_platform.scrapyd.files import JobFile, ScrapydFiles
+from gossamer_platform.state import jobs, retention
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import JobPolicy, change_project
+from gossamer_platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
+from gossamer_platform.state.tables import DatabaseNow
+from gossamer_platform.state.tables import jobs as job_table
 
 
 @pytest.fixture

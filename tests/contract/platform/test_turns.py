@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from gossamer.platform.lifecycle import ENDED
-from gossamer.platform.link import AttemptId, ListingResult, NodeOrders, NodeTurn
-from gossamer.platform.manager.artefacts import ArtefactStore
-from gossamer.platform.manager.files import JobPlaces
-from gossamer.platform.manager.nodes import NodeKey, NodeOperations, known_attempts
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.state import jobs, nodes, projects
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.nodes import NewNode
+from gossamer_platform.lifecycle import ENDED
+from gossamer_platform.link import AttemptId, ListingResult, NodeOrders, NodeTurn
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.files import JobPlaces
+from gossamer_platform.manager.nodes import NodeKey, NodeOperations, known_attempts
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.state import jobs, nodes, projects
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.nodes import NewNode
 
 _SLOTS = 3
 _STEPS = 100

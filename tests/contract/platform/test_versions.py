@@ -3,15 +3,15 @@
 import pytest
 from sqlalchemy import Connection, update
 
-from gossamer.platform.lifecycle import EnvironmentKind, JobState
-from gossamer.platform.link import EnvironmentReport
-from gossamer.platform.names import sanitized
-from gossamer.platform.state import defaults, environments, jobs, projects
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.tables import versions as version_table
+from gossamer_platform.lifecycle import EnvironmentKind, JobState
+from gossamer_platform.link import EnvironmentReport
+from gossamer_platform.names import sanitized
+from gossamer_platform.state import defaults, environments, jobs, projects
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.tables import versions as version_table
 
 
 def _deploy(connection: Connection, name: str, suffix: str = ".egg") -> int:

@@ -4,13 +4,13 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
-from gossamer.platform.state import dispatch, jobs, nodes, policies, projects
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.nodes import NewNode
-from gossamer.platform.state.projects import JobPolicy, change_project
-from gossamer.platform.state.tables import DatabaseNow
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform.state import dispatch, jobs, nodes, policies, projects
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.projects import JobPolicy, change_project
+from gossamer_platform.state.tables import DatabaseNow
+from gossamer_platform.state.tables import jobs as job_table
 
 
 def _node(connection: Connection, name: str, slots: int, *labels: str) -> None:

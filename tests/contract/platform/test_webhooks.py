@@ -10,21 +10,21 @@ from cryptography.fernet import Fernet
 from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
-from gossamer.platform.delivery.addresses import WebhookAddresses, check_url
-from gossamer.platform.delivery.sending import WebhookSender, new_secret, signature_of
-from gossamer.platform.manager.variables import ProjectVariables
-from gossamer.platform.manager.vault import SecretVault
-from gossamer.platform.manager.watching import report_slow_jobs
-from gossamer.platform.outcome import AttemptEnd
-from gossamer.platform.schedules.firing import fire_due
-from gossamer.platform.state import events, jobs, nodes, projects, schedules, webhooks
-from gossamer.platform.state.database import StateDatabase
-from gossamer.platform.state.dispatch import JobTaker, take_jobs
-from gossamer.platform.state.events import EventKind
-from gossamer.platform.state.jobs import NewJob
-from gossamer.platform.state.projects import JobPolicy
-from gossamer.platform.state.tables import deliveries
-from gossamer.platform.state.tables import jobs as job_table
+from gossamer_platform.delivery.addresses import WebhookAddresses, check_url
+from gossamer_platform.delivery.sending import WebhookSender, new_secret, signature_of
+from gossamer_platform.manager.variables import ProjectVariables
+from gossamer_platform.manager.vault import SecretVault
+from gossamer_platform.manager.watching import report_slow_jobs
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.schedules.firing import fire_due
+from gossamer_platform.state import events, jobs, nodes, projects, schedules, webhooks
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.events import EventKind
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.tables import deliveries
+from gossamer_platform.state.tables import jobs as job_table
 from tests.servers.receiver import Receiver, receiver
 
 _VAULT = SecretVault([Fernet.generate_key().decode()])

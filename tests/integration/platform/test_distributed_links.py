@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.platform.client.batches import BatchSender, BatchServer, LinkStore
+from gossamer.platform_client.batches import BatchSender, BatchServer, LinkStore
 from tests.servers import crawling
 from tests.servers.ftp import ftp_server
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.platform.packages import remove_folder
+from gossamer_platform.packages import remove_folder
 from tests.servers import crawling
 from tests.servers.open_python import open_python
 from tests.servers.package_index import package_index, with_uv

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.serving.hosting import wait_for_database
-from gossamer.platform.state.database import StateDatabase
+from gossamer_platform.serving.hosting import wait_for_database
+from gossamer_platform.state.database import StateDatabase
 from tests.servers import crawling
 from tests.servers.platform import RunningManager, running
 from tests.servers.postgresql import PostgreSql, postgresql

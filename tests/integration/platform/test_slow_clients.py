@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from gossamer.platform.serving import time_limits
-from gossamer.platform.serving.hosting import serve_app
+from gossamer_platform.serving import time_limits
+from gossamer_platform.serving.hosting import serve_app
 from tests.servers.platform import RunningManager, running
 from tests.servers.scrapyd import until
 

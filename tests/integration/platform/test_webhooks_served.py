@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
-from gossamer.platform.delivery.sending import signature_of
+from gossamer_platform.delivery.sending import signature_of
 from tests.servers.receiver import receiver
 from tests.servers.scrapyd import egg, scrapyd, spider, until
 

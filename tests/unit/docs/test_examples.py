@@ -10,7 +10,7 @@ _FEED = re.compile(r"gossamer feed '(\{.*?\})'")
 
 
 def test_requests_to_feed_are_valid() -> None:
-    places = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/gossamer/**/*.py")]
+    places = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
     examples = {(path, text) for path in places for text in _FEED.findall(path.read_text())}
     assert len(examples) >= 5
     reader = MessageReader()

@@ -14,7 +14,7 @@ import typer.main
 
 from gossamer.cli.app import load
 from gossamer.fakeweb.__main__ import main as fake_web
-from gossamer.platform.client.secret_variables import SECRET_VARIABLES
+from gossamer.platform_client.secret_variables import SECRET_VARIABLES
 from gossamer.scrapy.options import PROJECT_SETTINGS
 from gossamer.settings import rows
 

@@ -17,6 +17,9 @@ OPTIONAL = {"redis", "cryptography", "gossamer_fakeweb", "gossamer_native"}
 and the compiled extension, which is built from this repository."""
 
 
+OWN = {"gossamer", "gossamer_platform"}
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -38,7 +41,7 @@ def _imported() -> dict[str, str]:
             else:
                 continue
             found |= {name.partition(".")[0]: str(path.relative_to(ROOT)) for name in names}
-    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names and name != "gossamer"}
+    return {name: path for name, path in found.items() if name not in sys.stdlib_module_names and name not in OWN}
 
 
 def test_every_direct_import_is_a_declared_dependency() -> None:

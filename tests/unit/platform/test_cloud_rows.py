@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.platform.cloud import records
-from gossamer.platform.cloud.calls import JobKey
-from gossamer.platform.cloud.log_entries import LogEntry, log_entries, response_of
-from gossamer.platform.cloud.row_filter import parse_row_filters
-from gossamer.platform.v1.items import ItemLine
+from gossamer_platform.cloud import records
+from gossamer_platform.cloud.calls import JobKey
+from gossamer_platform.cloud.log_entries import LogEntry, log_entries, response_of
+from gossamer_platform.cloud.row_filter import parse_row_filters
+from gossamer_platform.v1.items import ItemLine
 
 
 def _entries(text: str, **options: bool) -> list[tuple[int, int, str]]:

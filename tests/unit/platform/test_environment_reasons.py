@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.node.environments import conclusion
+from gossamer_platform.node.environments import conclusion
 from tests.servers.pip_programs import program
 from tests.servers.scrapyd import wheel
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.link import EnvironmentReport
-from gossamer.platform.node import build
-from gossamer.platform.node.environments import EnvironmentStore, is_fault_of_node
+from gossamer_platform.link import EnvironmentReport
+from gossamer_platform.node import build
+from gossamer_platform.node.environments import EnvironmentStore, is_fault_of_node
 
 _OF_NODE = [
     # uv 0.13.9

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.splitting import SplitSource
+from gossamer.platform_client.splitting import SplitSource
 
 _CELLS = st.lists(st.text("ab,\n\"' ;ä", max_size=5), min_size=2, max_size=2).filter(any)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.link import AttemptId, ManagerUnavailable, UnknownAttempt
-from gossamer.platform.node import uploads
-from gossamer.platform.node.uploads import FileUploader
+from gossamer_platform.link import AttemptId, ManagerUnavailable, UnknownAttempt
+from gossamer_platform.node import uploads
+from gossamer_platform.node.uploads import FileUploader
 
 _ATTEMPT = AttemptId(7, 1)
 

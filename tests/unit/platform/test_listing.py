@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from gossamer.platform.scrapyd.config import load
-from gossamer.platform.scrapyd.frame import PageFrame
-from gossamer.platform.scrapyd.listing import PageRequest, serve
+from gossamer_platform.scrapyd.config import load
+from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.scrapyd.listing import PageRequest, serve
 
 
 def test_a_strange_file_does_not_hide_the_others(tmp_path: Path) -> None:

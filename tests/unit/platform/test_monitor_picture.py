@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gossamer.platform.client.http import Credentials
-from gossamer.platform.client.monitoring import TargetState, picture, poll
-from gossamer.platform.client.targets import DeployTarget
+from gossamer.platform_client.http import Credentials
+from gossamer.platform_client.monitoring import TargetState, picture, poll
+from gossamer.platform_client.targets import DeployTarget
 
 _PASSWORD = "Basic " + base64.b64encode(b"me:right").decode()
 

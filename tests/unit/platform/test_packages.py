@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform import packages
-from gossamer.platform.link import Artefact
-from gossamer.platform.node.code import CodeStore
-from gossamer.platform.node.requirements import BadRequirements, requirements_of, scrapy_requirement
-from gossamer.platform.packages import NotAnArtefact, PackageFile, check_package
+from gossamer_platform import packages
+from gossamer_platform.link import Artefact
+from gossamer_platform.node.code import CodeStore
+from gossamer_platform.node.requirements import BadRequirements, requirements_of, scrapy_requirement
+from gossamer_platform.packages import NotAnArtefact, PackageFile, check_package
 from tests.servers.scrapyd import egg, project_wheel, spider, wheel
 
 

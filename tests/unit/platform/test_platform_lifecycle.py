@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import gossamer.platform
-from gossamer.platform.lifecycle import ACTIVE, ENDED, JOB_STEPS, VERSION_STEPS, JobEvent, JobState
-from gossamer.platform.outcome import AttemptEnd, failure_of
+import gossamer_platform
+from gossamer_platform.lifecycle import ACTIVE, ENDED, JOB_STEPS, VERSION_STEPS, JobEvent, JobState
+from gossamer_platform.outcome import AttemptEnd, failure_of
 
-_SOURCE = Path(gossamer.platform.__file__).parent
+_SOURCE = Path(gossamer_platform.__file__).parent
 
 
 def test_every_state_is_reached_and_every_job_can_end() -> None:

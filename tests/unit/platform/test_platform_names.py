@@ -2,10 +2,10 @@
 
 import pytest
 
-from gossamer.platform.names import UnsafeName, check_file_name, file_stem, in_order, means_version, sanitized
-from gossamer.platform.scrapyd.forms import parse_body, parse_query
-from gossamer.platform.state.tokens import Principal, TokenScope
-from gossamer.platform.v1.access import AccessControl, Login, Unauthorized, refusal
+from gossamer_platform.names import UnsafeName, check_file_name, file_stem, in_order, means_version, sanitized
+from gossamer_platform.scrapyd.forms import parse_body, parse_query
+from gossamer_platform.state.tokens import Principal, TokenScope
+from gossamer_platform.v1.access import AccessControl, Login, Unauthorized, refusal
 
 
 @pytest.mark.parametrize(

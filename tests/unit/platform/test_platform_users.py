@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.platform.node.users import DEFAULT_RANGE, parse_project_users
+from gossamer_platform.node.users import DEFAULT_RANGE, parse_project_users
 
 
 def test_ranges_are_read() -> None:

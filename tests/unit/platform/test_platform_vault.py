@@ -6,7 +6,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from gossamer.errors import BadInput
-from gossamer.platform.manager.vault import NoSecretKey, SecretUnreadable, SecretVault, load_vault
+from gossamer_platform.manager.vault import NoSecretKey, SecretUnreadable, SecretVault, load_vault
 
 
 def new_key() -> str:

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.platform.schedules.timing import RuleKind, ScheduleRule, checked_rule, jitter_of
+from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule, jitter_of
 
 
 def _cron(line: str, zone: str = "Europe/Berlin") -> ScheduleRule:

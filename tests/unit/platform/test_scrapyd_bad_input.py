@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from gossamer.platform.manager.operations import Manager
-from gossamer.platform.scrapyd.forms import parse_body
-from gossamer.platform.scrapyd.importer import import_queues
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.scrapyd.forms import parse_body
+from gossamer_platform.scrapyd.importer import import_queues
 
 
 class _Writes:

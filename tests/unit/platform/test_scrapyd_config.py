@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.platform.scrapyd.config import SERVICES, load
+from gossamer_platform.scrapyd.config import SERVICES, load
 
 
 def _load(tmp_path: Path, *texts: str, **environment: str) -> object:

@@ -5,7 +5,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from gossamer.platform.scrapyd import forms
+from gossamer_platform.scrapyd import forms
 
 _PIECES = [
     b"%",

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.http import Credentials
-from gossamer.platform.client.secret_variables import SCRAPYD_SECRETS, SECRET_VARIABLES, read_secret
-from gossamer.platform.client.targets import DeployTarget, with_credentials
-from gossamer.platform.link import Artefact
-from gossamer.platform.node.surroundings import environment_of
-from gossamer.platform.scrapyd.config import load
+from gossamer.platform_client.http import Credentials
+from gossamer.platform_client.secret_variables import SCRAPYD_SECRETS, SECRET_VARIABLES, read_secret
+from gossamer.platform_client.targets import DeployTarget, with_credentials
+from gossamer_platform.link import Artefact
+from gossamer_platform.node.surroundings import environment_of
+from gossamer_platform.scrapyd.config import load
 
 
 @pytest.fixture

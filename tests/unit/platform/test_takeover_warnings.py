@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.platform.scrapyd.importer import running_jobs
-from gossamer.platform.serving.hosting import address_of
+from gossamer_platform.scrapyd.importer import running_jobs
+from gossamer_platform.serving.hosting import address_of
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")

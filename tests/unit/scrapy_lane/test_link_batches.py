@@ -17,7 +17,7 @@ from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.test import get_crawler
 
 from gossamer.errors import BadInput
-from gossamer.platform.client.batches import LinkStore
+from gossamer.platform_client.batches import LinkStore
 from gossamer.scrapy.batches import LinkBatches
 
 PAGE = HtmlResponse("http://shop.test/index#top", request=Request("http://shop.test/index"))

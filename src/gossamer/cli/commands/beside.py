@@ -14,9 +14,11 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from gossamer.cli.commands.platform import PARENT_VARIABLE
 from gossamer.errors import BadInput
 
+PARENT_VARIABLE = "GOSSAMER_PARENT"
+"""Environment variable with the pid of the command that runs a manager or a node beside itself. Fixed for one release:
+both commands are of the same installation."""
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 """Time that a manager has to start, which migrates its database. May be changed."""

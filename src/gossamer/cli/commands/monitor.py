@@ -25,8 +25,8 @@ from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import Backlog, CrawlInfo, WorkerInfo
-from gossamer.platform.client.monitoring import picture, poll, watch
-from gossamer.platform.client.targets import choose_target
+from gossamer.platform_client.monitoring import picture, poll, watch
+from gossamer.platform_client.targets import choose_target
 from gossamer.policy.words import counted, duration_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext

@@ -1,0 +1,1 @@
+"""Commands for Scrapy projects: servers, deployment, jobs, schedules, access. One file for each noun."""
