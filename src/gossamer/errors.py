@@ -8,7 +8,7 @@ error is derived from, because callers catch the base classes (a call that raise
 that raised CrawlRefused is not), and the words in `kind` and `reason`, which users find in records and counters.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class GossamerError(Exception):
@@ -196,6 +196,8 @@ class FetchError(GossamerError):
     """Word for records and counters; must not change. Each subclass has its own, and a row in the table of
     policy/retry.py that says whether the request is repeated. Further attributes of a subclass are facts about one
     failure: the code in fetch/ that raises the error sets them."""
+    response: Any = None
+    """FetchResponse (fetch/exchange.py) whose head came, with what is usable of its body. None: no whole head came."""
 
 
 class BlockedAddress(FetchError):

@@ -182,6 +182,12 @@ async def test_2_3_1_2_a_redirect_to_no_web_page_counts_as_absent(site: Site, lo
     assert await site.allows()
 
 
+async def test_2_3_1_2_a_redirect_without_a_target_counts_as_absent(site: Site) -> None:
+    site.say(answer(302, CLOSED, "Location: "))
+    assert await site.ask() == RobotsVerdict(True, "no robots.txt (302 to nowhere)", None)
+    assert len(site.asked) == 1
+
+
 async def test_2_3_1_2_a_redirect_into_a_private_network_closes_the_site(site: Site) -> None:
     """Its address is never connected to."""
     site.say(to("http://127.0.0.2/robots.txt"))
@@ -191,10 +197,36 @@ async def test_2_3_1_2_a_redirect_into_a_private_network_closes_the_site(site: S
     assert len(site.asked) == 1
 
 
+BROKEN_BODIES: dict[str, list[Step]] = {
+    "a false encoding": [b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain"],
+    "a broken encoding": [b"Content-Encoding: br\r\nContent-Length: 9\r\n\r\n" + bytes(9)],
+    "half a body": [b"Content-Length: 900\r\n\r\n" + CLOSED],
+    "half a body, reset": [b"Content-Length: 900\r\n\r\n" + CLOSED, Reset()],
+    "half a body, silence": [b"Content-Length: 900\r\n\r\n" + CLOSED, Stall()],
+    "broken chunks": [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"],
+}
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 418, 451, 499])
 async def test_2_3_1_3_a_4xx_allows_everything(site: Site, status: int) -> None:
     site.say(answer(status, b"User-agent: *\nDisallow: /"))
     assert await site.ask() == RobotsVerdict(True, f"no robots.txt ({status})", None)
+
+
+@pytest.mark.parametrize("steps", BROKEN_BODIES.values(), ids=BROKEN_BODIES)
+async def test_2_3_1_3_a_4xx_allows_everything_whatever_its_body_is(site: Site, steps: list[Step]) -> None:
+    """And a redirect is followed."""
+    site.say([b"HTTP/1.1 404 X\r\n", *steps])
+    assert await site.ask() == RobotsVerdict(True, "no robots.txt (404)", None)
+    site.say([b"HTTP/1.1 302 X\r\nLocation: /rules\r\n", *steps])
+    site.say(answer(200, CLOSED), "/rules")
+    assert not await site.allows(host="b.test")
+
+
+async def test_2_3_1_1_damaged_rules_count_as_far_as_they_can_be_read(site: Site) -> None:
+    wire = gzip.compress(CLOSED)[:-8] + bytes(8)
+    site.say([b"HTTP/1.1 200 X\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(wire) + wire])
+    assert not await site.allows()
 
 
 OUTAGES: dict[str, list[Step]] = {

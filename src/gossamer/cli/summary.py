@@ -283,6 +283,7 @@ class Summary(CrawlResult):
             "queued": pages.waiting if pages else None,
             "retries": self.tally.retries,
             "proxy_failures": self.tally.proxies,
+            "faulty_responses": self.tally.faulty_responses,
             "items": self.tally.items,
             "assets": self.tally.assets,
             "assets_to": self.asset_folder,
@@ -444,7 +445,8 @@ def failing_hosts(tally: Tally) -> list[tuple[str, HostCount]]:
 
 
 def response_lines(tally: Tally) -> list[str]:
-    """Return the failures of proxies, the responses by status code, and the slowest hosts if there are several."""
+    """Return the failures of proxies, the responses by status code, those with faults, and the slowest hosts if there
+    are several."""
     proxies = [f"  failures of proxies: {reason_counts(tally.proxies)}"] if tally.proxies else []
     responses = sum(tally.responses.values())
     if not responses:
@@ -452,6 +454,8 @@ def response_lines(tally: Tally) -> list[str]:
     codes = ", ".join(f"{status} {count:,}" for status, count in sorted(tally.responses.items()))
     of_all = " of pages and assets" if tally.assets or tally.assets_failed else ""
     lines = [f"  status codes{of_all}: {codes}; {short_time(tally.response_seconds / responses)} on average"]
+    if tally.faulty_responses:
+        lines.append(f"  responses with faults: {reason_counts(tally.faulty_responses)}")
     hosts = slowest_hosts(tally)
     if len(hosts) > 1:
         slowest = ", ".join(f"{name} {short_time(count.mean_seconds)}" for name, count in hosts[:_NAMED])

@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed, FetchError
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
+from gossamer.fetch.exchange import FetchRequest, redirect_location
+from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.proxies import first_proxy
 from gossamer.net.guard import host_address, refusal_reason
 from gossamer.net.resolve import Resolver
@@ -162,8 +163,8 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
                     allow_private=host(url) == private_host,  # as for a seed: its own host, not where it redirects
                 )
             )
-            target = first_header(fetched.headers, "location")
-            if fetched.status not in REDIRECT_STATUSES or target is None:
+            target = redirect_location(fetched.status, fetched.headers)
+            if target is None:
                 break
             next_url = redirect_target(url, target)
             if next_url is None:
@@ -174,11 +175,12 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
     finally:
         await clients.close()
     if fetched.status != 200 or fetched.truncated:
-        reason = (
-            f"it is longer than {_MAX_SEED_BYTES // 2**20} MiB"
-            if fetched.truncated
-            else f"the response was {fetched.status} {fetched.reason}"
-        )
+        if not fetched.truncated or fetched.status != 200:
+            reason = f"the response was {fetched.status} {fetched.reason}"
+        elif ResponseFault.BODY in fetched.faults:
+            reason = "it arrived damaged or incomplete"
+        else:
+            reason = f"it is longer than {_MAX_SEED_BYTES // 2**20} MiB"
         raise BadInput(f"--seeds: {source} cannot be fetched: {reason}")
     return fetched.body
 

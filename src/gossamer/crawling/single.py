@@ -16,7 +16,7 @@ from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
@@ -202,8 +202,8 @@ async def _follow(
         if not hop.robots.allowed:
             raise FetchRefused(f"robots.txt: {hop.robots.rule}", "robots")
         hop.response = fetched = await clients.fetch(request)
-        location = first_header(fetched.headers, "location")
-        if fetched.status not in REDIRECT_STATUSES or location is None:
+        location = redirect_location(fetched.status, fetched.headers)
+        if location is None:
             return fetched
         target = redirect_target(attempt.url, location)
         if target is None:

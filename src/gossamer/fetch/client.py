@@ -22,6 +22,9 @@ from gossamer.errors import (
     ConnectFailed,
     ConnectionLost,
     ConnectTimeout,
+    DecodeBomb,
+    DecodeFailed,
+    FetchError,
     FirstByteTimeout,
     IdleTimeout,
     NotSentInTime,
@@ -30,9 +33,10 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
-from gossamer.fetch.decode import decode, parse_encodings
+from gossamer.fetch.decode import DecodedBody, decode, is_plain, parse_encodings
 from gossamer.fetch.dial import Addresses, ConnectionPlan, ConnectionPlanner, dial
 from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
+from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 
@@ -214,12 +218,7 @@ class HttpClient:
         if plan is None:
             plan = await self._planner.find(request, origin)
             timings.dns = time.monotonic() - started
-        through_proxy = plan.absolute_form
-        head = wire = self._requests.head(
-            origin, target, request.method, request.headers, len(request.body), through_proxy=through_proxy
-        )
-        if through_proxy or request.body:
-            wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
+        head, wire = self._encode(request, plan, target)
         reader = self._new_reader(request)
         deadline = started + self._timeouts.total
         connection = self._take_idle(plan)
@@ -227,35 +226,47 @@ class HttpClient:
             connection = await self._check_out(plan, deadline, timings, fresh=self._loses(plan))
         if request.send_by is not None and time.monotonic() > request.send_by:
             raise self._not_sent_in_time(request.send_by, connection, timings)
+        failure: FetchError | None = None  # within the body; it must not hide the status and the headers before it
         try:
             try:
                 await self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
             except BaseException as error:
                 self._end_request(plan, connection, failed=True)
+                if not isinstance(error, FetchError):
+                    raise
+                failure = error
                 # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
-                if not isinstance(error, ConnectionLost) or not self._record_loss(request, plan, connection, reader):
-                    raise
-                if request.send_by is not None:
-                    error.repeatable = True
-                    raise
-                reader = self._new_reader(request)
-                connection = await self._send_again(plan, wire, reader, deadline, timings)
+                if isinstance(error, ConnectionLost) and self._record_loss(request, plan, connection, reader, error):
+                    reader = self._new_reader(request)
+                    connection, failure = await self._send_again(plan, wire, reader, deadline, timings)
             else:
                 self._end_request(plan, connection, failed=False)
+            if failure is not None and not reader.has_head:
+                raise failure
 
             # Read now: during a wait below, another request may get the connection.
             timings.first_byte = connection.first_byte_at - connection.sent_at
             reused = connection.served > 1
-            if through_proxy and reader.status == 407:
+            if plan.absolute_form and reader.status == 407:
                 raise ProxyFailed("it wants user and password")
             if wait_for_room and self._budget.retained_bytes and self._budget.is_full:
                 await self._budget.wait_for_room()
-            response = _response(request, plan, connection.key.ip, reader, head, reused, timings)
-            timings.total = time.monotonic() - started
-            return response
+            return _response(request, plan, connection.key.ip, reader, head, reused, timings, failure)
         finally:
+            timings.total = time.monotonic() - started
+            failure = None  # breaks a reference cycle: its traceback refers to this frame
             if reader.complete_bytes:
                 self._budget.consume(reader.complete_bytes)
+
+    def _encode(self, request: FetchRequest, plan: ConnectionPlan, target: str) -> tuple[bytes, bytes]:
+        """Return the head of a request, without the credentials of a proxy, and all bytes to send."""
+        through_proxy = plan.absolute_form
+        head = wire = self._requests.head(
+            plan.origin, target, request.method, request.headers, len(request.body), through_proxy=through_proxy
+        )
+        if through_proxy or request.body:
+            wire = (_with_proxy_credentials(head, plan) if through_proxy else head) + request.body
+        return head, wire
 
     async def close(self) -> None:
         """Close all connections and wait until they are gone; requests in progress fail. May be repeated."""
@@ -303,14 +314,22 @@ class HttpClient:
         return error
 
     def _record_loss(
-        self, request: FetchRequest, plan: ConnectionPlan, connection: HttpConnection, reader: ResponseReader
+        self,
+        request: FetchRequest,
+        plan: ConnectionPlan,
+        connection: HttpConnection,
+        reader: ResponseReader,
+        error: ConnectionLost,
     ) -> bool:
         """Record that the server closed a kept connection, and return whether the request may be sent again. A loss of
-        a new connection, or within a response, is not recorded, and the request may not be sent again."""
+        a new connection, or within a response, is not recorded, and the request may not be sent again. Nor may a
+        request that has been charged: its error becomes `repeatable`."""
         if not connection.kept or reader.received_bytes:
             return False
         self._losses.record(plan.losses_key)
-        return request.method in _IDEMPOTENT
+        if request.method in _IDEMPOTENT and request.send_by is not None:
+            error.repeatable = True
+        return request.method in _IDEMPOTENT and request.send_by is None
 
     def _end_request(self, plan: ConnectionPlan, connection: HttpConnection, *, failed: bool) -> None:
         """Return a connection to the pool, closed if its request has failed, or if kept connections to its origin are
@@ -322,17 +341,19 @@ class HttpClient:
 
     async def _send_again(
         self, plan: ConnectionPlan, wire: bytes, reader: ResponseReader, deadline: float, timings: Timings
-    ) -> HttpConnection:
+    ) -> tuple[HttpConnection, FetchError | None]:
         """Send the request on a new connection, after a kept one was lost. Returns the connection, which has gone back
-        to the pool."""
+        to the pool, and the error of the request."""
         connection = await self._check_out(plan, deadline, timings, fresh=True)
-        failed = True
+        failed, failure = True, None
         try:
             await self._watch.send(connection, wire, reader, deadline)
             failed = False
+        except FetchError as error:
+            failure = error
         finally:
             self._end_request(plan, connection, failed=failed)
-        return connection
+        return connection, failure
 
     async def _check_out(
         self, plan: ConnectionPlan, deadline: float, timings: Timings, *, fresh: bool
@@ -404,14 +425,21 @@ def _response(
     head: bytes,
     reused: bool,
     timings: Timings,
+    failure: FetchError | None,
 ) -> FetchResponse:
-    """Decode the body and return the response. `ip`: the address of the connection. `head`: the request's."""
+    """Decode the body and return the response. `ip`: the address of the connection. `head`: the request's. `failure`:
+    an error within the body. Raises that, or the one of the decoder, for a page: other responses say all by their
+    status and headers."""
     wire = body = reader.body
-    truncated = reader.truncated
+    truncated, faults = reader.truncated, reader.faults
+    if failure is not None:
+        truncated, faults = True, (*faults, ResponseFault.BODY)
     if reader.content_encodings:
-        decoded = decode(wire, parse_encodings(reader.content_encodings), reader.limits)
-        body, truncated = decoded.body, truncated or decoded.truncated
-    return FetchResponse(  # by position, because names cost time for every page
+        decoded, error = _decode(wire, parse_encodings(reader.content_encodings), reader.limits)
+        body, truncated, failure = decoded.body, truncated or decoded.truncated, failure or error
+        if decoded.fault is not None:
+            faults = (*faults, decoded.fault)
+    response = FetchResponse(  # by position, because names cost time for every page
         request.url,
         reader.status,
         reader.reason,
@@ -428,7 +456,27 @@ def _response(
         timings,
         reader.received_bytes,
         reader.headers_by_name,
+        faults,
     )
+    if failure is not None and 200 <= reader.status < 300:
+        failure.response = response
+        try:
+            raise failure
+        finally:
+            del failure  # as in `fetch`
+    return response
+
+
+def _decode(
+    wire: bytes, encodings: tuple[str, ...], limits: ResponseLimits
+) -> tuple[DecodedBody, DecodeFailed | DecodeBomb | None]:
+    """Return the decoded body. If that cannot be decoded: what is usable of it as it came, and the error."""
+    try:
+        return decode(wire, encodings, limits), None
+    except (DecodeFailed, DecodeBomb) as error:
+        if is_plain(wire, encodings):
+            return DecodedBody(wire, truncated=False, fault=ResponseFault.CONTENT_ENCODING), error
+        return DecodedBody(b"", truncated=True, fault=ResponseFault.BODY), error
 
 
 def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:

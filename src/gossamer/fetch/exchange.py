@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gossamer.fetch.faults import ResponseFault
+
 REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
 """Statuses whose Location is followed (RFC 9110, section 15.4): fixed. 300 offers a choice, and 304 has no target."""
 
@@ -29,6 +31,12 @@ def header_lines(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
     """Return the values of all headers of this lower-case name."""
     length = len(name)
     return [value for key, value in headers if len(key) == length and key.lower() == name]
+
+
+def redirect_location(status: int, headers: Iterable[tuple[str, str]]) -> str | None:
+    """Return the Location that a response redirects to; None: it is no redirect, because its status is none or because
+    it has no Location, or an empty one."""
+    return (first_header(headers, "location") or None) if status in REDIRECT_STATUSES else None
 
 
 class FetchRequest(msgspec.Struct):
@@ -99,8 +107,8 @@ class FetchResponse(msgspec.Struct):
     wire_body: bytes | None
     """Body as received, with its content encoding but without chunk framing; None unless requested (`keep_wire`)."""
     truncated: bool
-    """True: the body is incomplete, because it exceeded its limit (the connection was closed) or its encoding ended
-    early."""
+    """True: the body is incomplete, because it exceeded its limit (the connection was closed), its encoding ended early
+    or was damaged, or the connection was lost within it."""
     ip: str
     """Address of the server. Empty when a proxy looked the name up."""
     port: int
@@ -111,6 +119,8 @@ class FetchResponse(msgspec.Struct):
     """Bytes received for this response: heads, framing and body, without TLS."""
     headers_by_name: dict[str, list[str]] | None = None
     """Values of `headers` by name, spelled as sent. None: they were not collected."""
+    faults: tuple[ResponseFault, ...] = ()
+    """Faults of the response that did not lose it."""
 
 
 KIB = 1024

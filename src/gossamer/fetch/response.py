@@ -1,67 +1,27 @@
-"""Reads one HTTP/1.x response from bytes, without a socket: llhttp does the framing, this module the bounds (RFC 9112).
+"""Reads one HTTP/1.x response from bytes, without a socket, within bounds (RFC 9112).
 
-A head is a status line, headers and an empty line. The parser gets whole heads, which are cut out here. So an interim
-(1xx) response ends where its head ends, the raw head is available, and a malformed head can be repaired and parsed
-again.
+A head is a status line, headers and an empty line. llhttp gets whole heads, which are cut out here. So an interim (1xx)
+response ends where its head ends, the raw head is available, and a head that llhttp refuses can be repaired and parsed
+again. The head decides about the end of the body: at a length, with the last chunk, or with the connection.
 
-Safe to change: the faults that `repair_head` repairs, as long as a repaired head has one meaning only; the bounds are
-in `ResponseLimits`. Fixed: `keep_alive` must be False whenever the end of a response is in doubt (a repaired head,
-bytes after the end, a cut body), or bytes of this response would be taken for the next one.
+`keep_alive` must be False whenever the end of a response is in doubt (a repaired head, bytes after the end, a cut
+body), or bytes of this response would be taken for the next one.
 """
 
-import re
+from typing import TYPE_CHECKING
 
 import httptools
+import msgspec
 
 from gossamer.compiled import native
-from gossamer.errors import BadResponse, ConnectionLost, HeadersTooLarge
+from gossamer.errors import BadResponse, ConnectionLost, FetchError, HeadersTooLarge
+from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.exchange import ResponseLimits
+from gossamer.fetch.faults import ResponseFault
+from gossamer.fetch.head_repair import repair_head, start_of_head
 
-_LINE_END = re.compile(rb"\r?\n")
-
-
-def repair_head(head: bytes) -> bytes:
-    """Return `head` (status line, headers and empty line) with these faults repaired:
-
-    - bare LF as line end (RFC 9112, section 2.2)
-    - a value folded over several lines (section 5.2)
-    - blanks between a name and its colon (section 5.1); lines without a colon or a name are dropped, as browsers do
-    - Content-Length beside Transfer-Encoding (dropped, section 6.3), or repeated with the same value (section 6.3)
-    """
-    status_line, *lines = _LINE_END.split(head.rstrip(b"\r\n"))
-    fields = _unfold(lines)
-    lengths: set[bytes] = set()  # the different values of Content-Length, also of one header that repeats its value
-    for name, value in fields:
-        if name.lower() == b"content-length":
-            lengths.update(map(bytes.strip, value.split(b",")))
-    keeps_length = not any(name.lower() == b"transfer-encoding" for name, _ in fields)
-    repaired = [status_line]
-    for name, value in fields:
-        # Different lengths are left as they are: the parser refuses them.
-        if name.lower() == b"content-length" and len(lengths) == 1:
-            if not keeps_length:
-                continue
-            keeps_length = False  # the next one only repeats it
-            (value,) = lengths
-        repaired.append(name + b": " + value)
-    return b"\r\n".join([*repaired, b"", b""])
-
-
-def _unfold(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return name and value of each header, joining folded values and dropping lines that are no header."""
-    fields: list[tuple[bytes, bytes]] = []
-    for line in lines:
-        if line[:1] in (b" ", b"\t"):
-            if fields:
-                name, value = fields[-1]
-                fields[-1] = name, value + b" " + line.strip()
-            continue
-        name, colon, value = line.partition(b":")
-        name = name.rstrip()
-        if colon and name:
-            fields.append((name, value.strip()))
-    return fields
-
+if TYPE_CHECKING:
+    from gossamer.fetch.chunks import ChunkReader
 
 # Status line, as in `HTTP/1.1 200 OK`: RFC 9112, section 4, fixes these.
 _START = b"HTTP/1."
@@ -73,8 +33,11 @@ _FRAMING_NAME_LENGTHS = frozenset(map(len, ("content-length", "content-encoding"
 than `lower`. Another name that it is to read must be added here."""
 _EMPTY_LINE_BYTES = len(b"\n\r\n")
 """Longest form of an empty line with the line end before it, by which `_head_end` finds the end of a head."""
+_STRICT_BYTES = 64 * 1024
+"""Part of a chunked body that is kept as it came, in case that llhttp fails at a sloppy line. It is memory that no
+budget counts."""
 _SHOWN_BYTES = 40
-"""Bytes of something other than HTTP that an error shows. May be changed freely."""
+"""Bytes of something other than HTTP that an error shows."""
 
 
 class ResponseReader:
@@ -114,8 +77,14 @@ class ResponseReader:
     _headers_done = False
     """True: the final head was parsed, not only interim ones."""
     _chunked = False
+    _strict_reads: list[bytes] | None = None
+    """Bytes of a chunked body that llhttp has read, from the first on. None: it reads no body."""
+    _chunks: "ChunkReader | None" = None
+    """Tolerant reader of a chunked body. None: llhttp reads it, or the body is not chunked."""
     _left = -1
-    """Bytes of the body that are still to come, behind a plain head. -1: llhttp reads the body."""
+    """Bytes of the body that are still to come. -1: the body has not begun, or has no length."""
+    faults: tuple[ResponseFault, ...] = ()
+    """Faults that were repaired, without those of the content's encoding."""
     _head_only = False
     _parser: httptools.HttpResponseParser | None = None
     """Made for the first bytes of a response that `_begin_plainly` leaves to it."""
@@ -135,6 +104,11 @@ class ResponseReader:
         """Body without framing, still content-encoded."""
         return bytes(self._body)
 
+    @property
+    def has_head(self) -> bool:
+        """True: status and headers of the final response are known."""
+        return bool(self.http_version)
+
     def feed(self, data: bytes) -> bool:
         """Parse received bytes. Returns whether the response is complete; bytes after its end make `keep_alive` False.
 
@@ -151,12 +125,14 @@ class ResponseReader:
             data = self._feed_head(data)
             if not data:
                 return self.complete
-        if self.complete:
+        if self._left >= 0:
+            return self._append_body(data)
+        if self.complete:  # not requested: they must not be taken for the next response
             self.keep_alive = False
+        elif self._chunked:
+            self._feed_chunked(data)
         else:
-            self._feed_body(data)
-        if self.complete:
-            self._parser = None  # breaks a reference cycle, so that no response waits for the garbage collector
+            self._append(data)
         return self.complete
 
     def _begin_plainly(self, data: bytes) -> bool:
@@ -186,7 +162,7 @@ class ResponseReader:
 
     def _append_body(self, data: bytes) -> bool:
         """Append bytes of a body whose length is known. Returns whether the response is complete."""
-        if len(data) > self._left:  # not requested: they must not be taken for the next response
+        if len(data) > self._left:  # as above
             data, self.keep_alive = data[: self._left], False
         self._left -= len(data)
         self.complete = not self._left
@@ -205,10 +181,24 @@ class ResponseReader:
         if not self._headers_done:
             raise ConnectionLost("within the headers")
         if self.content_length is not None:
+            if self.content_encodings and self._is_whole_when_decoded(self.content_length):
+                self.complete = True
+                return
             raise ConnectionLost(f"after {self.body_bytes} of {self.content_length} bytes")
         if self._chunked:
             raise ConnectionLost(f"within a chunked body, after {self.body_bytes} bytes")
         self.complete = True
+
+    def _is_whole_when_decoded(self, length: int) -> bool:
+        """Return whether this length is that of the decoded body, which some servers send, and browsers accept."""
+        if length > max(self.limits.bomb_bytes, self.limits.bomb_ratio * self.body_bytes):
+            return False  # it would be a bomb
+        limits = msgspec.structs.replace(self.limits, body_bytes=length)
+        try:
+            decoded = decode(self.body, parse_encodings(self.content_encodings), limits)
+        except FetchError:
+            return False
+        return not decoded.truncated and len(decoded.body) == length
 
     def _feed_head(self, data: bytes) -> bytes:
         """Parse heads, interim ones first. Returns the bytes after them; empty while the head is incomplete."""
@@ -218,8 +208,11 @@ class ResponseReader:
         while not self._headers_done:
             if not pending.startswith(_START):
                 pending = pending.lstrip(b"\r\n")
-                if not pending.startswith(_START) and not _START.startswith(pending):
+                start = start_of_head(pending)
+                if start is None:
                     raise BadResponse(f"it begins with {pending[:_SHOWN_BYTES]!r}")
+                if start > 0:
+                    pending, self.faults = pending[start:], (ResponseFault.STATUS_LINE,)
             end = _head_end(pending, self._searched)
             # All heads together have one limit. While this one has no end, everything received is part of some head.
             head_bytes = self._interim_bytes + end if end >= 0 else self.received_bytes
@@ -238,10 +231,14 @@ class ResponseReader:
     def _parse_head(self) -> None:
         """Parse the whole head in `head`; if that fails, repair it and parse it once more."""
         head = self.head
+        if b"\0" in head:
+            raise BadResponse("headers: they have a NUL byte")
         try:
             self._feed_parser(head)
         except httptools.HttpParserError:
-            head = repair_head(head)
+            faults = {*self.faults}
+            head = repair_head(head, faults)
+            self.faults = tuple(sorted(faults))
             self._parser = httptools.HttpResponseParser(self)
             self._headers_done = self.complete = False
             try:
@@ -250,30 +247,33 @@ class ResponseReader:
                 raise BadResponse(f"headers: {exc}") from None
             self.keep_alive = False
         if self._headers_done:
+            if self.faults:
+                self.keep_alive = False
             self._read_fields(head)
+            self._begin_body()
         elif 100 <= self.status < 200:
             self._interim_heads += 1
             self._interim_bytes += len(head)
             if self._interim_heads > self.limits.interim:
                 raise BadResponse(f"more than {self.limits.interim} interim responses")
         else:
-            raise BadResponse("its headers do not end")
+            raise BadResponse(f"its status is {self.status}")
 
-    def _feed_parser(self, data: bytes) -> None:
-        """Give bytes to llhttp, which calls the methods below. Raises BadResponse, and its own HttpParserError."""
+    def _feed_parser(self, head: bytes) -> None:
+        """Give a head to llhttp, which calls the methods below. Raises BadResponse, and its own HttpParserError."""
         try:
-            self._parser.feed_data(data)  # type: ignore[union-attr]  # set until the response is complete
+            self._parser.feed_data(head)  # type: ignore[union-attr]  # set until the head is complete
         except httptools.HttpParserUpgrade:
             raise BadResponse(f"it changes the protocol unasked (status {self.status})") from None
 
     def _read_fields(self, head: bytes) -> None:
         """Read the headers of a head that the parser accepted, so that every line has a colon and a name."""
         status_line, *lines = head.decode("latin-1").split("\r\n")
-        self.http_version = status_line[_VERSION]
-        self.reason = status_line[_REASON]
         del lines[-2:]  # both empty: the head ends with two line ends
         if len(lines) > self.limits.headers:
             raise HeadersTooLarge(f"more than {self.limits.headers} headers")
+        self.http_version = "1.0" if status_line[_VERSION] in ("1.0", "0.9") else "1.1"
+        self.reason = status_line[_REASON]
         headers = self.headers
         for line in lines:
             name, _, value = line.partition(":")
@@ -294,20 +294,29 @@ class ResponseReader:
         elif name == "transfer-encoding":
             codings = [token.strip() for token in value.lower().split(",")]
             self._chunked = codings[-1] == "chunked"
+            if self.http_version == "1.0":  # which has no such header (RFC 9112, section 6.1)
+                self.keep_alive = False
             # Codings other than framing encode the content. They are never requested (no TE header) but do occur.
             self.content_encodings += tuple(token for token in codings if token not in ("chunked", "identity"))
 
-    def _feed_body(self, data: bytes) -> None:
-        """Parse bytes behind the head. Bounds the bytes that are not part of the body."""
+    def _begin_body(self) -> None:
+        """Prepare for the body that the head announces, if any."""
+        if self._chunked and not self.complete:
+            self._strict_reads = []
+            return
+        self._parser = None  # breaks a reference cycle, so that no response waits for the garbage collector
+        if self.content_length is not None and not self.complete:
+            self._left = self.content_length
+
+    def _feed_chunked(self, data: bytes) -> None:
+        """Parse bytes of a chunked body. Bounds the bytes that are not part of the body."""
         before = self.body_bytes
-        try:
-            self._feed_parser(data)
-        except httptools.HttpParserError as exc:
-            # After the end the parser expects another response. What follows was not requested, so it is ignored.
-            if not self.complete:
-                raise BadResponse(f"body: {exc}") from None
-            self.keep_alive = False
+        if self._strict_reads is not None:
+            self._feed_strictly(self._strict_reads, data)
+        else:
+            self._feed_tolerantly(data)
         if self.complete:
+            self._parser = self._strict_reads = None
             return
         # Chunk extensions and trailers are not part of the body and need a bound of their own.
         self._bytes_without_body = 0 if self.body_bytes > before else self._bytes_without_body + len(data)
@@ -317,6 +326,54 @@ class ResponseReader:
         framing = self._bytes_after_head - self.body_bytes
         if self._bytes_without_body > self.limits.header_bytes or framing > self.limits.header_bytes + self.body_bytes:
             raise HeadersTooLarge("endless framing or trailers in a chunked body")
+
+    def _feed_strictly(self, reads: list[bytes], data: bytes) -> None:
+        """Parse bytes of a chunked body with llhttp. Where that fails, and for the rest of a long body, which may fail
+        later, the tolerant reader takes over, from the body's beginning."""
+        reads.append(data)
+        try:
+            self._parser.feed_data(data)  # type: ignore[union-attr]  # set until the body is complete
+            fails = False
+        except httptools.HttpParserError:
+            fails = True
+        if self.complete:
+            self.keep_alive = self.keep_alive and not fails  # it has failed at bytes behind the body
+        elif fails or self._bytes_after_head > _STRICT_BYTES:
+            from gossamer.fetch.chunks import ChunkReader  # imported late: few responses need it
+
+            self._chunks = ChunkReader()
+            self._parser = self._strict_reads = None
+            self._body, self.body_bytes = b"", 0
+            self._feed_tolerantly(b"".join(reads))
+
+    def _feed_tolerantly(self, data: bytes) -> None:
+        """Parse bytes of a chunked body as browsers do. Raises BadResponse where they stop reading."""
+        chunks = self._chunks
+        assert chunks is not None
+        for piece in chunks.feed(data):
+            self._append(piece)
+            if self.complete:
+                return
+        if chunks.fault:
+            raise BadResponse(f"body: {chunks.fault}")
+        if chunks.is_complete:
+            self.complete = True
+            self.keep_alive = self.keep_alive and not (chunks.has_rest or chunks.is_sloppy)
+
+    def _append(self, data: bytes) -> None:
+        """Append a piece of the body, up to the limit; the rest is cut off."""
+        room = self.limits.body_bytes - self.body_bytes
+        if len(data) > room:
+            data = data[:room]
+            self.truncated = self.complete = True
+            self.keep_alive = False
+        self.body_bytes += len(data)
+        if not self._body:
+            self._body = data  # most bodies come in one read, so most are never copied
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
 
     # Callbacks of llhttp, which fixes their names. None of them may raise, because llhttp would wrap the exception.
 
@@ -334,26 +391,9 @@ class ResponseReader:
             self.complete = True
 
     def on_body(self, data: bytes) -> None:
-        """Append a piece of the body, up to the limit; the rest is cut off."""
-        if self.complete:
-            if data:
-                self.keep_alive = False
-            return
-        room = self.limits.body_bytes - self.body_bytes
-        if len(data) > room:
-            data = data[:room]
-            self.truncated = self.complete = True
-            self.keep_alive = False
-        self._append(data)
-
-    def _append(self, data: bytes) -> None:
-        self.body_bytes += len(data)
-        if not self._body:
-            self._body = data  # most bodies come in one read, so most are never copied
-        else:
-            if isinstance(self._body, bytes):
-                self._body = bytearray(self._body)
-            self._body += data
+        """Append a piece of a chunked body."""
+        if not self.complete:
+            self._append(data)
 
     def on_message_begin(self) -> None:
         """Note a second response, which was not requested: the connection cannot be used again."""

@@ -26,7 +26,7 @@ from gossamer.errors import (
     ProxyFailed,
     TlsFailed,
 )
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header, redirect_location
 from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
@@ -447,7 +447,7 @@ class RobotsService:
                 return self._failure(earlier, f"{exc.kind}: {exc.detail}" if exc.detail else exc.kind, None)
             if fetched.status not in REDIRECT_STATUSES:
                 return self._judge(fetched, earlier)
-            location = first_header(fetched.headers, "location")
+            location = redirect_location(fetched.status, fetched.headers)
             target = None if location is None else redirect_target(request.url, location)
             if target is None:
                 return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"{fetched.status} to nowhere")

@@ -48,7 +48,7 @@ class PageRecord(msgspec.Struct, kw_only=True):
     response_url: str
     """URL of the response, after redirects."""
     status_code: int
-    """0: no response came."""
+    """0: no response came. A request may have failed in spite of a status, because the body was unusable."""
     status_msg: str
     response_headers: dict[str, list[str]]
     request_headers: dict[str, list[str]]
@@ -75,7 +75,7 @@ class PageRecord(msgspec.Struct, kw_only=True):
     ip: str
     """Address of the server."""
     truncated: bool
-    """True: the body was cut at the size limit."""
+    """True: the body is incomplete: it was cut at the size limit, or its encoding was damaged or ended early."""
     content: PageContent | None = None
     """Main content as text or Markdown. None: the crawl did not ask for it, or the page is not HTML."""
     extract_error: str = ""

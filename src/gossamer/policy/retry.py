@@ -76,11 +76,12 @@ def is_worth_a_retry(failure: Failure) -> bool:
 
 
 def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
-    """Return whether a person who starts the crawl again expects another attempt: no response came (`status` None), or
-    one that is worth a retry. What was dropped is a decision, except that a host may have got another address."""
+    """Return whether a person who starts the crawl again expects another attempt: no whole response came (`status` is
+    None, or the reason is the kind of a FetchError), or one that is worth a retry. What was dropped is a decision,
+    except that a host may have got another address."""
     if outcome is Outcome.DROPPED:
         return reason == DropReason.BLOCKED_ADDRESS
-    return status is None or is_worth_a_retry(status)
+    return status is None or reason in WORTH_A_RETRY or is_worth_a_retry(status)
 
 
 _LONGEST_DELAY_SECONDS = 600.0

@@ -63,6 +63,7 @@ _EXPLANATIONS = {
     ),
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
     "wrong_type": Explanation("The response is not the image or other file that was expected"),
+    "incomplete": Explanation("The file arrived damaged or incomplete"),
     "too_large": Explanation("The file is too large", "--assets-max-bytes keeps larger ones."),
     "record_too_large": Explanation(
         "No message of the application's topic can hold the record", "Raise the topic's max.message.bytes."

@@ -44,6 +44,7 @@ from gossamer.errors import (
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import TimeoutWatch
 from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
+from gossamer.fetch.decode import decode, is_plain, parse_encodings
 from gossamer.fetch.dial import Route, Tunnel, dial
 from gossamer.fetch.exchange import KIB, ResponseLimits, Timeouts
 from gossamer.fetch.proxies import Proxy
@@ -68,6 +69,9 @@ _CONNECTIONS: Final = 1000
 _HEADER_BYTES: Final = 256 * KIB
 _HEADERS: Final = 1000
 """Bounds on the head of a response. Tuning only: larger ones accept more servers."""
+
+_DECODED_BYTES: Final = 5 * KIB * KIB
+"""Part of a body that is decoded to see whether it is encoded at all."""
 
 _OWN_TLS = (
     "DOWNLOADER_CLIENTCONTEXTFACTORY", "DOWNLOADER_CLIENT_TLS_CIPHERS", "DOWNLOADER_CLIENT_TLS_METHOD",
@@ -197,9 +201,11 @@ class DownloadHandler:
         try:
             await self._perform(exchange)
         except FetchError as error:
-            if not _is_data_loss(error, exchange.reader):
-                _raise_scrapys(error, request, timeout_seconds)
-            self._raise_data_loss(request, error)
+            # Responses that are no pages say all by their status and headers.
+            if not exchange.reader.has_head or 200 <= exchange.reader.status < 300:
+                if not _is_data_loss(error, exchange.reader):
+                    _raise_scrapys(error, request, timeout_seconds)
+                self._raise_data_loss(request, error)
             flags = ["dataloss"]
         reader, connection = exchange.reader, exchange.connection
         assert connection is not None
@@ -427,7 +433,7 @@ async def _resolve(host: str) -> str:
 
 def _is_data_loss(error: FetchError, reader: ResponseReader) -> bool:
     """Return whether the response has ended within its body."""
-    return bool(reader.http_version) and not isinstance(error, TotalTimeout | HeadersTooLarge)
+    return reader.has_head and not isinstance(error, TotalTimeout | HeadersTooLarge)
 
 
 def _raise_scrapys(error: FetchError, request: Request, timeout_seconds: float) -> NoReturn:
@@ -462,6 +468,8 @@ def _response(request: Request, reader: ResponseReader, connection: _Connection,
     url = request.url.partition("#")[0]
     headers, is_partial = _headers(reader, is_head=request.method == "HEAD")
     body = reader.body
+    if not 200 <= reader.status < 300:
+        _drop_false_headers(headers, reader)
     kind = responsetypes.from_args(headers=headers, url=url, body=body)
     response = kind(
         url=url,
@@ -474,6 +482,20 @@ def _response(request: Request, reader: ResponseReader, connection: _Connection,
     )
     response.headers = headers  # as an argument, they would be normalized once more
     return response
+
+
+def _drop_false_headers(headers: Headers, reader: ResponseReader) -> None:
+    """Drop headers by which Scrapy's middlewares would lose the response of a status that is no page's: an empty
+    Location, and an encoding that the body does not have."""
+    if not headers.get("Location"):
+        headers.pop("Location", None)
+    if reader.content_encodings:
+        encodings, body = parse_encodings(reader.content_encodings), reader.body
+        if is_plain(body, encodings):
+            try:
+                decode(body, encodings, _limits(_DECODED_BYTES))
+            except FetchError:
+                headers.pop("Content-Encoding", None)
 
 
 def _headers(reader: ResponseReader, *, is_head: bool) -> tuple[Headers, bool]:

@@ -49,6 +49,13 @@ PROXY_FAILURES: Final = MetricInfo(
     ("kind",),
     "Failures of proxies: unusable (the proxy), refused (by or for one site), no_response",
 )
+FAULTY_RESPONSES: Final = MetricInfo(
+    "gossamer_faulty_responses_total",
+    "counter",
+    ("fault",),
+    "Responses with faults of the server that did not lose them: status_line, header_line, content_length, "
+    "content_encoding, body",
+)
 ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders extracted")
 RECEIVED: Final = MetricInfo(
     "gossamer_received_bytes_total", "counter", (), "Bytes of pages as received, before decoding"
@@ -138,10 +145,10 @@ CRAWL_PIPELINE: Final = MetricInfo(
 )
 
 ALL_METRICS: Final = (
-    PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING, PROCESSES, WORKERS,
-    LEASED, QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED,
-    CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY,
-    CRAWL_PIPELINE,
+    PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, FAULTY_RESPONSES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING,
+    PROCESSES, WORKERS, LEASED, QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
+    HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG,
+    CRAWL_LATENCY, CRAWL_PIPELINE,
 )  # fmt: skip
 """All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
 a test compares them."""
@@ -255,6 +262,7 @@ class _TallyCollector(Collector):
         yield _labelled_counter(RETRIES, tally.retried)
         yield _labelled_counter(UNREAD, tally.unread)
         yield _labelled_counter(PROXY_FAILURES, tally.proxies)
+        yield _labelled_counter(FAULTY_RESPONSES, tally.faulty_responses)
         yield _labelled_counter(DROPPED, tally.dropped)
         yield _labelled_counter(TRIMMED, tally.trimmed)
         troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.description, labels=TROUBLE.labels)

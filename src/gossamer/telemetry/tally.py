@@ -126,6 +126,8 @@ class Tally(msgspec.Struct):
     """Requests and links that were dropped, by reason."""
     retried: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests put back for another attempt, by reason."""
+    faulty_responses: dict[str, int] = msgspec.field(default_factory=dict)
+    """Responses with faults that did not lose them, by fault (`fetch.faults.Fault`). One may have several."""
     proxies: dict[str, int] = msgspec.field(default_factory=dict)
     """Failures of proxies, by kind: see `WorkerProxies`."""
     examples: dict[str, str] = msgspec.field(default_factory=dict)
@@ -207,6 +209,10 @@ class Tally(msgspec.Struct):
         self.unread[reason] = self.unread.get(reason, 0) + 1
         self.examples.setdefault(reason, url)
 
+    def count_fault(self, fault: str) -> None:
+        """Count a response with a fault that did not lose it."""
+        self.faulty_responses[fault] = self.faulty_responses.get(fault, 0) + 1
+
     def fail_proxy(self, kind: str) -> None:
         """Count a failure of a proxy."""
         self.proxies[kind] = self.proxies.get(kind, 0) + 1
@@ -246,6 +252,7 @@ class Tally(msgspec.Struct):
             failed=_added(self.failed, other.failed),
             dropped=_added(self.dropped, other.dropped),
             retried=_added(self.retried, other.retried),
+            faulty_responses=_added(self.faulty_responses, other.faulty_responses),
             proxies=_added(self.proxies, other.proxies),
             examples=other.examples | self.examples,
             responses=_added(self.responses, other.responses),

@@ -20,6 +20,7 @@ from gossamer.commit.outlinks import FinishedLease, LinksAddedCallback
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.fetch.exchange import FetchResponse, header_lines
+from gossamer.fetch.faults import ResponseFault
 from gossamer.model.assets import ASSET_SPIDER, Asset, kind_of_response
 from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
@@ -170,9 +171,9 @@ _MAX_LEVEL = 4
 be changed; a limit is needed, because a style sheet may import another one without end."""
 _MAX_REFERRER_CHARACTERS = 2048
 """Longest referrer that is kept with an asset. May be changed: the frontier has it once for each asset that waits."""
-_WRONG_TYPE, _TOO_LARGE = "wrong_type", "too_large"
-"""Reasons of failed assets: the response is of no kind that is wanted; it is larger than `fetch.max_asset`. Fixed:
-records hold them."""
+_WRONG_TYPE, _TOO_LARGE, _INCOMPLETE = "wrong_type", "too_large", "incomplete"
+"""Reasons of failed assets: the response is of no kind that is wanted; it is larger than `fetch.max_asset`; its
+compression is damaged or ends early. Fixed: records hold them."""
 
 
 def add_assets(attempt: Attempt, document: HtmlDocument, encoding: str, finished: FinishedLease) -> None:
@@ -191,7 +192,8 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
     content_type = content_type_of(header_lines(fetched.headers, "content-type"))
     kinds = attempt.context.asset_kinds
     kind = kind_of_response(asset.kind, content_type, attempt.url)
-    reason = _WRONG_TYPE if kind not in kinds else _TOO_LARGE if fetched.truncated else ""
+    cut = _INCOMPLETE if ResponseFault.BODY in fetched.faults else _TOO_LARGE
+    reason = _WRONG_TYPE if kind not in kinds else cut if fetched.truncated else ""
     # The body is not in the record: outputs that take assets write its bytes.
     record = page_record(attempt, fetched, PageText("", "", content_type), now=time.time(), failure=reason)
     output = Output(

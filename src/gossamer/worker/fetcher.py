@@ -38,7 +38,7 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
@@ -227,6 +227,8 @@ class Fetcher:
             self._proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, timings.total)
         self._tally.bytes += fetched.received_bytes
+        for fault in fetched.faults:
+            self._tally.count_fault(fault)
 
     async def _wakes_late(self, attempt: Attempt, seconds: float) -> bool:
         """Wait until the attempt's next request may start. Returns True if that is too late for its hit."""
@@ -239,7 +241,7 @@ class Fetcher:
         A large page counts in the budget while it is read, with its body and text, but not while its main content is
         extracted: other crawls' pages would wait for that. Then `_keep` counts it.
         """
-        location = first_header(fetched.headers, "location") if fetched.status in REDIRECT_STATUSES else None
+        location = redirect_location(fetched.status, fetched.headers)
         if location is not None:
             fetched = without_long_body(fetched)
         if self._keep_wire:
@@ -371,7 +373,8 @@ class Fetcher:
         retry = None if mistyped else self._decide_retry(attempt, error.kind, wait)
         if retry is not None:
             return self._retry(attempt, error.kind, retry, error.detail)
-        return self._fail(attempt, error.kind, str(error))
+        # The status and headers of a response without a usable body belong to its record.
+        return self._fail(attempt, error.kind, str(error), error.response)
 
     async def _handle_error_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
         """Return the result of a request whose response is not a page: 4xx, 5xx and unknown statuses."""

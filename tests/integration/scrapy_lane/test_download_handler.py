@@ -117,6 +117,40 @@ async def test_all_kinds_of_answers_are_those_of_scrapys_handler(tmp_path: Path)
     assert ours[2] == theirs[2] // (2 if scrapy.version_info < (2, 18) else 1)  # which repeats it
 
 
+FAULTS: dict[str, tuple[int, list[Step]]] = {
+    "/header-names": (200, [OK + b"X Header: v\r\nX[a]: v\r\nX\xe9: v\r\nContent-Length: 0\r\n\r\n"]),
+    "/header-values": (200, [OK + b"X: a\x01b\r\nY: c\rd\r\nContent-Length: 0\r\n\r\n"]),
+    "/status-line": (404, [b"http/2 404\r\nContent-Length: 0\r\n\r\n"]),
+    "/no-length": (200, [OK + b"Content-Length: none\r\n\r\nhello"]),
+    "/sloppy-chunks": (200, [OK + b"Transfer-Encoding: chunked\r\n\r\n5  \nhello\n0 \n\n"]),
+    "/length-of-decoded": (
+        200,
+        [OK + b"Content-Encoding: gzip\r\nContent-Length: 99\r\n\r\n" + gzip.compress(b"x" * 99)],
+    ),
+    "/404-short": (404, [b"HTTP/1.1 404 Not Found\r\nContent-Length: 50\r\n\r\nhello"]),
+    "/404-reset": (404, [b"HTTP/1.1 404 Not Found\r\nContent-Length: 50\r\n\r\nhello", Reset()]),
+    "/404-no-chunks": (404, [b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n"]),
+    **{
+        f"/404-{name}": (404, [b"HTTP/1.1 404 Not Found\r\nContent-Encoding: %b\r\n\r\nhello" % name.encode()])
+        for name in ("gzip", "deflate", "br", "zstd")
+    },
+    "/302-short": (200, [b"HTTP/1.1 302 Found\r\nLocation: /target\r\nContent-Length: 50\r\n\r\nhello"]),
+    "/302-gzip": (200, [b"HTTP/1.1 302 Found\r\nLocation: /target\r\nContent-Encoding: gzip\r\n\r\nhello"]),
+    "/302-nowhere": (302, [b"HTTP/1.1 302 Found\r\nLocation:\r\nContent-Length: 5\r\n\r\nhello"]),
+}
+"""By path: the status that a spider gets, and what the server sends."""
+
+
+async def test_faults_that_browsers_overlook_lose_no_response(tmp_path: Path) -> None:
+    async with run_bad_server({path: steps for path, (_, steps) in FAULTS.items()} | {"/target": [LENGTH]}) as bad:
+        requests = [{"url": f"http://127.0.0.1:{bad.port}{path}"} for path in FAULTS]
+        done = await asyncio.to_thread(download, tmp_path, OURS, requests)
+    found = {item["number"]: item for item in done.items}
+    assert {path: found[at].get("status", found[at]) for at, path in enumerate(FAULTS)} == {
+        path: status for path, (status, _) in FAULTS.items()
+    }
+
+
 def test_connections_that_cannot_be_opened_fail_as_with_scrapys_handler(tmp_path: Path) -> None:
     with socket.socket() as bound, FakeWeb.start(WebSpec(hosts=1, pages=2)) as web:
         bound.bind(("127.0.0.1", 0))  # not listening

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gossamer.errors import DecodeBomb, DecodeFailed
 from gossamer.fetch.decode import DecodedBody, decode, parse_encodings
 from gossamer.fetch.exchange import ResponseLimits
+from gossamer.fetch.faults import ResponseFault
 
 LIMITS = ResponseLimits(body_bytes=10_000, bomb_bytes=5_000, bomb_ratio=100)
 
@@ -82,6 +83,45 @@ def test_a_stream_that_ends_early_gives_what_there_is() -> None:
     decoded = decode(wire[: len(wire) // 2], ("gzip",), LIMITS)
     assert decoded.truncated
     assert decoded.body.startswith(b"0")
+
+
+@given(st.binary(min_size=1, max_size=3000), st.sampled_from(sorted(ENCODERS)), st.data())
+def test_what_ends_early_or_is_broken_gives_what_comes_before(body: bytes, encoding: str, data: st.DataObject) -> None:
+    """Never anything else, unless the damage is such that no decoder can notice it."""
+    wire = ENCODERS[encoding](body)
+    kept = data.draw(st.integers(1, len(wire) - 1))
+    try:
+        decoded = decode(wire[:kept], (encoding,), LIMITS)
+    except DecodeFailed:
+        return  # it looks like plain text
+    assert decoded.truncated or decoded.body == body
+    assert body.startswith(decoded.body)
+    assert (decoded.fault is None) is not decoded.truncated
+    with contextlib.suppress(DecodeFailed, DecodeBomb):
+        broken = decode(wire[:kept] + data.draw(st.binary(max_size=100)), (encoding,), LIMITS)
+        assert broken.body.startswith(decoded.body) or encoding == "zstd"
+
+
+@given(st.binary(min_size=1, max_size=3000), st.sampled_from(sorted(ENCODERS)), st.binary(min_size=1, max_size=300))
+def test_bytes_behind_the_end_do_not_matter(body: bytes, encoding: str, rest: bytes) -> None:
+    """Unless they begin another member or frame."""
+    if not rest.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")) and rest[1:4] != b"\x2a\x4d\x18":
+        assert decode(ENCODERS[encoding](body) + rest, (encoding,), LIMITS) == DecodedBody(body, truncated=False)
+
+
+def test_damage_in_a_large_body_loses_nothing_before_it() -> None:
+    """Wherever in the pieces that the libraries get it is."""
+    large = b" ".join(b"%x" % (number * 2654435761 % 2**32) for number in range(300_000))
+    packed, deflated, brotlied = zlib.compressobj(wbits=31), zlib.compressobj(), brotli.Compressor(quality=1)
+    beginnings = {
+        "gzip": packed.compress(large) + packed.flush(zlib.Z_SYNC_FLUSH),
+        "deflate": deflated.compress(large) + deflated.flush(zlib.Z_SYNC_FLUSH),
+        "br": brotlied.process(large) + brotlied.flush(),
+        "zstd": zstandard.compress(large) + zstandard.compress(b"")[:4],
+    }
+    for encoding, wire in beginnings.items():
+        decoded = decode(wire + b"\xff" * 99, (encoding,), ResponseLimits())
+        assert decoded == DecodedBody(large, truncated=True, fault=ResponseFault.BODY), encoding
 
 
 def test_tokens_are_split_and_lowered() -> None:

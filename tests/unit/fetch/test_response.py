@@ -23,6 +23,8 @@ VALID = [
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nX: y\r\n\r\n",
     b"HTTP/1.1 301 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 200\nX: bare\nContent-Length: 2\n\nhi",
+    b"xx http/2 200OK\r\nX Y: dropped\r\n with this\r\nZ: a\x01b\r\nContent-Length: none\r\n\r\nuntil the end",
+    b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2  \nhi\n1;x=\x01\n!\n0 \nnot a: trailer\n\n",
     b"HTTP/1.1 200 OK\r\nX: folded\r\n  twice\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
 ]
 
