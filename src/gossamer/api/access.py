@@ -6,18 +6,17 @@ read whole, within its limits, before an endpoint runs: endpoints have no limits
 
 import asyncio
 import contextlib
-import hmac
 from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from math import ceil
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.api.openapi import DOCS_PATHS
 from gossamer.api.problems import Problem, problem_response
+from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
 
 UNLIMITED_PATHS = frozenset({"/healthz"})
 """Paths without limits, here and in `connections`, so that a busy process is not restarted as dead. A path may be added
@@ -31,7 +30,7 @@ class Authentication:
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app
-        self._token = token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in OPEN_PATHS:
@@ -39,13 +38,13 @@ class Authentication:
             if self._token:
                 self._check_token(headers)
             else:
-                _check_local(headers)
+                _check_local(scope["method"], headers)
         await self._app(scope, receive, send)
 
     def _check_token(self, headers: Headers) -> None:
         """Raise Problem unless the request has the token."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
+        scheme, given = authorization(headers)
+        if scheme != "bearer" or not is_secret(given.encode("latin-1"), self._token):
             raise Problem(
                 401,
                 "Unauthorized",
@@ -54,37 +53,11 @@ class Authentication:
             )
 
 
-def _check_local(headers: Headers) -> None:
-    """Raise Problem for a request that a web page in a browser on this machine may have made.
-
-    A browser sends the page's address in Origin. A page that has rebound its own name to 127.0.0.1 has that name in
-    Host. Both checks are needed: without a token they alone keep web pages out."""
-    host = headers.get("host", "")
-    if host and not is_loopback_name(_hostname(host)):
-        raise Problem(
-            403, "Forbidden", f"without a token the API answers only as localhost, not as {host!r}; set service.token"
-        )
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-        raise Problem(403, "Forbidden", "without a token the API does not answer web pages; set service.token")
-
-
-def is_loopback_name(name: str) -> bool:
-    """Return whether only this machine can be reached by this address or name. Of names, only localhost is certain."""
-    if name.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ip_address(name.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def _hostname(host: str) -> str:
-    """Return the name in a Host header, without the port; empty if the header is not valid."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+def _check_local(method: str, headers: Headers) -> None:
+    """Raise Problem for a request that a web page in a browser on this machine may have made."""
+    fault = local_fault(headers) or foreign_page_fault(method, headers)
+    if fault:
+        raise Problem(403, "Forbidden", f"{fault}; set service.token, and send it with each request")
 
 
 def client_of(host: str) -> str:

@@ -17,11 +17,11 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from gossamer.api.access import is_loopback_name
 from gossamer.api.app import close_app, stop_streams
 from gossamer.api.connections import Connections, LimitedProtocol
 from gossamer.api.context import ApiContext
 from gossamer.errors import BadInput
+from gossamer.net.loopback import is_loopback
 from gossamer.telemetry.metrics import parse_listen_address
 
 log = logging.getLogger("gossamer.api")
@@ -152,7 +152,7 @@ async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socke
     An address that this machine does not have, such as IPv6 without an IPv6 network, is skipped. At the first other
     error the remaining addresses are not tried. Raises BadInput if no address is left, or if the port is taken on one
     of them."""
-    if not is_public and not is_loopback_name(host):
+    if not is_public and not is_loopback(host):
         raise BadInput(
             f"the API would listen at {host or 'every address'}, where others reach it: "
             "set service.token (GOSSAMER_SERVICE__TOKEN), or listen at 127.0.0.1"

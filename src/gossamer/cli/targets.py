@@ -23,7 +23,8 @@ from rich.text import Text
 
 from gossamer.cli import terminal
 from gossamer.errors import BadInput
-from gossamer.platform_client.http import ServerRefused, ServerUnreachable, is_local
+from gossamer.net.loopback import is_loopback
+from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose_target, find_project
@@ -112,7 +113,7 @@ def _call_first(client: PlatformClient) -> None:
             client.call("GET", "/jobs", query={"limit": 1})
             return
         except ServerUnreachable as error:
-            if not error.never_arrived or not is_local(urlsplit(client.session.url).hostname or ""):
+            if not error.never_arrived or not is_loopback(urlsplit(client.session.url).hostname or ""):
                 raise
             now = time.monotonic()
             if deadline is None:

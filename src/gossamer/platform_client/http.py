@@ -8,7 +8,6 @@ docs/reference/exit-codes.md promises.
 import base64
 import contextlib
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
@@ -20,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from gossamer.errors import GossamerError
 from gossamer.net.credentials import hide_secrets, hide_secrets_of
+from gossamer.net.loopback import is_loopback
 
 CALL_SECONDS: Final = 30.0
 """Time limit of a call that does not wait for work. May be changed."""
@@ -103,7 +103,7 @@ class HttpSession:
         """The URL for messages."""
         self._credentials = credentials
         handlers: list[Any] = [_NoRedirect]
-        if is_local(urlsplit(self.url).hostname or ""):
+        if is_loopback(urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot know this machine's own servers
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -214,13 +214,3 @@ def _words(cause: Any) -> str:
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()
     return str(cause) or type(cause).__name__
-
-
-def is_local(host: str) -> bool:
-    """Return whether a host is this machine, by its loopback address."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of
+from gossamer.net.credentials import ENCODE, MASK, has_password, hide_secrets, hide_secrets_of
 
 _FORMS = "unix:///path/to.sock?db=0, redis://user:password@host:6379/0, rediss://…, redis+cluster://host:port,host:port"
 """Forms of an address, for errors: those that people need most. `Address.parse` must accept each of them."""
@@ -104,7 +104,7 @@ class Address(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return the address for a person to read: with `***` for a password, and without TLS options. It cannot be
         parsed again."""
-        secret = f"{self.user}:***@" if self.password else f"{self.user}@" if self.user else ""
+        secret = f"{self.user}:{MASK}@" if self.password else f"{self.user}@" if self.user else ""
         where = ",".join(map(str, self.endpoints))
         if self.endpoints[0].path:
             return f"unix://{secret}{where}" + (f"?db={self.database}" if self.database else "")

@@ -48,7 +48,7 @@ item of any other class ends with _MAX_TYPES spaces. May be changed."""
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""
 
-_CREDENTIALS = os.path.join(os.path.dirname(__file__), "../../net/credentials.py")
+_CREDENTIALS = os.path.join(os.path.dirname(__file__), "../../gossamer/net/credentials.py")
 """The module that hides passwords. It is loaded as a file, because Gossamer may not be installed here."""
 _ADDON_PLACES = frozenset({"gossamer.scrapy.Addon", "gossamer.scrapy.addon.Addon"})
 """Names under which a project may have Gossamer's add-on for Scrapy. Fixed."""

@@ -23,6 +23,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
+from gossamer.net.loopback import is_loopback
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
@@ -54,7 +55,6 @@ from gossamer_platform.serving.hosting import (
 )
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.retention import RetentionPolicy
-from gossamer_platform.v1.access import is_loopback
 
 log = logging.getLogger("gossamer.platform.serving")
 

@@ -1,20 +1,19 @@
 """Decides who sends a request, and what that permits: by token, by password, or without either by names of hosts.
 
 A deployment runs code. Scrapyd sends headers that let every web page call it, so without a password a page in a
-browser on this machine could deploy. Therefore, without a password, the request must be addressed to a loopback name
-(a page cannot forge `Host`, even if its own name leads to this machine), and must not come from a page of another
-origin. Fixed: these two rules, and the answers to a wrong password, which are Scrapyd's.
+browser on this machine could deploy. `web/access.py` has the rules that keep pages out. Fixed: the answers to a wrong
+password, which are Scrapyd's.
 """
 
 import base64
 import binascii
-import hmac
-import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
 
 from gossamer.errors import GossamerError
+from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
 from gossamer_platform.state.tokens import Principal, TokenScope
 
 CHALLENGE: Final = 'basic realm="Scrapyd"'
@@ -55,47 +54,49 @@ class AccessControl:
         self._login = login
         self._find_token = find_token
 
-    async def principal(self, headers: Mapping[str, str], *, over_unix_socket: bool) -> Principal:
+    async def principal(self, headers: Headers, *, over_unix_socket: bool) -> Principal:
         """Return the principal. Raises Unauthorized or NotPermitted."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            if (found := await self._find_token(given.strip())) is not None:
+        scheme, given = authorization(headers)
+        if scheme == "bearer":
+            if (found := await self._find_token(given)) is not None:
                 return found
             raise Unauthorized("the token is unknown, or its time is over")
         if self._login.exists:
             return await self._by_password(scheme, given)
-        reason = refusal(headers, over_unix_socket=over_unix_socket)
-        if reason:
-            raise NotPermitted(reason)
-        return _LOCAL
+        return _local_principal(headers, over_unix_socket=over_unix_socket)
 
-    async def principal_of_key(self, headers: Mapping[str, str], key: str = "", *, over_unix_socket: bool) -> Principal:
+    async def principal_of_key(self, headers: Headers, key: str = "", *, over_unix_socket: bool) -> Principal:
         """Return the principal of a client that sends a key as the name of basic authentication, or elsewhere (`key`).
         The key is a token, or NAME:PASSWORD of the server. Raises Unauthorized or NotPermitted."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
+        scheme, given = authorization(headers)
+        if scheme == "bearer":
             return await self.principal(headers, over_unix_socket=over_unix_socket)
-        sent = b":".join(_basic(given)) if scheme.lower() == "basic" else key.encode()
+        sent = b":".join(_basic(given)) if scheme == "basic" else key.encode()
         secret = sent.removesuffix(b":").decode(errors="replace")
         if secret and (found := await self._find_token(secret)) is not None:
             return found
         if not self._login.exists:
-            return await self.principal({**headers, "authorization": ""}, over_unix_socket=over_unix_socket)
-        if hmac.compare_digest(secret.encode(), f"{self._login.username}:{self._login.password}".encode()):
+            return _local_principal(headers, over_unix_socket=over_unix_socket)
+        if is_secret(secret.encode(), f"{self._login.username}:{self._login.password}"):
             return Principal(self._login.username, TokenScope.ADMIN)
         raise Unauthorized("the API key is unknown; it is a token, or NAME:PASSWORD of scrapyd.conf")
 
     async def _by_password(self, scheme: str, given: str) -> Principal:
-        name, password = _basic(given) if scheme.lower() == "basic" else (b"", b"")
+        name, password = _basic(given) if scheme == "basic" else (b"", b"")
         login = self._login
-        # Compared in constant time, so that the time of the answer tells nothing about the password.
-        same = hmac.compare_digest(name + b":" + password, f"{login.username}:{login.password}".encode())
-        if same:
+        if is_secret(name + b":" + password, f"{login.username}:{login.password}"):
             return Principal(login.username, TokenScope.ADMIN)
         # Clients of Scrapyd can send a token only as a password.
         if password and (found := await self._find_token(password.decode(errors="replace"))) is not None:
             return found
         raise Unauthorized("send the name and the password of scrapyd.conf, or Authorization: Bearer <token>")
+
+
+def _local_principal(headers: Headers, *, over_unix_socket: bool) -> Principal:
+    """Return the principal of programs of this machine, where there is no password. Raises NotPermitted."""
+    if fault := local_fault(headers, over_unix_socket=over_unix_socket):
+        raise NotPermitted(f"{fault}. Set username and password in scrapyd.conf")
+    return _LOCAL
 
 
 def _basic(given: str) -> tuple[bytes, bytes]:
@@ -107,43 +108,7 @@ def _basic(given: str) -> tuple[bytes, bytes]:
     return name, password
 
 
-def refuse_foreign_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise NotPermitted for a change that a page of another origin sends.
-
-    A browser that knows the password sends it with a form of any page, also with one of another port of this machine.
-    It tells in Sec-Fetch-Site where the page comes from; programs do not send this header.
-    """
-    if method not in ("GET", "HEAD", "OPTIONS") and headers.get("sec-fetch-site", "none") not in (
-        "none",
-        "same-origin",
-    ):
-        raise NotPermitted("the request comes from a page of another site; send it from here, or from a program")
-
-
-def refusal(headers: Mapping[str, str], *, over_unix_socket: bool) -> str:
-    """Return why a request without a password is refused. Empty: it is allowed."""
-    host = headers.get("host", "")
-    if not over_unix_socket and not is_loopback(_name(host)):
-        return (
-            f"the request is addressed to {host or 'no host'}; without a password only localhost may be. Set username "
-            "and password in scrapyd.conf"
-        )
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
-        return f"the request comes from a page of {origin}; without a password no other site may send requests"
-    return ""
-
-
-def is_loopback(name: str) -> bool:
-    """Return whether a host name or address means this machine only."""
-    if name.lower().rstrip(".") == "localhost" or name.lower().endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def _name(host: str) -> str:
-    """Return the Host header without its port."""
-    return host if host.endswith("]") or ":" not in host else host.rpartition(":")[0]
+def refuse_foreign_page(method: str, headers: Headers) -> None:
+    """Raise NotPermitted for a change that a page of another origin sends."""
+    if fault := foreign_page_fault(method, headers):
+        raise NotPermitted(fault)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from gossamer.api.access import TokenBuckets, client_of, is_loopback_name
+from gossamer.api.access import TokenBuckets, client_of
 from gossamer.api.app import create_probes
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
@@ -54,15 +54,25 @@ async def test_without_a_token_web_pages_get_nothing(shared: Service, headers: d
     assert (await shared.http.get("/v1/crawls", headers={"Host": f"localhost:{port}"})).status_code == 200
 
 
+@in_session
 @pytest.mark.parametrize(
-    ("name", "loopback"),
+    "lines",
     [
-        ("localhost", True), ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("LOCALHOST.", True),
-        ("0.0.0.0", False), ("", False), ("::", False), ("192.168.0.1", False), ("localhost.evil.example", False),
+        "HTTP/1.0",
+        "HTTP/1.1\nHost:",
+        "HTTP/1.1\nHost: evil.example@127.0.0.1",
+        "HTTP/1.1\nHost: evil.example@localhost:5343",
+        "HTTP/1.1\nHost: a.localhost",
+        "HTTP/1.1\nHost: localhost:x",
+        "HTTP/1.1\nHost: localhost\nSec-Fetch-Site: cross-site",
+        "HTTP/1.1\nHost: localhost\nOrigin: http://x@localhost",
     ],
-)  # fmt: skip
-def test_only_this_machine_is_loopback(name: str, loopback: bool) -> None:
-    assert is_loopback_name(name) is loopback
+)
+async def test_without_a_token_only_this_machine_is_a_host(shared: Service, lines: str) -> None:
+    """`tests/unit/web/test_access.py` has all cases."""
+    answer = await ask(shared, f"POST /v1/crawls {lines}\nContent-Length: 0\n\n")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"set service.token" in answer
 
 
 @in_session

@@ -112,6 +112,10 @@ def test_without_a_password_no_web_page_may_deploy(server: Scrapyd) -> None:
     for headers in (
         {"Host": f"evil.example:{port}"},
         {"Host": "127.0.0.1.evil.example"},
+        {"Host": f"evil.example@127.0.0.1:{port}"},
+        {"Host": f"a.localhost:{port}"},
+        {"Host": ""},
+        {"Sec-Fetch-Site": "cross-site"},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": f"http://localhost:{port + 1}", "Host": f"localhost:{port}"},

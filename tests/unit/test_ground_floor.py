@@ -1,0 +1,139 @@
+"""Each rule of security stands once, in the rooms below crawler and platform (`net/`, `web/`).
+
+A second table of addresses, a second pattern for passwords or a second rule for hosts drifts away from the first, and
+the drift is a hole. This test finds what such a twin is made of.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "fakeweb/src").rglob("*.py")])
+PASSWORD_IN_ADDRESS = re.compile(r"://.*@")
+"""A pattern that matches a scheme and an @."""
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the last name of everything that is called or passed on as a function, and of attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, f".{node.attr}"
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{name.name}") for name in node.names)
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the constants of code, without docstrings."""
+    docstrings = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        for statement in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ())
+        if isinstance(statement, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def patterns(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the texts that `re` compiles, also as parts of f-strings."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re" | "re2")), args=[pattern, *_]):
+                yield from texts(pattern)
+
+
+def address_tables(tree: ast.AST) -> Iterator[int]:
+    """Networks written out, and the standard library's opinions of addresses, which differ between its versions."""
+    names = {".is_global", ".is_private", ".is_link_local", ".is_reserved", ".is_multicast", ".sixtofour", ".teredo"}
+    for line, name in calls(tree):
+        if name in names or name.lstrip(".") in ("ip_network", "IPv4Network", "IPv6Network"):
+            yield line
+
+
+def loopback_rules(tree: ast.AST) -> Iterator[int]:
+    """Rules for what this machine is."""
+    yield from (line for line, name in calls(tree) if name == ".is_loopback")
+    yield from (line for line, text in texts(tree) if text == ".localhost")
+
+
+def host_rules(tree: ast.AST) -> Iterator[int]:
+    """Readers of the headers by which web pages are told from programs."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="get" | "getlist"), args=[ast.Constant(value=str(name)), *_]):
+                if name.lower() in ("origin", "sec-fetch-site"):
+                    yield node.lineno
+
+
+def secret_comparisons(tree: ast.AST) -> Iterator[int]:
+    """Comparisons of secrets."""
+    yield from (line for line, name in calls(tree) if "compare_digest" in name)
+
+
+def hidden_passwords(tree: ast.AST) -> Iterator[int]:
+    """Patterns that find passwords in addresses, and masks for them."""
+    yield from (line for line, text in patterns(tree) if PASSWORD_IN_ADDRESS.search(text))
+    yield from (line for line, text in texts(tree) if "***" in text)
+
+
+Rule = Callable[[ast.AST], Iterator[int]]
+RULES: dict[Rule, set[str]] = {
+    address_tables: {"net/guard.py"},
+    loopback_rules: {"net/loopback.py"},
+    host_rules: {"web/access.py"},
+    secret_comparisons: {"web/access.py"},
+    hidden_passwords: {"net/credentials.py"},
+}
+FALSE_ALARMS = {
+    ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
+    ("hidden_passwords", "web/access.py"),  # an Origin, in which there must be no user
+}
+
+
+@functools.cache
+def _places() -> dict[str, dict[str, list[int]]]:
+    """Return the lines that each rule finds, by rule and file. Each file is parsed once."""
+    found: dict[str, dict[str, list[int]]] = {rule.__name__: {} for rule in RULES}
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        for rule in RULES:
+            if lines := list(rule(tree)):
+                found[rule.__name__][path.relative_to(ROOT).as_posix().removeprefix("src/gossamer/")] = lines
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_each_rule_of_security_stands_once(rule: Rule) -> None:
+    found, homes = _places()[rule.__name__], RULES[rule]
+    assert homes <= found.keys(), "the home has moved; name it here"
+    known = homes | {place for name, place in FALSE_ALARMS if name == rule.__name__}
+    assert not {place: lines for place, lines in found.items() if place not in known}, f"use {', '.join(homes)} instead"
+
+
+@pytest.mark.parametrize(
+    ("rule", "twin"),
+    [
+        (address_tables, 'from ipaddress import ip_network\nx = ip_network("10.0.0.0/8")'),
+        (address_tables, "import ipaddress\nx = list(map(ipaddress.IPv6Network, y))"),
+        (address_tables, "def f(a): return a.is_global"),
+        (loopback_rules, "def f(a): return a.is_loopback or n.endswith('.localhost')"),
+        (host_rules, 'def f(h): return h.get("Origin", "")'),
+        (host_rules, 'def f(h): return h.getlist("sec-fetch-site")'),
+        (secret_comparisons, "import hmac\nhmac.compare_digest(a, b)"),
+        (secret_comparisons, "from secrets import compare_digest"),
+        (hidden_passwords, 'import re\nx = re.sub(r"(://[^/@:]*):[^/@]*@", r"x", y)'),
+        (hidden_passwords, 'import re\nx = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")'),
+        (hidden_passwords, 'def f(user, host): return f"{user}:***@{host}"'),
+    ],
+)
+def test_a_twin_is_found(rule: Rule, twin: str) -> None:
+    """The twins that there were."""
+    assert list(rule(ast.parse(twin)))

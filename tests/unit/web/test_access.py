@@ -1,0 +1,112 @@
+"""Web pages cannot use an interface of this machine, by whatever header they try."""
+
+import pytest
+from starlette.datastructures import Headers
+
+from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
+
+
+def headers(*pairs: tuple[str, str]) -> Headers:
+    return Headers(raw=[(name.encode(), value.encode("latin-1")) for name, value in pairs])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "localhost:6800", "LocalHost:6800", "localhost.:6800", "127.0.0.1", "127.0.0.2:1", "[::1]"),
+        *("[::1]:6800", "[::ffff:127.0.0.1]:80", "localhost:"),
+    ],
+)
+def test_a_request_to_this_machine_is_local(host: str) -> None:
+    assert local_fault(headers(("host", host))) == ""
+    assert local_fault(headers(("host", host), ("origin", f"http://{host}".lower()))) == ""
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", " ", "evil.example", "evil.example:6800", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"),
+        *("0.0.0.0", "[::]", "::1", "[::1", "::1]", "[127.0.0.1]", "[localhost]", "[fe80::1%25eth0]", "a.localhost"),
+        *("evil.example@127.0.0.1", "evil.example@127.0.0.1:6800", "evil.example:1@localhost", "@localhost"),
+        *("localhost/evil", "localhost?x", "localhost#x", "evil\\@localhost", "localhost:x", "localhost:123456"),
+        *("localhost:80:80", "localhost, evil.example", "localhost evil.example", "http://localhost", "127.1"),
+        *("2130706433", "0x7f.1", "localhost..", ".localhost", "localhost%00", "localh\u00f6st", "l\u00adocalhost"),
+    ],
+)
+def test_a_request_to_any_other_host_is_refused(host: str) -> None:
+    """Of these, a browser sends only names that a page has rebound to this machine; the others are no hosts."""
+    assert "is addressed to" in local_fault(headers(("host", host)))
+    assert "is addressed to" in local_fault(headers(("host", host), ("origin", f"http://{host}")))
+
+
+def test_a_request_without_a_host_or_with_several_is_refused() -> None:
+    assert "no host" in local_fault(headers())
+    assert "localhost and evil.example" in local_fault(headers(("host", "localhost"), ("host", "evil.example")))
+    assert local_fault(headers(("host", "localhost"), ("host", "localhost")))
+    assert local_fault(headers(), over_unix_socket=True) == ""
+    assert local_fault(headers(("host", "anything")), over_unix_socket=True) == ""
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("null", "", "https://evil.example", "http://localhost", "http://localhost:6801", "localhost:6800"),
+        *("http://localhost:6800/", "http://x@localhost:6800", "http://localhost:6800@evil.example", "http://"),
+        *("file://localhost:6800", "http://localhost:6800 http://evil.example", "http:localhost:6800"),
+        *("chrome-extension://localhost:6800", "http://127.0.0.1:6800"),
+    ],
+)
+def test_a_page_of_another_origin_is_refused(origin: str) -> None:
+    sent = headers(("host", "localhost:6800"), ("origin", origin))
+    assert "a page of" in local_fault(sent)
+    assert "a page of" in local_fault(sent, over_unix_socket=True)
+    assert foreign_page_fault("POST", sent)
+
+
+def test_a_page_of_this_origin_is_not_refused() -> None:
+    for origin in ("http://localhost:6800", "https://localhost:6800", "http://LOCALHOST:6800"):
+        sent = headers(("host", "localhost:6800"), ("origin", origin))
+        assert local_fault(sent) == foreign_page_fault("POST", sent) == ""
+    twice = headers(("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://localhost"))
+    assert local_fault(twice)
+    assert foreign_page_fault("POST", twice)
+    no_host = headers(("host", ""), ("origin", "null"))
+    assert local_fault(no_host, over_unix_socket=True)
+    assert foreign_page_fault("POST", no_host)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "CONNECT", "ANY", "post"])
+def test_a_change_by_a_foreign_page_is_refused_also_with_a_secret(method: str) -> None:
+    for site in ("cross-site", "same-site", "", "Same-Origin", "none, cross-site"):
+        assert foreign_page_fault(method, headers(("host", "a"), ("sec-fetch-site", site)))
+    assert foreign_page_fault(method, headers(("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")))
+    for site in ("same-origin", "none"):
+        # A proxy may have changed Host.
+        behind_proxy = headers(("host", "127.0.0.1"), ("sec-fetch-site", site), ("origin", "https://jobs.example"))
+        assert foreign_page_fault(method, behind_proxy) == ""
+    # A browser that does not send Sec-Fetch-Site.
+    assert foreign_page_fault(method, headers(("host", "jobs.example"), ("origin", "https://evil.example")))
+    assert foreign_page_fault(method, headers(("host", "jobs.example"), ("origin", "null")))
+    assert foreign_page_fault(method, headers(("host", "jobs.example"), ("origin", "https://jobs.example"))) == ""
+    assert foreign_page_fault(method, headers(("host", "jobs.example"))) == ""  # a program
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_a_link_of_a_foreign_page_may_be_followed(method: str) -> None:
+    sent = headers(("host", "a"), ("sec-fetch-site", "cross-site"), ("origin", "https://evil.example"))
+    assert foreign_page_fault(method, sent) == ""
+
+
+def test_secrets() -> None:
+    assert is_secret("wörd".encode(), "wörd")
+    assert not is_secret(b"word", "wörd")
+    assert not is_secret(b"", "wörd")
+    assert not is_secret(b"", "")
+    assert not is_secret(b"x", "")
+
+
+def test_the_header_authorization() -> None:
+    assert authorization(headers(("authorization", "BEARER  a b "))) == ("bearer", "a b")
+    assert authorization(headers(("authorization", "x"))) == ("x", "")
+    assert authorization(headers()) == ("", "")
+    assert authorization(headers(("authorization", "Bearer a"), ("authorization", "Bearer b"))) == ("", "")
