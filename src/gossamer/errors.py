@@ -278,7 +278,7 @@ class NotSentInTime(FetchError):
     connecting = False
     """True: making the connection took too long. The connection is kept for the next request."""
     connect_seconds = 0.0
-    """Time that making the connection took; 0: the request had a kept connection."""
+    """Time that making the connection took, without stalls of this process; 0: the request had a kept connection."""
 
 
 class ConnectionLost(FetchError):

@@ -67,6 +67,11 @@ def main(words: Sequence[str] | None = None) -> int:
         f"The machine kept a sleeper waiting {evidence.stall_seconds:.3f} s too long, at most, and the web silent "
         f"{len(gaps)} times for {sum(until - since for since, until in gaps):.1f} s."
     )
+    late, arrivals = evidence.sent_late, evidence.arrivals
+    print(
+        f"Workers stood still while they sent {len(late)} requests, for {max(late.values(), default=0):.3f} s at most. "
+        f"The network was {'not ' if arrivals is None else ''}recorded."
+    )
     wrong = faults(evidence, judged)
     made, forgiven = sum(one.requests for one in judged), sum(one.forgiven for one in judged)
     print(f"{forgiven:,} of {made:,} requests were forgiven, at most {FORGIVEN_AT_MOST:.1%} may be.")
@@ -93,7 +98,13 @@ def _prove(evidence: Evidence, judged: Sequence[Judged], wrong: Sequence[str]) -
         f"exceeded, {forgiven:,} requests forgiven; {used:.1%} of what is allowed used",
         seconds=evidence.span[1] - evidence.span[0],
         failures=wrong,
-        figures={"requests": made, "policy_changes": changes, "used": round(used, 4)},
+        figures={
+            "requests": made,
+            "policy_changes": changes,
+            "used": round(used, 4),
+            "sent_late": len(evidence.sent_late),
+            "sent_late_seconds_at_most": max(evidence.sent_late.values(), default=0.0),
+        },
         seeds=[plan.seed],
         faults=blows,
         forgiven={"requests": forgiven, "of": made, "at_most_share": FORGIVEN_AT_MOST},

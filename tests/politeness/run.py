@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,13 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.site import Site as WebSite
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer.telemetry import logs
 from tests.politeness.crew import Crew
 from tests.politeness.operator import Operator, timelines
 from tests.politeness.plan import LATENCY_MS, SPIDERS, Blow, Plan
 from tests.politeness.stall import Stall
 from tests.politeness.verdict import Evidence
+from tests.politeness.wire import Wire
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.punctual import make_punctual
@@ -50,6 +53,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
         standalone(tcp=True) as server,
         _service(Path(name), server) as service,
         Stall() as stall,
+        Wire(web.port) as wire,
         Fleet(Path(name), resolve=web.resolve_overrides(), environment=_environment()) as fleet,
     ):
         make_punctual(web.pid)
@@ -78,6 +82,7 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
                 if hand.gone is None and not hand.member.alive:
                     troubles.append(f"{hand.member.name} ended by itself: {hand.member.log[-500:]}")
             await asyncio.to_thread(fleet.drain)
+            sent_late = _sent_late(crew)
             troubles += await _compare(frontier, plan, operator)
             log = await asyncio.to_thread(web.log)
         finally:
@@ -95,11 +100,25 @@ async def run(plan: Plan, *, requests: int, say: Say, every_seconds: float = 10.
         outages=crew.outages(first_seen, end),
         stall_seconds=stall.longest_seconds,
         troubles=troubles,
+        arrivals=wire.arrivals,
+        sent_late=sent_late,
     )
 
 
 def _environment() -> dict[str, str]:
-    return {"GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS), "GOSSAMER_WORKER__CONCURRENCY": "64"}
+    return {
+        "GOSSAMER_WORKER__HEARTBEAT": str(HEARTBEAT_SECONDS),
+        "GOSSAMER_WORKER__CONCURRENCY": "64",
+        "GOSSAMER_LOG_LEVEL": "warning",
+    }
+
+
+_SENT_LATE = re.compile(rf"{logs.SENT_LATE} (\S+) by (\d+\.\d+) s")
+
+
+def _sent_late(crew: Crew) -> dict[str, float]:
+    """By URL: for how long the workers stood still while they sent a request, as they say."""
+    return {url: float(seconds) for hand in crew.all for url, seconds in _SENT_LATE.findall(hand.member.log)}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from gossamer.fakeweb import Record
@@ -11,6 +11,7 @@ from gossamer_fakeweb.log import domain_of, is_page
 from tests.politeness.checker import BLUR_SECONDS, Change, Checked, Hit, check
 from tests.politeness.plan import SPIDERS, Plan, Site
 from tests.politeness.usage import Interval, Usage, usage
+from tests.politeness.wire import Arrivals
 
 FORGIVEN_AT_MOST = 0.001
 """The largest share of the requests that the machine's own delays may excuse. With more of them a run shows nothing."""
@@ -40,6 +41,10 @@ class Evidence:
     """The longest that the machine itself kept somebody waiting."""
     troubles: Sequence[str]
     """What went wrong beside: workers that ended, policies that were not as told."""
+    arrivals: Arrivals | None = None
+    """When the requests arrived at the web's machine. None: that was not recorded, only when the web noted them."""
+    sent_late: Mapping[str, float] = field(default_factory=dict)
+    """By URL: for how long its worker says that it stood still while it sent the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Judged:
     requests: int
     checked: Checked
     forgiven: int
-    """Requests that were too many by the web's clock and are excused: the machine had kept the web, or all, waiting."""
+    """Requests that were too many by the web's clock and are excused: the machine had kept the web, all, or the
+    worker that sent them waiting."""
     usage: Usage
     dry: tuple[str, ...]
     """Spiders that were fed too little to say what they would have used."""
@@ -65,7 +71,9 @@ def silences(log: Sequence[Record]) -> list[Interval]:
     return [(since, until) for since, until in pairwise(times) if until - since >= SILENCE_SECONDS]
 
 
-def hits_by_domain(log: Sequence[Record]) -> dict[str, list[Hit]]:
+def hits_by_domain(
+    log: Sequence[Record], arrivals: Arrivals | None = None, sent_late: Mapping[str, float] | None = None
+) -> dict[str, list[Hit]]:
     """Of each domain the requests that count, as the checker wants them: who asked stands in `User-Agent` after a
     slash (egress) and in the page's number (odd ones are the second spider's)."""
     found: dict[str, list[Hit]] = {}
@@ -76,13 +84,21 @@ def hits_by_domain(log: Sequence[Record]) -> dict[str, list[Hit]]:
             continue
         number = record.path.split("/")[2]
         hit = hit_of(record, SPIDERS[int(number) % len(SPIDERS)])
-        gap = bisect_right(ends, hit.at) - 1
-        if gap >= 0:
+        if arrivals is not None:
+            hit = replace(hit, early=_kept_waiting(record, arrivals) + (sent_late or {}).get(record.url, 0.0))
+        elif (gap := bisect_right(ends, hit.at) - 1) >= 0:
             since, until = gaps[gap]
             if hit.at - until <= min(until - since, CATCH_UP_SECONDS):
                 hit = replace(hit, early=hit.at - since)
         found.setdefault(domain_of(record.host), []).append(hit)
     return found
+
+
+def _kept_waiting(record: Record, arrivals: Arrivals) -> float:
+    """How long a request had been at the web's machine when the web noted it."""
+    times = arrivals.get((record.host, record.path), ())
+    before = bisect_right(times, record.started)
+    return record.started - times[before - 1] if before else 0.0
 
 
 def hit_of(record: Record, spider: str) -> Hit:
@@ -96,7 +112,7 @@ def judge(evidence: Evidence, *, forgive_stalls: bool = False) -> list[Judged]:
     it is counted as forgiven."""
     blur = BLUR_SECONDS + (evidence.stall_seconds if forgive_stalls else 0.0)
     plan = evidence.plan
-    hits = hits_by_domain(evidence.log)
+    hits = hits_by_domain(evidence.log, evidence.arrivals, evidence.sent_late)
     judged = []
     for site in plan.sites:
         mine = hits.get(site.name, [])

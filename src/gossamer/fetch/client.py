@@ -11,6 +11,7 @@ lost for the life of the process.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -39,6 +40,10 @@ from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLi
 from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
+from gossamer.fetch.stalls import StallClock
+from gossamer.telemetry import logs
+
+log = logging.getLogger("gossamer.fetch")
 
 STALL_SECONDS = 1.0
 """Silence of the leader after which another connection becomes it. Tuning only: a longer time lets a slow server hold
@@ -184,6 +189,7 @@ class HttpClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ConnectionPool
         self._watch: TimeoutWatch
+        self._stalls: StallClock
         self._closed = False
 
     @property
@@ -221,15 +227,17 @@ class HttpClient:
         head, wire = self._encode(request, plan, target)
         reader = self._new_reader(request)
         deadline = started + self._timeouts.total
-        connection = self._take_idle(plan)
+        connection, send_by = self._take_idle(plan), request.send_by
         if connection is None:
             connection = await self._check_out(plan, deadline, timings, fresh=self._loses(plan))
-        if request.send_by is not None and time.monotonic() > request.send_by:
-            raise self._not_sent_in_time(request.send_by, connection, timings)
+            send_by = send_by and send_by + min(request.connect_allowance, timings.connecting)
+        if send_by is not None and time.monotonic() > send_by:
+            raise self._not_sent_in_time(send_by, connection, timings)
         failure: FetchError | None = None  # within the body; it must not hide the status and the headers before it
         try:
             try:
-                await self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
+                result = self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
+                await (result if send_by is None else _told_if_late(result, request.url, connection.sent_at - send_by))
             except BaseException as error:
                 self._end_request(plan, connection, failed=True)
                 if not isinstance(error, FetchError):
@@ -243,7 +251,6 @@ class HttpClient:
                 self._end_request(plan, connection, failed=False)
             if failure is not None and not reader.has_head:
                 raise failure
-
             # Read now: during a wait below, another request may get the connection.
             timings.first_byte = connection.first_byte_at - connection.sent_at
             reused = connection.served > 1
@@ -274,6 +281,7 @@ class HttpClient:
         if self._loop is None:
             return
         self._watch.stop()
+        self._stalls.stop()
         self._pool.close_idle()
         live = list(self._live)
         for connection in live:
@@ -294,6 +302,7 @@ class HttpClient:
                 idle_seconds=self._connection_limits.idle_seconds,
             )
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
+            self._stalls = StallClock(loop)
 
     def _new_reader(self, request: FetchRequest) -> ResponseReader:
         """Return a reader for the response to a request, with the request's own limits if it has any."""
@@ -308,7 +317,7 @@ class HttpClient:
         late_seconds = time.monotonic() - send_by
         self._pool.release(connection)
         error = NotSentInTime()
-        error.connect_seconds = timings.connect + timings.tls
+        error.connect_seconds = timings.connecting
         # True if the request would have been in time without opening the connection.
         error.connecting = late_seconds <= error.connect_seconds
         return error
@@ -373,9 +382,12 @@ class HttpClient:
             started = time.monotonic()
             share = min(max(seconds_left, 0.0) / addresses_left, deadline - started)
             try:
-                dialled = await dial(
-                    plan.route(ip, self._contexts), partial(self._new_connection, key), timeout_seconds=share
-                )
+                with self._stalls:
+                    stalled = self._stalls.seconds(started)
+                    dialled = await dial(
+                        plan.route(ip, self._contexts), partial(self._new_connection, key), timeout_seconds=share
+                    )
+                    timings.stalled = self._stalls.seconds(time.monotonic()) - stalled
             except (ConnectFailed, ConnectTimeout):
                 self._pool.discard(key)
                 if addresses_left == 1:
@@ -477,6 +489,15 @@ def _decode(
         if is_plain(wire, encodings):
             return DecodedBody(wire, truncated=False, fault=ResponseFault.CONTENT_ENCODING), error
         return DecodedBody(b"", truncated=True, fault=ResponseFault.BODY), error
+
+
+def _told_if_late(result: "asyncio.Future[Any]", url: str, late_seconds: float) -> "asyncio.Future[Any]":
+    """Return the result of a request. Log it if it is late, although it was in time immediately before it was sent."""
+    if late_seconds > 0.0:
+        log.warning(
+            "%s %s by %.3f s: this process stood still while it sent the request", logs.SENT_LATE, url, late_seconds
+        )
+    return result
 
 
 def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:

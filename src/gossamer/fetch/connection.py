@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
         self.paused = False
         """True: the budget of bytes has stopped the reading."""
         self.sent_at = 0.0
-        """Monotonic time at which the current request was sent."""
+        """Monotonic time at which the current request had been sent."""
         self.first_byte_at = 0.0
         """Monotonic time of the first byte of the current response; 0.0 until it arrives."""
         self.last_activity = 0.0
@@ -172,12 +172,12 @@ class HttpConnection(asyncio.Protocol):
         self._result = result = self._loop.create_future()
         self._reader = reader
         self.first_byte_at = 0.0
-        self.sent_at = self.last_activity = time.monotonic()
         self.deadline = deadline
         if self.closed or self._transport is None:
             self.fail(ConnectionLost("it was closed while idle"))
         else:
-            self._transport.write(request)
+            self._transport.write(request)  # sends at once, also in uvloop: a buffer would wait for other callbacks
+        self.sent_at = self.last_activity = time.monotonic()
         return result
 
     def fail(self, error: FetchError) -> None:

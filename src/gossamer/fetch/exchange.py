@@ -73,6 +73,8 @@ class FetchRequest(msgspec.Struct):
     lost before the first byte, ConnectionLost is raised as `repeatable`, because a second try would be a second hit.
     None: the request is not charged, and the client may repeat it.
     """
+    connect_allowance: float = 0.0
+    """Seconds after `send_by` in which the request may be sent, too, as far as it needs them to open a connection."""
 
 
 class Timings(msgspec.Struct):
@@ -82,10 +84,17 @@ class Timings(msgspec.Struct):
     connect: float = 0.0
     """TCP, and the handshake with the proxy if there is one."""
     tls: float = 0.0
+    stalled: float = 0.0
+    """Part of `connect` and `tls` for which the event loop of this process stood still."""
     first_byte: float = 0.0
     """From the last byte of the request to the first of the response."""
     total: float = 0.0
     """From the call to the decoded body, including waits for a free connection and for memory."""
+
+    @property
+    def connecting(self) -> float:
+        """Seconds that opening the connection took, without stalls of this process."""
+        return max(0.0, self.connect + self.tls - self.stalled)
 
 
 class FetchResponse(msgspec.Struct):

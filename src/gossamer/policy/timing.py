@@ -157,8 +157,9 @@ class Pacing:
 #   allowance         the smaller of 1.25 * 0.4 s and 2 * 0.2 s + 0.2 s: 0.5 s
 #   third request     may be sent until 0.65 s; it connects until 0.4 s and is sent
 #
-# When the whole process stalls, connecting seems to take long at every host. Requests that were held up so must not be
-# sent together afterwards. That is why the allowance rises in steps, and only once for one stall.
+# Only the time that connecting takes the network and the server counts: the HTTP client subtracts stalls of its own
+# process (fetch/stalls.py). After a stall of the network, connecting has taken long at every host. Requests that were
+# held up so must not be sent together afterwards. So the allowance rises in steps, and only once for one stall.
 
 _SLOW_HOST_SECONDS = 10.0
 """Time for which a host is known to connect slowly. Must be long enough for a request whose lease was returned to be
@@ -168,7 +169,7 @@ _MAX_SLOW_HOSTS = 10_000
 _ALLOWANCE_STEP_SECONDS = 0.2
 """The allowance of a slow host rises at most to twice the last one and this much more: to 0.2 s, then 0.6 s, then
 1.4 s. May be changed: with a larger step, fewer leases are returned until the allowance suffices, but after a stall of
-the process, requests that were connecting may come closer together by as much as this step."""
+the network, requests that were connecting may come closer together by as much as this step."""
 
 _VARIATION = 1.25
 """Allowance as a multiple of the time that connecting took, because it never takes the same. May be changed: with
@@ -212,9 +213,10 @@ class SlowHosts:
     def on_late(self, host: str, *, took: float, allowed: float, began: float, now: float) -> None:
         """Record that a request was not sent in time, because connecting took so long.
 
-        `took`: seconds that connecting took. `allowed`: the request's allowance. `began`: when the request asked for
-        that allowance. Of the requests that were connecting at once, only the first one raises the allowance: the
-        others began before it was raised. So a single stall does not raise it several times.
+        `took`: seconds that connecting took, without stalls of this process. `allowed`: the request's allowance.
+        `began`: when the request asked for that allowance. Of the requests that were connecting at once, only the first
+        one raises the allowance: the others began before it was raised. So a single stall does not raise it several
+        times.
         """
         allowance, raised_at, _ = self._hosts.get(host, (0.0, float("-inf"), 0.0))
         if began >= raised_at:  # the allowance was not raised while this request was connecting

@@ -205,9 +205,11 @@ class Fetcher:
 
     def _set_limits(self, attempt: Attempt, request: FetchRequest, name: str, *, now: float) -> float:
         """Set the time by which the attempt's next request to this host must be sent: later, its hit is no longer
-        valid. Returns the seconds of it that the host has because connecting to it takes long."""
+        valid. Returns the seconds more that a new connection to the host may take, because connecting takes long
+        there."""
         allowed = self._slow_hosts.allowance(name, now=now) if self._slow_hosts else 0.0
-        request.send_by = send_by(attempt.start, attempt.lease.spacing_seconds) + allowed
+        request.send_by = send_by(attempt.start, attempt.lease.spacing_seconds)
+        request.connect_allowance = allowed
         if attempt.payload.asset is not None:
             request.body_bytes, request.whole_only = self._asset_bytes, True
         return allowed
@@ -221,8 +223,8 @@ class Fetcher:
     def _count_response(self, attempt: Attempt, name: str, fetched: FetchResponse) -> None:
         """Count a response of this host, and learn how long connecting took."""
         timings = fetched.timings
-        if took := timings.connect + timings.tls:
-            self._slow_hosts.on_connected(name, took=took, now=time.monotonic())
+        if timings.connect or timings.tls:
+            self._slow_hosts.on_connected(name, took=timings.connecting, now=time.monotonic())
         if attempt.proxy is not None:
             self._proxies.on_response(attempt, fetched.status)
         self._counts.count_response(name, fetched.status, timings.total)

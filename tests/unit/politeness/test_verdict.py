@@ -29,6 +29,20 @@ def test_what_is_noted_right_after_a_silence_may_have_come_in_it() -> None:
     assert [round(hit.early, 2) for hit in hits_by_domain(log)["site0.test"]] == [0, 0, 1.0, 1.05, 0, 0]
 
 
+def test_what_waited_before_it_was_noted_came_when_it_arrived() -> None:
+    """A recorded network tells it exactly, for any wait: silences of the log are not asked then."""
+    log = [record(0.0), record(0.06, path="/p/4"), record(1.06, path="/p/6"), record(1.08, path="/p/8")]
+    arrivals = {("site0.test", "/p/2"): [0.0], ("site0.test", "/p/4"): [0.01, 5.0], ("site0.test", "/p/6"): [1.05]}
+    hits = hits_by_domain(log, arrivals)["site0.test"]
+    assert [round(hit.early, 2) for hit in hits] == [0.0, 0.05, 0.01, 0.0]
+
+
+def test_a_worker_that_stood_still_says_by_how_much_its_request_was_late() -> None:
+    late = {"http://site0.test/p/4": 0.5}
+    hits = hits_by_domain([record(0.0), record(0.5, path="/p/4")], {}, late)["site0.test"]
+    assert [hit.early for hit in hits] == [0.0, 0.5]
+
+
 def test_what_is_forgiven_is_counted_and_bounded() -> None:
     """Ten requests of one domain, noted in one moment after the web was silent: excused, but not without limit."""
     site = Site("site0.test", Style.BURSTS, DomainPolicy(hits=2, window_seconds=1.0, concurrency=64), 2.0)

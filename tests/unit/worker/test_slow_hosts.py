@@ -26,7 +26,7 @@ class SlowClients:
 
     async def fetch(self, request: FetchRequest, timeout: float | None, **_: Any) -> None:
         assert request.send_by is not None
-        self.limits.append(request.send_by)
+        self.limits.append(request.send_by + request.connect_allowance)
         error = NotSentInTime()
         error.connecting, error.connect_seconds = True, CONNECT_SECONDS
         raise error
