@@ -62,7 +62,7 @@ class BadUrl(BadInput):
     only_detail = False
     reason = "bad_url"
     """Word for the reason why a link is not followed; must not change. Each subclass has its own. Counters and records
-    have it under the name that `drop_reason` (worker/page.py) gives it."""
+    have it under the name that `drop_reason` (worker/drops.py) gives it."""
 
 
 class BadScheme(BadUrl):

@@ -156,7 +156,9 @@ class CrawlSettings(SettingGroup):
         "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
         "one page; the first of these URLs is fetched, unchanged",
     )
-    sitemaps: bool = _setting(False, "Also crawl the URLs of the sitemaps that robots.txt names")
+    sitemaps: bool = _setting(
+        False, "Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps"
+    )
     follow_nofollow: bool = _setting(False, "Also follow links that are marked nofollow")
     rate: str = _setting(
         "",
@@ -337,7 +339,9 @@ class FetchSettings(SettingGroup):
     )
     ca_file: str = _setting("", "PEM file of certificates to trust in addition to the system's")
     max_body: _Bytes = _setting(
-        5 * 1024 * 1024, "Largest body in bytes, decompressed. A longer one is cut and marked truncated"
+        5 * 1024 * 1024,
+        "Largest body in bytes, decompressed. A longer one is cut and marked truncated. Of sitemaps, the part in "
+        "their records; up to 50 MB are read",
     )
     max_asset: _Bytes = _setting(
         20 * 1024 * 1024, "Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large"

@@ -1,5 +1,6 @@
 """Bad input: one line that says what is wrong and what would be right, exit code 2, nothing started."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -229,7 +230,12 @@ FAULTY_LISTS: dict[str, tuple[bytes, str]] = {
     "UTF-16 without a mark": ("https://a.test/".encode("utf-16-le"), "seeds.txt holds no UTF-8 text."),
     "bytes": (bytes(range(128, 256)), "seeds.txt holds no UTF-8 text."),
     "a web page": (b"\n<!DOCTYPE html>\n<p>Text\n", "seeds.txt holds a web page, no list."),
-    "a sitemap": (b"<?xml version='1.0'?>\n<urlset>", "seeds.txt holds XML, no list."),
+    "XML": (b"<?xml version='1.0'?>\n<list>", "seeds.txt holds XML, no list."),
+    "a sitemap": (
+        b"<?xml version='1.0'?>\n<urlset>",
+        "seeds.txt holds a sitemap, no list. Give its URL as a seed itself.",
+    ),
+    "a compressed list": (gzip.compress(b"https://a.test/\n"), "seeds.txt is compressed. Unpack a list before;"),
 }
 
 

@@ -119,8 +119,14 @@ def _text(content: bytes, source: str) -> str:
     """Return the text of a list of seeds. Raises BadInput for a web page, and for what is no UTF-8 text."""
     begin = content[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if begin.startswith(b"<"):
+        if re.search(rb"<(?:\w+:)?(?:urlset|sitemapindex|rss|feed)[\s>]", begin):
+            raise BadInput(f"--seeds: {source} holds a sitemap, no list. Give its URL as a seed itself.")
         found = "XML" if begin.startswith(b"<?xml") else "a web page"
         raise BadInput(f"--seeds: {source} holds {found}, no list. Write one URL per line.")
+    if content.startswith(b"\x1f\x8b"):
+        raise BadInput(
+            f"--seeds: {source} is compressed. Unpack a list before; give the URL of a sitemap as a seed itself."
+        )
     try:
         if b"\0" not in content:
             return content.decode("utf-8-sig")

@@ -443,14 +443,20 @@ def _response(
     an error within the body. Raises that, or the one of the decoder, for a page: other responses say all by their
     status and headers."""
     wire = body = reader.body
-    truncated, faults = reader.truncated, reader.faults
+    truncated, faults, limits = reader.truncated, reader.faults, reader.limits
+    encodings: tuple[str, ...] = ()
+    if request.decoded_bytes is not None:
+        limits = msgspec.structs.replace(limits, body_bytes=request.decoded_bytes)
+        encodings = parse_encodings(reader.content_encodings)
     if failure is not None:
         truncated, faults = True, (*faults, ResponseFault.BODY)
     if reader.content_encodings:
-        decoded, error = _decode(wire, parse_encodings(reader.content_encodings), reader.limits)
+        decoded, error = _decode(wire, parse_encodings(reader.content_encodings), limits)
         body, truncated, failure = decoded.body, truncated or decoded.truncated, failure or error
         if decoded.fault is not None:
             faults = (*faults, decoded.fault)
+    elif len(wire) > limits.body_bytes:
+        body, truncated = wire[: limits.body_bytes], True
     response = FetchResponse(  # by position, because names cost time for every page
         request.url,
         reader.status,
@@ -469,6 +475,7 @@ def _response(
         reader.received_bytes,
         reader.headers_by_name,
         faults,
+        encodings,
     )
     if failure is not None and 200 <= reader.status < 300:
         failure.response = response

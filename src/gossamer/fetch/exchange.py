@@ -65,6 +65,9 @@ class FetchRequest(msgspec.Struct):
     """Limit of the body, as sent and as decoded; None: the client's `ResponseLimits.body_bytes`."""
     whole_only: bool = False
     """True: a part of a body is of no use, as for `ResponseLimits.whole_only`. Needs `body_bytes`."""
+    decoded_bytes: int | None = None
+    """Limit of the response's `body` where it is another than that of the body as sent: a longer body is cut, but
+    complete in `wire_body`, from which `fetch/piecewise.py` decodes it (see `encodings`). Needs `keep_wire`."""
     send_by: float | None = None
     """Latest time on the monotonic clock to send the request; `math.inf`: no limit. Set for a request that was charged
     as one hit of its site.
@@ -130,6 +133,8 @@ class FetchResponse(msgspec.Struct):
     """Values of `headers` by name, spelled as sent. None: they were not collected."""
     faults: tuple[ResponseFault, ...] = ()
     """Faults of the response that did not lose it."""
+    encodings: tuple[str, ...] = ()
+    """Content encodings of `wire_body`, where the request asked for `decoded_bytes`."""
 
 
 KIB = 1024

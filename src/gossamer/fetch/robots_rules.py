@@ -14,11 +14,12 @@ from functools import cache
 from itertools import chain
 from urllib.parse import quote
 
-import ada_url
 import msgspec
 
+from gossamer.errors import BadUrl
 from gossamer.policy import robots as robots_policy
 from gossamer.policy.robots import product_token
+from gossamer.policy.urls import canonical, join
 
 # Names of fields inside this module.
 _USER_AGENT = "user-agent"
@@ -320,15 +321,19 @@ more rules is cached alone."""
 class RobotsRules:
     """Rules of one robots.txt. Immutable for its users; never raises for the content of a file."""
 
-    def __init__(self, body: bytes = b"", *, truncated: bool = False) -> None:
-        """Parse the body of a response; an empty one allows everything. `truncated`: the body was cut."""
+    def __init__(self, body: bytes = b"", *, truncated: bool = False, url: str = "") -> None:
+        """Parse the body of a response; an empty one allows everything. `truncated`: the body was cut. `url`: the
+        canonical URL of the file, to which relative sitemaps are resolved; empty: they are invalid."""
         parsed = parse(body, truncated=truncated)
         self._groups = parsed.groups
         self._matchers: dict[str, Matcher] = {}
         self._cached_rules = 0
-        self.sitemaps: tuple[str, ...] = tuple(filter(None, map(_sitemap, parsed.sitemaps)))
+        sitemaps = [_sitemap(text, url) for text in parsed.sitemaps]
+        self.sitemaps: tuple[str, ...] = tuple(dict.fromkeys(filter(None, sitemaps)))
         """Sitemaps that the file names, whatever the user agent: canonical http and https URLs in the order of the
         file."""
+        self.invalid_sitemaps = sitemaps.count("")
+        """Number of Sitemap lines that are no such URL."""
 
     def allowed(self, url: str, user_agent: str) -> bool:
         """Return whether this user agent may fetch the URL."""
@@ -379,11 +384,10 @@ def _target(url: str) -> str:
     return url[start:].partition("#")[0]
 
 
-def _sitemap(text: str) -> str:
-    """Return the canonical URL; empty if there is none: the sitemap protocol requires absolute URLs."""
+def _sitemap(text: str, base: str) -> str:
+    """Return the canonical URL; empty if there is none. The protocol asks for absolute URLs, but some sites write
+    relative ones."""
     try:
-        url = ada_url.URL(text)
-    except ValueError:
+        return join(base, text) if base else canonical(text)
+    except BadUrl:
         return ""
-    url.hash = ""
-    return str(url.href) if url.protocol in ("http:", "https:") else ""

@@ -157,6 +157,15 @@ class RobotsUnavailable(msgspec.Struct, frozen=True):
     """Unix time from which the origin's requests are refused; see `patience_seconds` of the service."""
 
 
+class NamedSitemaps(NamedTuple):
+    """Sitemaps that a robots.txt names."""
+
+    urls: tuple[str, ...]
+    """Canonical URLs."""
+    invalid: int
+    """Number of lines that name no http or https URL."""
+
+
 class _CachedRules(msgspec.Struct, frozen=True):
     """A record, and the rules in it."""
 
@@ -296,13 +305,10 @@ class RobotsService:
         given_up_at = record.failing_since + patience
         return None if self._now() >= given_up_at else RobotsUnavailable(record.retry_at, record.detail, given_up_at)
 
-    async def sitemaps(
-        self, url: str, *, user_agent: str, template: FetchRequest
-    ) -> tuple[str, ...] | RobotsUnavailable:
-        """Return the sitemaps that the origin's robots.txt names, as canonical URLs; empty: it names none. See
-        `check`."""
+    async def sitemaps(self, url: str, *, user_agent: str, template: FetchRequest) -> NamedSitemaps | RobotsUnavailable:
+        """Return the sitemaps that the origin's robots.txt names. See `check`."""
         known = await self._get(url, user_agent, template)
-        return self._unavailable(known.record) or known.robots.sitemaps
+        return self._unavailable(known.record) or NamedSitemaps(known.robots.sitemaps, known.robots.invalid_sitemaps)
 
     @property
     def cached_bytes(self) -> int:
@@ -406,7 +412,7 @@ class RobotsService:
 
     def _keep(self, key: str, record: RobotsRecord) -> _CachedRules:
         """Parse a record into the cache. The least recently used ones make room, but never this one."""
-        robots = RobotsRules(record.body, truncated=record.truncated)
+        robots = RobotsRules(record.body, truncated=record.truncated, url=f"{key.removeprefix(_INSECURE)}/robots.txt")
         if robots.sitemaps and self._on_sitemaps is not None:
             self._on_sitemaps(key, robots.sitemaps)
         size = _RULES_BYTES + _PARSED_FACTOR * len(record.body)
@@ -493,7 +499,11 @@ def _origin(url: str) -> str:
     return url[:start] + authority.rpartition("@")[2]
 
 
+_INSECURE = "insecure "
+"""Beginning of the name of an origin whose certificates are not checked."""
+
+
 def _key(origin: str, *, insecure: bool) -> str:
     """Return the name under which an origin's record is stored; `worker/robots.py` takes the origin out of it."""
     # Without certificate checks an origin may be reachable that is unreachable with them.
-    return f"insecure {origin}" if insecure and origin.startswith("https:") else origin
+    return f"{_INSECURE}{origin}" if insecure and origin.startswith("https:") else origin

@@ -63,6 +63,8 @@ class DropReason(StrEnum):
     SCHEME = "scheme"
     """Neither http nor https."""
     BAD_URL = "bad_url"
+    SITEMAP_LIMIT = "sitemap_limit"
+    """Beyond the 50,000 URLs that a sitemap may list, or in an index of sitemaps that another index names."""
     MOVED = "moved"
     """The request continues as another entry, under the domain that it was redirected to."""
 
@@ -223,6 +225,9 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     """Overrides the attrs of the terms, for example for a spider that counts its steps."""
     sitemap: bool = False
     """True: read the response as a sitemap."""
+    listed: bool = False
+    """True: a sitemap has listed this URL, and may have been listed by another one. As a sitemap, it may not list
+    sitemaps; as a page, it is not read as a sitemap."""
     scrapy: bytes | None = None
     """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
     asset: Asset | None = None

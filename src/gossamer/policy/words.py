@@ -78,6 +78,18 @@ _EXPLANATIONS = {
     "not_html": Explanation(
         "It looks like HTML, but its Content-Type says otherwise", "Browsers do not show it as a page, either."
     ),
+    "no_sitemap": Explanation("It is no sitemap, although robots.txt or an index names it as one"),
+    "sitemap_broken": Explanation("The sitemap ends early or is damaged", "What could be read of it was used."),
+    "sitemap_too_long": Explanation(
+        "The sitemap exceeds the limits of 50 MB and 50,000 URLs", "The rest was left out."
+    ),
+    "sitemap_nested": Explanation(
+        "An index of sitemaps that another index names is not read", "To read it, start from its URL."
+    ),
+    "sitemap_refused": Explanation(
+        "robots.txt names a sitemap that is not fetched",
+        "Its URL is not valid, or --deny or a limit of pages refuses it.",
+    ),
     # Dropped on purpose (DropReason). Links that are not followed are only counted, without a title: where a title says
     # "redirects" or "leads", a request is dropped for this reason only because of where it was redirected.
     "duplicate": Explanation("It redirects to a page that was found before"),
@@ -95,6 +107,7 @@ _EXPLANATIONS = {
     "nofollow": Explanation("The page asks not to follow its links"),
     "scheme": Explanation("It leads to neither http nor https"),
     "bad_url": Explanation("It leads to an invalid URL"),
+    "sitemap_limit": Explanation("It is beyond the limits of a sitemap"),
     "moved": Explanation("It continues under another domain"),
 }
 

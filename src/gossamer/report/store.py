@@ -4,8 +4,8 @@ The database is a file without a name: it is gone when the process ends, however
 number of pages, except by the few bytes that `links.py` needs for each page and for each URL of interest.
 """
 
+import codecs
 import json
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -17,7 +17,7 @@ from typing import Any, Self
 import xxhash
 
 from gossamer.errors import BadUrl
-from gossamer.extract.sitemap import is_gzip, parse_sitemap
+from gossamer.extract.sitemap import looks_like_sitemap, parse_sitemap
 from gossamer.model.request import DropReason
 from gossamer.policy.urls import canonical
 from gossamer.report.records import PageFacts
@@ -36,10 +36,8 @@ _MAX_TYPE = 100
 """Characters of a content type that are kept. May be changed freely."""
 _MAX_HOST = 300
 """Characters of a host that are kept. May be changed, but must exceed the longest name in DNS and a port."""
-_SITEMAP_ROOT = re.compile(r"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
-"""Root element of a sitemap. Fixed by sitemaps.org."""
-_SNIFFED = 1024
-"""Beginning of a body in which a sitemap's root element is looked for, as the worker does."""
+_SNIFFED = 16 * 1024
+"""Characters by which a sitemap is recognised."""
 
 
 class PageOutcome(IntEnum):
@@ -166,7 +164,9 @@ class PageStore:
         """Add the URLs that a sitemap lists. One whose own URL is invalid has no entries, but counts."""
         self.sitemaps += 1
         try:
-            entries = parse_sitemap(page.raw_body(), canonical(page.final_url))
+            # Text is in UTF-8 here, whatever the sitemap declares.
+            mark = b"" if page.body_encoding == "base64" else codecs.BOM_UTF8
+            entries = parse_sitemap(mark + page.raw_body(), canonical(page.final_url))
         except BadUrl:
             return
         if self.value("SELECT count(*) FROM listed") < _MAX_LISTED:
@@ -174,10 +174,10 @@ class PageStore:
 
 
 def _is_sitemap(page: PageFacts) -> bool:
-    """Return whether a page is a sitemap: XML with its root element, or compressed XML."""
+    """Return whether a page is a sitemap, compressed or not."""
     if page.body_encoding == "base64":
-        return is_gzip(page.raw_body()[:2])
-    return _SITEMAP_ROOT.search(page.body or "", 0, _SNIFFED) is not None
+        return looks_like_sitemap(page.raw_body())
+    return looks_like_sitemap((page.body or "")[:_SNIFFED].encode("utf-8", "replace"))
 
 
 def _row(number: int, page: PageFacts) -> tuple[Any, ...]:

@@ -154,7 +154,8 @@ class Tally(msgspec.Struct):
     """Pages that were read for links to follow."""
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose links were wanted, and not or not all read, by reason. `truncated`: the end of the page is missing.
-    `not_html`: it looks like HTML, but its type says something else."""
+    `not_html`: it looks like HTML, but its type says something else. Also sitemaps, with reasons of their own (see
+    `policy/words.py`)."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0

@@ -258,7 +258,9 @@ class _WorkerParts:
         fetcher = Fetcher(
             access,
             self._clients,
-            RobotsChecker(frontier, self._robots, self.retrier, waits, _robots_policy(settings, self._pool)),
+            RobotsChecker(
+                frontier, self._robots, self.retrier, waits, self.tally, _robots_policy(settings, self._pool)
+            ),
             Contexts(self._context),
             PageReader(self._counts, self._run_spider, self._contents, wants_text=self._sink.wants_text),
             self._counts,
@@ -267,6 +269,7 @@ class _WorkerParts:
                 retries=settings.fetch.retries,
                 retry_base_seconds=settings.fetch.retry_base,
                 asset_bytes=settings.fetch.max_asset,
+                body_bytes=settings.fetch.max_body,
                 proxies=self._proxies,
             ),
             budget=self.budget,

@@ -196,11 +196,12 @@ class Attempt:
         Pages that a sitemap lists have the depth of seeds. With sitemaps, a seed is therefore only known as long as
         there is no page: a sitemap is read after the first one.
         """
-        may_be_listed = self.payload.sitemap or (self.context.terms.sitemaps and pages > 0)
+        may_be_listed = self.payload.sitemap or self.payload.listed or (self.context.terms.sitemaps and pages > 0)
         return self.lease.depth == 0 and not may_be_listed
 
-    def packed(self, *, moved: bool = False) -> bytes:
-        """Return the payload from which another worker continues at this point.
+    def packed(self, *, moved: bool = False, sitemap: bool = False) -> bytes:
+        """Return the payload from which another worker continues at this point. `sitemap`: the response is to be read
+        as a sitemap.
 
         `moved`: the request becomes another entry, under another domain. It then carries its own id, but neither
         cookies nor secret headers, which were for the former domain.
@@ -219,7 +220,8 @@ class Attempt:
                 cookies=None if moved else dict(self.cookies) or None,
                 request_id=self.request_id if moved else self.payload.request_id,
                 attrs=self.payload.attrs,
-                sitemap=self.payload.sitemap,
+                sitemap=sitemap or self.payload.sitemap,
+                listed=self.payload.listed,
                 asset=self.payload.asset,
             )
         )

@@ -7,7 +7,7 @@ until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from gossamer.extract.memory import new_href_memory
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
-from gossamer.model.request import Batch, Lease
+from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
@@ -190,12 +190,13 @@ class Context:
     def scope(self) -> LinkScope:
         """Filters of discovered links and redirect targets."""
         if self.spider_name == ASSET_SPIDER:
-            return self.asset_scope
+            return self.deny_scope
         return self._memory.scope(self._scope_name, self.terms)
 
     @property
-    def asset_scope(self) -> LinkScope:
-        """Filters of assets and of their redirect targets: they may be on any host, and have any ending."""
+    def deny_scope(self) -> LinkScope:
+        """Filters of assets, of sitemaps, and of their redirect targets: they may be on any host, and have any
+        ending."""
         terms = msgspec.structs.replace(
             self.terms,
             allowed_domains=None,
@@ -204,7 +205,7 @@ class Context:
             allow_regex=None,
             deny_extensions=(),
         )
-        return self._memory.scope(b"assets" + self._scope_name, terms)
+        return self._memory.scope(b"deny" + self._scope_name, terms)
 
     @property
     def rules(self) -> "CompiledExtraction | None":
@@ -267,15 +268,9 @@ class Context:
         kept = [value for value in fingerprints if value not in rejected] if rejected else fingerprints
         self._seen.remember(self._namespace, kept, since=since)
 
-    def unlinked(self, batches: Iterable[Batch]) -> dict[int, str]:
-        """Return those of these URLs, by fingerprint, to which no page has linked as far as the cache knows."""
-        has_seen, namespace = self._seen.has_seen, self._namespace
-        return {
-            value: url
-            for batch in batches
-            for value, url in zip(batch.fingerprints, batch.urls, strict=True)
-            if not has_seen(namespace, value)
-        }
+    def has_seen(self, fingerprint: int) -> bool:
+        """Return whether this request is known to be in the frontier, as those are to which a page has linked."""
+        return self._seen.has_seen(self._namespace, fingerprint)
 
     def confirm(self, links: Links, rejected: Collection[int], *, since: int) -> None:
         """Record that the frontier has these links, except for the rejected fingerprints.

@@ -220,7 +220,7 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
 def _add_requests(attempt: Attempt, found: Mapping[str, str], finished: FinishedLease, *, level: int) -> None:
     """Add requests for these assets (URL and kind) to a result, in batches of one domain."""
     context, lease = attempt.context, attempt.lease
-    scope = context.asset_scope
+    scope = context.deny_scope
     urls = [url for url in found if scope.reason(url) is None]
     fingerprints = [fingerprint(url, seed=context.asset_seed) for url in urls]
     referrer = attempt.url[:_MAX_REFERRER_CHARACTERS]

@@ -51,10 +51,12 @@ from gossamer.telemetry import logs
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, Contexts
-from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, drop_reason, output_size
+from gossamer.worker.drops import drop_reason
+from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, output_size
 from gossamer.worker.proxies import WorkerProxies
 from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
+from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
 
 log = logging.getLogger("gossamer.worker")
 
@@ -83,6 +85,8 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     """Delay before the first retry; it doubles with each further one."""
     asset_bytes: int
     """Largest asset, a file that a page embeds or links. A longer one fails."""
+    body_bytes: int
+    """Largest body that a record has. Of a sitemap, more than that is read."""
     proxies: WorkerProxies
 
 
@@ -117,6 +121,8 @@ class Fetcher:
         self._retries = policy.retries
         self._retry_base_seconds = policy.retry_base_seconds
         self._asset_bytes = policy.asset_bytes
+        self._body_bytes = policy.body_bytes
+        self._sitemap_turns = SitemapTurns()
         self._budget = budget
         self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
@@ -128,6 +134,8 @@ class Fetcher:
             attempt = Attempt(lease, self._context(lease))
         except Exception as error:
             return self._fail_unstarted(lease, error)
+        if attempt.payload.sitemap:
+            return self._fetch_sitemap(attempt)
         if attempt.context.terms.content is None or attempt.payload.asset is not None:
             return self._fetch(attempt)
         return self._fetch_for_content(attempt)
@@ -138,6 +146,18 @@ class Fetcher:
         if last is None or last.terms is not terms or last.run is not run or last.spider_name != lease.spider:
             last = self._last_context = self._contexts.for_lease(lease)
         return last
+
+    async def _fetch_sitemap(self, attempt: Attempt) -> FinishedLease:
+        """Fetch a sitemap when it is its turn. Where that took long, it is given back: the pages of the one before go
+        first."""
+        lease = attempt.lease
+        async with self._sitemap_turns.take(lease.run.crawl.id.token, lease.domain) as record:
+            finished = await self._fetch(attempt)
+            settlement = finished.settlement
+            if settlement.outcome is Outcome.FETCHED:
+                kept = sum(len(batch.urls) for batch in finished.batches)
+                record(kept + sum((settlement.drops or {}).values()))
+            return finished
 
     async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:
         """Fetch a page whose main content is wanted. If too many of them are in progress, postpone it for a moment, so
@@ -212,6 +232,9 @@ class Fetcher:
         request.connect_allowance = allowed
         if attempt.payload.asset is not None:
             request.body_bytes, request.whole_only = self._asset_bytes, True
+        elif attempt.payload.sitemap:
+            request.body_bytes, request.decoded_bytes = max(MAX_SITEMAP_BYTES, self._body_bytes), self._body_bytes
+            request.keep_wire = True
         return allowed
 
     def _note_late(self, name: str, error: NotSentInTime, *, allowed: float, began: float) -> None:
@@ -250,7 +273,8 @@ class Fetcher:
             hidden = attempt.context.hidden_headers
             attempt.wires = (*attempt.wires, wire_of(fetched, attempt.body, time.time(), hidden=hidden))
         budget = self._budget
-        reading = _READING_FACTOR * len(fetched.body) if len(fetched.body) > LARGE_BYTES else 0
+        size = max(len(fetched.body), len(fetched.wire_body or b""))
+        reading = _READING_FACTOR * size if size > LARGE_BYTES else 0
         if reading:
             budget.retain(reading)
         try:
@@ -296,7 +320,8 @@ class Fetcher:
             return self._requeue(attempt, Outcome.FORWARDED)
         if visited:
             return self._fail(attempt, "redirect_loop", f"back to {target}", fetched)
-        refusal = attempt.context.scope.refusal(target)
+        context = attempt.context
+        refusal = (context.deny_scope if attempt.payload.sitemap else context.scope).refusal(target)
         if refusal is not None:
             return self._drop(attempt, drop_reason(refusal.reason), f"{target}: {refusal.rule}", fetched)
         fingerprint = attempt.fingerprint(target)

@@ -2,20 +2,15 @@
 
 A page belongs to a lease: a request that the frontier (the cluster's store of requests) has handed to this worker.
 Links become batches: requests of one domain that the worker adds to the frontier. Terms are the options of the
-submission to which the request belongs. Safe to change: what counts as a sitemap, and the limits below as they say.
-Fixed: the payload of a request (`Payload`: method, body and what else the client packs), the reasons for dropped links
-and the reason `spider_error`, which the frontier or records keep.
+submission to which the request belongs. Safe to change: the limits below as they say. Fixed: the reasons for dropped
+links and the reason `spider_error`, which the frontier or records keep.
 """
 
-import asyncio
 import logging
-import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from sys import getsizeof
-
-import msgspec
 
 from gossamer.commit.outlinks import LINK_BYTES, FinishedLease
 from gossamer.extract.document import HtmlDocument
@@ -28,120 +23,18 @@ from gossamer.model.request import (
     DropReason,
     Lease,
     Outcome,
-    Payload,
     Settlement,
-    pack,
 )
-from gossamer.policy.urls import host, registered_domain
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
+from gossamer.worker.drops import count_drop, drop_reason
 from gossamer.worker.extraction import PageContents, add_assets, add_items, read_asset
+from gossamer.worker.priorities import child_priority
 from gossamer.worker.records import PageText, page_record
+from gossamer.worker.sitemaps import SitemapReader, is_sitemap
 
 log = logging.getLogger("gossamer.worker")
-
-_SITEMAP_ROOT = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)[\s>]")
-"""Root element of a sitemap, or of an index of sitemaps. Fixed by sitemaps.org."""
-_SNIFFED_BYTES = 1024
-"""Beginning of a body in which a sitemap's root element is looked for. May be changed: a sitemap with a longer comment
-before it counts as a page; a larger value takes longer for every submitted URL."""
-_PARSED_AT_ONCE_BYTES = 64 * 1024
-"""Sitemaps up to this size are parsed in a few milliseconds; longer ones in a thread. May be changed: a larger value
-delays the worker's other requests and its heartbeats."""
-
-
-class SitemapBatches(msgspec.Struct):
-    """Entries of a sitemap as batches, and the number of dropped entries by reason."""
-
-    batches: list[Batch] = msgspec.field(default_factory=list)
-    """One for each domain of its pages, and one for each further sitemap."""
-    drops: dict[str, int] = msgspec.field(default_factory=dict)
-
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Count dropped entries."""
-        self.drops[str(reason)] = self.drops.get(str(reason), 0) + count
-
-
-def is_sitemap(attempt: Attempt, body: bytes) -> bool:
-    """Return whether a body is read as a sitemap: one that was requested as a sitemap, or a submitted URL that is
-    one."""
-    return attempt.payload.sitemap or (
-        attempt.lease.depth == 0 and _SITEMAP_ROOT.search(body, 0, _SNIFFED_BYTES) is not None
-    )
-
-
-async def read_sitemap(attempt: Attempt, body: bytes) -> SitemapBatches:
-    """Return what a sitemap adds to its crawl. Never raises.
-
-    Its pages have the sitemap's own depth, because it lists them rather than links to them, and pass the same filters
-    as links. Further sitemaps become requests like itself; they may be compressed, so the filter of extensions does not
-    apply.
-    """
-    from gossamer.extract.sitemap import parse_sitemap  # imported late: many crawls read none
-
-    if len(body) <= _PARSED_AT_ONCE_BYTES:
-        found = parse_sitemap(body, attempt.url)
-    else:
-        found = await asyncio.to_thread(parse_sitemap, body, attempt.url)
-    result = SitemapBatches()
-    if found.bad:
-        result.drop(DropReason.BAD_URL, found.bad)
-    context, lease = attempt.context, attempt.lease
-    pages: dict[str, Batch] = {}
-    scope = context.scope
-    for url in found.urls:
-        reason = scope.reason(url)
-        if reason is not None:
-            result.drop(drop_reason(reason))
-            continue
-        domain = registered_domain(host(url))
-        batch = pages.get(domain)
-        if batch is None:
-            batch = pages[domain] = Batch(lease.spider, domain, lease.priority, lease.depth)
-        batch.urls.append(url)
-        batch.fingerprints.append(context.fingerprint(url))
-    result.batches = [
-        *pages.values(),
-        *sitemap_batches(context, found.sitemaps, priority=lease.priority, depth=lease.depth),
-    ]
-    return result
-
-
-def sitemap_batches(context: Context, urls: Sequence[str], *, priority: int, depth: int) -> list[Batch]:
-    """Return batches that request these sitemaps, each under its domain, without those out of scope.
-
-    Refused extensions count as in scope: a sitemap may be compressed.
-    """
-    packed, scope = pack(Payload(sitemap=True)), context.scope
-    return [
-        Batch(
-            context.spider_name,
-            registered_domain(host(url)),
-            priority,
-            depth,
-            [url],
-            [context.fingerprint(url)],
-            [packed],
-        )
-        for url in urls
-        if scope.reason(url) in (None, "extension")
-    ]
-
-
-_DROP_REASONS = {
-    "known": DropReason.DUPLICATE.value,
-    "allow_regex": DropReason.FILTERED.value,
-    "deny_regex": DropReason.FILTERED.value,
-    "too_long": DropReason.BAD_URL.value,
-}
-"""Reasons of the extractor and the scope that have another name in the frontier's counts."""
-
-
-def drop_reason(reason: str) -> str:
-    """Return the reason under which the frontier counts a refusal by the extractor or the scope."""
-    return _DROP_REASONS.get(reason, reason)
-
 
 PAGE_OVERHEAD_BYTES = 4096
 """Memory of a page besides its body: the record, the lease, a few links. An estimate; a larger one lets fewer pages
@@ -178,13 +71,6 @@ def batches_size(batches: Collection[Batch]) -> int:
     return urls_size([url for batch in batches for url in batch.urls])
 
 
-PRIORITY_STEP = 10
-"""A link's priority is its page's minus this, so that a crawl is breadth first. Fixed: Scrapy Cluster's value,
-documented for spiders (`Follow.priority`)."""
-LOWEST_PRIORITY = -65_000
-"""Lowest priority that a link gets. Fixed: must equal LOWEST_PRIORITY in the frontier's settle.lua."""
-
-
 RunSpider = Callable[[Attempt, FinishedLease, HtmlDocument | None, PageText], Awaitable[bool]]
 
 
@@ -202,6 +88,7 @@ class PageReader:
         self._counts = counts
         self._tally = counts.tally
         self._run_spider = run_spider
+        self._sitemaps = SitemapReader()
 
     @staticmethod
     def decode(fetched: FetchResponse, *, wants_text: bool = True) -> PageText:
@@ -264,31 +151,29 @@ class PageReader:
         self._tally.status(lease.spider, fetched.status)
         return finished
 
-    # --- sitemaps -----------------------------------------------------------------------------------------------------
-
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
         """Return the result of a request whose response is a sitemap."""
-        found = await read_sitemap(attempt, fetched.body)
-        context = attempt.context
+        context, lease = attempt.context, attempt.lease
+        if fetched.truncated and not attempt.payload.sitemap:
+            # Only now it is known to be one: it is fetched again with the limit of sitemaps.
+            return FinishedLease(Settlement(lease, Outcome.FORWARDED, payload=attempt.packed(sitemap=True)))
+        found = await self._sitemaps.read(attempt, fetched)
+        for reason in found.unread:
+            self._tally.leave_unread(reason, attempt.url)
         # The summary names pages that only the sitemap lists. Other spiders and a limited depth do not show all links.
         if context.spider.follows_all_links and context.terms.maxdepth is None:
-            pages = [batch for batch in found.batches if batch.payloads is None]  # others are further sitemaps
-            self._counts.list_pages(context.unlinked(pages))
+            self._counts.list_pages(found.unlinked)
         record = page_record(attempt, fetched, decoded, now=time.time())
         output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires), body_apart=decoded.is_apart)
         self._tally.pages += 1
-        self._tally.status(attempt.lease.spider, fetched.status)
+        self._tally.status(lease.spider, fetched.status)
+        batches = [*found.pages, *found.sitemaps]
         return FinishedLease(
-            Settlement(attempt.lease, Outcome.FETCHED, drops=found.drops or None),
+            Settlement(lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
-            found.batches,
-            size=output_size(output) + batches_size(found.batches),
+            batches,
+            size=output_size(output) + batches_size(batches),
         )
-
-
-def child_priority(priority: int) -> int:
-    """Return the priority of a link on a page of this priority."""
-    return max(priority - PRIORITY_STEP, LOWEST_PRIORITY)
 
 
 def _add_all_links(
@@ -339,8 +224,3 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
         batch.urls.append(url)
         batch.fingerprints.append(fingerprint)
     return list(batches.values())
-
-
-def count_drop(drops: dict[str, int], reason: str, count: int = 1) -> None:
-    """Count links that are dropped for this reason."""
-    drops[str(reason)] = drops.get(str(reason), 0) + count

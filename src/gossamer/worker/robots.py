@@ -20,7 +20,7 @@ from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import OriginWait, Tally
 from gossamer.worker.attempt import Attempt
-from gossamer.worker.page import sitemap_batches
+from gossamer.worker.sitemaps import REFUSED, named_sitemaps
 
 _TROUBLE = "robots"
 """Key of the reported trouble (a lasting condition, which is shown at its begin and its end). May be any word that no
@@ -122,12 +122,14 @@ class RobotsChecker:
         robots: RobotsService,
         retrier: Retrier,
         waits: RobotsWaits,
+        tally: Tally,
         robots_policy: RobotsPolicy,
     ) -> None:
         self._frontier = frontier
         self._robots = robots
         self._retrier = retrier
         self._waits = waits
+        self._tally = tally
         self._robots_policy = robots_policy
         self._delays: dict[str, tuple[float, float]] = {}
         """By domain: the crawl delay that was sent to the frontier, and when."""
@@ -143,8 +145,7 @@ class RobotsChecker:
             verdict = self._robots.check_cached(url, user_agent=context.user_agent, insecure=terms.insecure)
             if verdict is None or not verdict.allowed or verdict.crawl_delay:
                 return False
-        adds_sitemaps = terms.sitemaps and attempt.payload.asset is None
-        return not adds_sitemaps or context.has_sitemaps_of(origin(url))
+        return not _adds_sitemaps(attempt) or context.has_sitemaps_of(origin(url))
 
     async def check(self, attempt: Attempt, template: FetchRequest) -> RobotsRefused | RobotsPostponed | None:
         """Return None if the attempt's next request is allowed, else why it is not, or not yet. `template`: that
@@ -153,7 +154,7 @@ class RobotsChecker:
         Raises the FetchErrors of an origin that cannot be connected to (dns, connect, tls, blocked_address, proxy).
         """
         terms = attempt.context.terms
-        adds_sitemaps = terms.sitemaps and attempt.payload.asset is None  # not those of a host that only has assets
+        adds_sitemaps = _adds_sitemaps(attempt)
         if not self._robots_policy.applies(terms.ignore_robots):
             if adds_sitemaps:
                 await self._add_sitemaps(attempt, template)
@@ -208,14 +209,23 @@ class RobotsChecker:
         )
         if isinstance(sitemaps, RobotsUnavailable):
             return
-        batches = sitemap_batches(context, sitemaps, priority=attempt.lease.priority, depth=attempt.lease.depth)
-        if batches:
-            lease = attempt.lease
+        lease = attempt.lease
+        found = named_sitemaps(context, sitemaps.urls, priority=lease.priority, depth=lease.depth)
+        if batches := found.sitemaps:
             # Without `shard`, because the sitemaps may be of several domains.
             added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
                 return  # the frontier does not have them all, so the next page of this site offers them again
+        if not context.has_sitemaps_of(site):  # else another request of the site was quicker, and has counted them
+            for _ in range(sitemaps.invalid + sum(found.drops.values())):
+                self._tally.leave_unread(REFUSED, f"{site}/robots.txt")
         context.confirm_sitemaps_of(site, since=data_epoch)
+
+
+def _adds_sitemaps(attempt: Attempt) -> bool:
+    """Return whether the sitemaps of the attempt's origin are wanted. Not those of a host that only has assets, or only
+    a sitemap of another host."""
+    return attempt.context.terms.sitemaps and attempt.payload.asset is None and not attempt.payload.sitemap
 
 
 class MemoryRobotsStore:

@@ -21,9 +21,11 @@ from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.attempt import Attempt
+from gossamer.worker.drops import count_drop, drop_reason
 from gossamer.worker.extraction import ITEM_BYTES
-from gossamer.worker.page import batches_size, child_priority, count_drop, drop_reason
+from gossamer.worker.page import batches_size
 from gossamer.worker.parsing import BlockWatch, Found, home_of, places_of_error, record_text, run_parse, terminal_text
+from gossamer.worker.priorities import child_priority
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record
 from gossamer.worker.spider import Spider
 

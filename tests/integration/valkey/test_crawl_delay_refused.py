@@ -10,6 +10,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.telemetry.logs import Troubles
+from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.worker.robots import MemoryRobotsStore, RobotsChecker, RobotsWaits
 from tests.servers.valkey import standalone
@@ -31,6 +32,7 @@ async def test_a_crawl_delay_that_the_frontier_did_not_take_is_sent_again() -> N
             RobotsService(no_fetch, MemoryRobotsStore()),
             Retrier(troubles),
             RobotsWaits(troubles),
+            Tally(),
             RobotsPolicy.OBEY,
         )
         key = frontier._commands.keys[0].key(KeyPattern.BLOCK, domain="site.test")

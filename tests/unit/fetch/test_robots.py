@@ -282,10 +282,9 @@ def test_the_size_limit_leaves_no_half_line() -> None:
     assert RobotsRules(b"User-agent: *\nDisallow: /", truncated=True).allowed("/a", UA)
 
 
-def test_sitemaps_are_whole_urls_of_any_group() -> None:
-    """In the order of the file, canonical, without repeats; what is no web address is passed over."""
-    found = robots(
-        """\
+def test_sitemaps_are_urls_of_any_group() -> None:
+    """In the order of the file, canonical, without repeats, relative ones by the file's own URL; others are counted."""
+    text = """\
         Sitemap: https://A.test/one.xml
         User-agent: other
         Disallow: /
@@ -295,8 +294,15 @@ def test_sitemaps_are_whole_urls_of_any_group() -> None:
         Sitemap: https://A.test/one.xml
         Sitemap:
         """
-    )
+    body = textwrap.dedent(text).encode()
+    found = RobotsRules(body)
     assert found.sitemaps == ("https://a.test/one.xml", "http://b.test/two.xml.gz?x=1")
+    assert found.invalid_sitemaps == 2
+    found = RobotsRules(body, url="https://c.test/robots.txt")
+    assert found.sitemaps == (
+        "https://a.test/one.xml", "http://b.test/two.xml.gz?x=1", "https://c.test/relative.xml",
+    )  # fmt: skip
+    assert found.invalid_sitemaps == 1
 
 
 def test_sitemaps_are_listed_once_however_far_apart_they_repeat() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.robots_rules import RobotsVerdict
-from gossamer.fetch.robots_service import RobotsRecord, RobotsService, RobotsUnavailable, pack, unpack
+from gossamer.fetch.robots_service import NamedSitemaps, RobotsRecord, RobotsService, RobotsUnavailable, pack, unpack
 from gossamer.net.resolve import Resolver
 from gossamer.policy.robots import MAX_BYTES, RobotsOutcome
 from gossamer.worker.robots import MemoryRobotsStore
@@ -227,7 +227,8 @@ async def test_sitemaps(site: Site, service: RobotsService) -> None:
     """Those the file names; none where there is no file; and it says so when there was no answer."""
     named, absent, broken = row(site, answer(200, DISALLOW_PRIVATE)), site.origin("b"), row(site, b"", host="c")
     for origin, expected in ((named, ("https://a.test/map.xml",)), (absent, ())):
-        assert await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(origin)) == expected
+        found = await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(origin))
+        assert found == NamedSitemaps(expected, 0)
     found = await service.sitemaps(f"{broken}/", user_agent=UA, template=FetchRequest(broken))
     assert isinstance(found, RobotsUnavailable)
 
@@ -382,10 +383,8 @@ async def test_a_redirect_to_a_private_address_is_not_followed(
     assert not found.allowed
     assert found.rule.startswith("robots.txt is unavailable (it leads to 127.0.0.1")
     assert [exchange.allow_private for exchange in fetcher.exchanges] == [True, False]
-    assert (
-        await service.sitemaps(f"{origin}/", user_agent=UA, template=FetchRequest(f"{origin}/", allow_private=True))
-        == ()
-    )
+    template = FetchRequest(f"{origin}/", allow_private=True)
+    assert await service.sitemaps(f"{origin}/", user_agent=UA, template=template) == NamedSitemaps((), 0)
 
 
 async def test_what_is_waited_for_is_known_without_asking(site: Site, service: RobotsService, clock: Clock) -> None:

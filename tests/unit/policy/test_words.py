@@ -11,7 +11,7 @@ from gossamer.errors import BadUrl, FetchError, HeadersTooLarge, NotSentInTime
 from gossamer.model.request import DropReason
 from gossamer.policy.retry import WORTH_A_RETRY
 from gossamer.policy.words import explain, fetch_error
-from gossamer.worker.page import drop_reason
+from gossamer.worker.drops import drop_reason
 
 
 def family(base: type) -> Iterator[type]:

@@ -35,7 +35,7 @@ class SlowClients:
 async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> None:
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
-    nothing.retry_base_seconds, nothing.asset_bytes, nothing.tally = 0.0, 0, Tally()
+    nothing.retry_base_seconds, nothing.asset_bytes, nothing.body_bytes, nothing.tally = 0.0, 0, 0, Tally()
     nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
     robots = cast(Any, SimpleNamespace(allows_at_once=lambda attempt: True))
     fetcher = Fetcher(
@@ -47,7 +47,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
         attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start, was_sent=False))
         attempt.lease = SimpleNamespace(domain="slow.test", spacing_seconds=SPACING, deaths=0, blacklisted=False)
         attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None), proxy=None)
-        attempt.payload = SimpleNamespace(asset=None)
+        attempt.payload = SimpleNamespace(asset=None, sitemap=False)
         attempt.request = lambda keep_wire: FetchRequest("https://slow.test/")
         finished = await fetcher._fetch(attempt)
         assert finished.settlement.outcome is Outcome.RETURNED

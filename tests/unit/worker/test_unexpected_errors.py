@@ -34,7 +34,9 @@ def make_context(run: Run, spider: str, terms: Terms) -> Context:
 async def test_an_error_before_the_fetch_of_a_page_with_content_becomes_its_record() -> None:
     tally, unused = Tally(), cast(Any, None)
     proxies = WorkerProxies(ProxyOptions(), tally.fail_proxy, Troubles())
-    policy = FetchPolicy(keep_wire=False, retries=0, retry_base_seconds=0.0, asset_bytes=0, proxies=proxies)
+    policy = FetchPolicy(
+        keep_wire=False, retries=0, retry_base_seconds=0.0, asset_bytes=0, body_bytes=0, proxies=proxies
+    )
     access = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None))
     reader = cast(Any, SimpleNamespace(contents=BrokenContents()))
     fetcher = Fetcher(

@@ -73,7 +73,7 @@ complete -c gossamer -n '__gossamer_at crawl' -l allow-domain -x -d 'Also follow
 complete -c gossamer -n '__gossamer_at crawl' -l allow -x -d 'Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show it, from the host on'
 complete -c gossamer -n '__gossamer_at crawl' -l deny -x -d 'Never follow links that match one of these regular expressions, even if they match --allow'
 complete -c gossamer -n '__gossamer_at crawl' -l deny-extension -x -d 'Do not follow links with one of these file extensions'
-complete -c gossamer -n '__gossamer_at crawl' -l sitemaps -d 'Also crawl the URLs of the sitemaps that robots.txt names'
+complete -c gossamer -n '__gossamer_at crawl' -l sitemaps -d 'Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps'
 complete -c gossamer -n '__gossamer_at crawl' -l follow-nofollow -d 'Also follow links that are marked nofollow'
 complete -c gossamer -n '__gossamer_at crawl' -l spider -r -F -d 'Spider of the pages'
 complete -c gossamer -n '__gossamer_at crawl' -l priority -x -d 'Priority of the given URLs'

@@ -43,7 +43,7 @@ from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
 from gossamer.scrapy.options import PROJECT_SETTINGS, SchedulerOptions
 from gossamer.sinks.base import Sink
 from gossamer.worker.context import scope_of
-from gossamer.worker.page import drop_reason
+from gossamer.worker.drops import drop_reason
 
 log = logging.getLogger(__name__)
 

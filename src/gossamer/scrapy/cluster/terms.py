@@ -30,7 +30,7 @@ from gossamer.scrapy.entries import (
     neutral_payload,
 )
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
-from gossamer.worker.page import child_priority
+from gossamer.worker.priorities import child_priority
 
 _TERMS_META = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",
