@@ -100,6 +100,11 @@ async def test_allow_and_deny_are_written_as_a_browser_shows_the_url(tmp_path: P
     mounts |= {("shop.test", path): page() for path in sent}
     crawled, _ = await crawl_mounts(tmp_path, mounts, "shop.test/", crawl__deny=("секрет", "/with space/", "/shop"))
     assert paths(crawled) == {"shop.test/", f"shop.test{sent[0]}", "shop.test/other/1"}
+    assert crawled.summary.tally.filters["deny /shop"].urls == 1
+    lines = crawled.summary.as_text().splitlines()
+    assert [line.split(":")[0] for line in lines if "--deny" in line] == [
+        "    --deny /shop", "    --deny /with space/", "    --deny секрет",
+    ]  # fmt: skip
     allow = ("^/каталог/", "^/with ")
     crawled, _ = await crawl_mounts(tmp_path / "2", mounts, "shop.test/", crawl__allow=allow, crawl__deny=("/секрет",))
     assert paths(crawled) == {"shop.test/", f"shop.test{sent[0]}", "shop.test/with%20space/1"}

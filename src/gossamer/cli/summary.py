@@ -25,6 +25,7 @@ from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, short_time
+from gossamer.telemetry.filters import filter_sentences
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
@@ -280,6 +281,7 @@ class Summary(CrawlResult):
             "failed": pages.failed if pages else self.tally.failed,
             "dropped": pages.dropped if pages else self.tally.dropped,
             "links_dropped": pages.links_dropped if pages else {},
+            "filters": {name: msgspec.to_builtins(count) for name, count in self.tally.filters.items()},
             "queued": pages.waiting if pages else None,
             "retries": self.tally.retries,
             "proxy_failures": self.tally.proxies,
@@ -356,6 +358,8 @@ class Summary(CrawlResult):
             # A count of 0 hides its reason: the line about assets, below, has this one.
             if links := reason_counts(pages.links_dropped | {DropReason.MAX_ASSETS.value: 0}):
                 lines.append(f"  links not followed: {links}")
+            by_expression = filter_sentences(tally.filters, are_all=pages.fetched == tally.pages)
+            lines += [f"    {hide_secrets_in(line)}" for line in by_expression]
             if tally.unread:
                 lines.append(f"  pages whose links were not all read: {reason_counts(tally.unread)}")
                 lines += [f"    {line}" for line in error_lines(tally.unread, tally.examples)]

@@ -333,6 +333,7 @@ class LinkScope:
         self._anywhere = not (domains or hosts or prefixes)
         self._allow = allow
         self._deny = deny
+        self._has_expressions = bool(allow.texts or deny.texts)
         self._extensions = extensions
         self._double_extensions = tuple(f".{extension}" for extension in extensions if "." in extension)
         self._schemes = schemes
@@ -341,6 +342,9 @@ class LinkScope:
         self._compiled: Any = None
         names = len(domains) + len(hosts) + len(prefixes)
         self._fixed_bytes = _SCOPE_BYTES + _ORIGIN_BYTES * names + allow.estimated_bytes + deny.estimated_bytes
+        self.on_expression: Callable[[str, str | None, str], None] | None = None
+        """Called with `deny` or `allow`, the expression that matches and the URL; with None where none of `allow`
+        does."""
         self._known_origins: dict[str, bool] = {}
         """True for each origin (`scheme://host:port`) whose host is inside. Prefixes are checked apart, for each
         URL."""
@@ -349,7 +353,7 @@ class LinkScope:
         """Return these filters for the compiled extension `native`. It asks this object about hosts, and about all URLs
         if there are expressions or prefixes."""
         if self._compiled is None:
-            reason = self.reason if self._prefixes or self._allow.texts or self._deny.texts else None
+            reason = self.reason if self._prefixes or self._has_expressions else None
             texts = (list(self._url_starts), list(self._extensions), list(self._double_extensions))
             self._compiled = native.Scope(*texts, self._max_length, self._anywhere, reason, self._host_is_inside)
         return self._compiled
@@ -373,10 +377,17 @@ class LinkScope:
             return "offsite"
         if self._extensions and self._denied_extension(url):
             return "extension"
-        if self._deny.texts and self._deny.matches(url):
-            return "deny_regex"
-        if self._allow.texts and not self._allow.matches(url):
-            return "allow_regex"
+        return self._refused_by_expression(url) if self._has_expressions else None
+
+    def _refused_by_expression(self, url: str) -> str | None:
+        for name, expressions in (("deny", self._deny), ("allow", self._allow)):
+            if not expressions.texts:
+                continue
+            position = expressions.position(url)
+            if self.on_expression is not None and (position is not None or name == "allow"):
+                self.on_expression(name, None if position is None else expressions.texts[position], url)
+            if (position is None) == (name == "allow"):
+                return f"{name}_regex"
         return None
 
     def refusal(self, url: str) -> Refusal | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from gossamer.model.extraction import RULE
 from gossamer.policy.words import counted
+from gossamer.telemetry.filters import FilterCount, FilterCounts, merged
 from gossamer.telemetry.logs import SeedErrors
 
 T = TypeVar("T")
@@ -156,6 +157,9 @@ class Tally(msgspec.Struct):
     """Pages whose links were wanted, and not or not all read, by reason. `truncated`: the end of the page is missing.
     `not_html`: it looks like HTML, but its type says something else. Also sitemaps, with reasons of their own (see
     `policy/words.py`)."""
+    filters: dict[str, FilterCount] = msgspec.field(default_factory=dict)
+    """Links that the expressions of --allow and --deny refused, by expression. Counted only in a process that runs a
+    single crawl."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -271,6 +275,7 @@ class Tally(msgspec.Struct):
             items=self.items + other.items,
             html=self.html + other.html,
             unread=_added(self.unread, other.unread),
+            filters=merged(self.filters, other.filters),
             no_content=_added(self.no_content, other.no_content),
             rules={
                 name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))
@@ -317,6 +322,8 @@ class WorkerCounts:
         """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service."""
         self.tally = tally
         self.seeds = seeds
+        self.filters = FilterCounts()
+        """Decisions of the crawl's expressions about links."""
         self._hosts: dict[str, HostCount] = {}
         self.listed: dict[int, str] = {}
         """Pages of sitemaps to which no fetched page links, by fingerprint. Empty also when there were too many."""
@@ -365,12 +372,13 @@ class WorkerCounts:
             del self.listed[fingerprint]
 
     def show(self) -> None:
-        """Put the leading hosts, the pages without links, and the next retry into the tally. To be called before the
-        tally is read: they are too costly to keep up to date with each page."""
+        """Put the leading hosts, the pages without links, the filters and the next retry into the tally. To be called
+        before the tally is read: they are too costly to keep up to date with each page."""
         while self._retries and self._retries[0] <= time.time():
             heappop(self._retries)
         self.tally.retry_at = self._retries[0] if self._retries else 0.0
         self.tally.hosts = leading(self._hosts)
+        self.tally.filters = self.filters.shown()
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")
 

@@ -237,9 +237,7 @@ class _WorkerParts:
             patience_seconds=robots_patience(settings, pool),
             on_sitemaps=self._counts.name_sitemaps,
         )
-        # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
-        data_epoch = partial(getattr, frontier, "data_epoch")
-        self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=data_epoch, table=seen))
+        self._memory = self._shared_memory(seen)
         self._contents = PageContents(
             lambda: _content_pool(settings),
             self.tally,
@@ -249,6 +247,14 @@ class _WorkerParts:
         self._proxies = WorkerProxies(_proxy_options(settings), self.tally.fail_proxy, self.troubles)
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
+
+    def _shared_memory(self, seen: SeenTable | None) -> SharedMemory:
+        """Return the caches of the worker's contexts."""
+        # The epoch changes when the frontier may have lost data; the cache of known URLs is emptied then.
+        data_epoch = partial(getattr, self._frontier, "data_epoch")
+        cache = SeenCache(self._settings.worker.seen_cache, data_epoch=data_epoch, table=seen)
+        # A service has any number of crawls, so nothing shows the counts of their filters.
+        return SharedMemory(cache, filters=self._counts.filters if self._run is not None else None)
 
     def worker(self, holder: ValkeyLeaseholder) -> Worker:
         """Return the worker that leases by `holder`."""

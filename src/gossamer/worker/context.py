@@ -24,6 +24,7 @@ from gossamer.policy.cache import BoundedCache
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
+from gossamer.telemetry.filters import FilterCounts
 from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import Spider
 
@@ -58,10 +59,12 @@ class SharedMemory:
         href_bytes: int = 12 * 1024 * 1024,
         scope_bytes: int = 12 * 1024 * 1024,
         rules_bytes: int = 4 * 1024 * 1024,
+        filters: FilterCounts | None = None,
     ) -> None:
         """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters.
-        `rules_bytes`: for compiled extraction rules."""
+        `rules_bytes`: for compiled extraction rules. `filters`: counts what expressions decide; None: nothing does."""
         self.seen = seen
+        self._filters = filters
         self.hrefs = new_href_memory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
         self._last_scope: tuple[bytes, LinkScope, int] | None = None
@@ -74,10 +77,17 @@ class SharedMemory:
         last = self._last_scope
         if last is not None and last[0] == name and last[1].estimated_bytes == last[2]:
             return last[1]
-        scope = self._scopes.get(name) or scope_of(terms)
+        scope = self._scopes.get(name) or self._compiled(terms)
         size = scope.estimated_bytes  # it grows with the origins that the scope has judged
         self._scopes.put(name, scope, size)
         self._last_scope = name, scope, size
+        return scope
+
+    def _compiled(self, terms: Terms) -> LinkScope:
+        scope = scope_of(terms)
+        if self._filters is not None and (terms.allow_regex or terms.deny_regex):
+            self._filters.begin(terms.allow_regex or (), terms.deny_regex or ())
+            scope.on_expression = self._filters.count
         return scope
 
     def rules(self, name: bytes, terms: Terms) -> "CompiledExtraction | None":
