@@ -207,16 +207,38 @@ class StateDatabase:
 
 
 def migrate(connection: Connection) -> None:
-    """Run the migrations that the database lacks, in the connection's transaction."""
+    """Run the migrations that the database lacks, in the connection's transaction. Raises BadInput for a database of a
+    version that these migrations do not know; nothing is read or written then."""
     from alembic import command  # here, because only the start needs it
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     config.attributes["metadata"] = METADATA
+    _check_schema(connection, ScriptDirectory.from_config(config))
     command.upgrade(config, "head")
+
+
+def _check_schema(connection: Connection, scripts: Any) -> None:
+    """Raise BadInput for a database whose schema no migration here knows."""
+    from alembic.migration import MigrationContext
+
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in scripts.walk_revisions()}
+    if found is None or found in known:
+        return
+    if found < min(known):
+        raise BadInput(
+            f"the database has schema {found}, of a version before the first release, which this one does not read. "
+            "Keep a copy of it. Then start the commit ea9edef1 once with it, which brings it up to date; or export its "
+            "projects and schedules there, and begin with a new database"
+        )
+    raise BadInput(
+        f"the database has schema {found}, of a newer Gossamer; this one knows {max(known)}. Update Gossamer"
+    )
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:

@@ -1,20 +1,15 @@
 """Numbers of spiders and jobs, tags, and the search of jobs, on both databases."""
 
-from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from gossamer_platform.lifecycle import JobState
-from gossamer_platform.state import database as database_module
 from gossamer_platform.state import job_search, jobs, spiders, tags
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.job_search import JobSearch
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.tables import METADATA
 from gossamer_platform.state.tables import jobs as job_table
 
 _ALL = sorted(JobState)
@@ -79,35 +74,3 @@ async def test_tags_are_changed_once_however_often_it_is_asked(database: StateDa
         await database.write(lambda c: tags.change_tags(c, added["jobs"], add=["z", "z"], remove=["y"]))
     found = await database.read(lambda c: tags.tags_of(c, added["jobs"]))
     assert list(found.values()) == [["x", "z"], ["z"], ["z"]]
-
-
-async def test_jobs_of_an_older_database_get_numbers(url: str) -> None:
-    older = StateDatabase(url)
-
-    def make(connection: Connection) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(Path(database_module.__file__).with_name("migrations")))
-        config.attributes["connection"] = connection
-        config.attributes["metadata"] = METADATA
-        command.upgrade(config, "0007")
-        connection.execute(text("INSERT INTO project (name, created_at) VALUES ('shop', 1), ('other', 1)"))
-        for project, spider, name in [(1, "b", "1"), (1, "a", "2"), (1, "b", "3"), (2, "b", "4")]:
-            connection.execute(
-                text(
-                    "INSERT INTO job (project_id, spider, name, file_name, arguments, settings, priority, state, "
-                    "earlier_attempts, created_at) "
-                    "VALUES (:project, :spider, :name, :name, '{}', '{}', 0, 'pending', '[]', 1)"
-                ),
-                {"project": project, "spider": spider, "name": name},
-            )
-
-    await older.write(make)
-    await older.migrate()
-    assert await older.read(lambda c: spiders.spider_numbers(c, 1)) == {"b": 1, "a": 2}
-    rows = await older.read(lambda c: c.execute(job_table.select().order_by(job_table.c.id)).all())
-    assert [row.spider_job for row in rows] == [1, 1, 2, 1]
-    number = await older.write(lambda c: jobs.add_job(c, NewJob("shop", "b", "5")))
-    row = await older.read(lambda c: jobs.find_job(c, number))
-    assert row is not None
-    assert row.spider_job == 3
-    await older.close()

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, event, func, select, update
+from sqlalchemy import Connection, event, func, inspect, select, text, update
 
 from gossamer.errors import BadInput
 from gossamer_platform.lifecycle import JobState
@@ -52,6 +52,26 @@ async def test_migrations_make_the_tables(database: StateDatabase, url: str) -> 
             return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
     assert await database.read(compare) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "advice"),
+    [("0013", "Then start the commit [0-9a-f]{8} once with it"), ("9999", "of a newer Gossamer.*Update Gossamer")],
+)
+async def test_a_database_of_another_time_is_named_and_left_as_it_is(url: str, schema: str, advice: str) -> None:
+    other = StateDatabase(url)
+
+    def make(connection: Connection) -> None:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES (:schema)"), {"schema": schema})
+        connection.execute(text("CREATE TABLE project (id INTEGER)"))
+
+    await other.write(make)
+    with pytest.raises(BadInput, match=f"the database has schema {schema}.*{advice}"):
+        await other.migrate()
+    names = await other.read(lambda connection: inspect(connection).get_table_names())
+    assert sorted(names) == ["alembic_version", "project"]
+    await other.close()
 
 
 async def test_processes_that_start_at_once_migrate_once(url: str) -> None:
