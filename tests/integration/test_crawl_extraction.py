@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gossamer.extras import install_advice
 from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html, plain, serve
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import crawl, gossamer, records_of, resolving
@@ -208,7 +209,7 @@ def test_a_missing_extra_is_named(package: str, field: str, extra: str, tmp_path
         "crawl", "http://127.0.0.1:9/", "--field", f"a={field}", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}
     )
     assert done.returncode == 2
-    assert f"pip install 'gossamer-crawl[{extra}]'" in done.stderr
+    assert install_advice(extra) in done.stderr
 
 
 # --- gossamer extract -------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.extras import install_advice
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer_fakeweb import graph
 from tests.servers.crawling import command, gossamer, resolving
@@ -141,10 +142,10 @@ def test_no_driver_is_imported_unless_an_output_needs_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("module", "address", "words"),
     [
-        ("psycopg", "postgresql://me:s3cret@h/d", "needs psycopg: pip install 'gossamer-crawl[postgresql]'"),
-        ("pymysql", "mysql://me:s3cret@h/d", "needs PyMySQL: pip install 'gossamer-crawl[mysql]'"),
-        ("redis", "redis://:s3cret@h/0?table=a", "needs redis: pip install 'gossamer-crawl[redis]'"),
-        ("opensearchpy", "opensearch://me:s3cret@h", "needs opensearch-py: pip install 'gossamer-crawl[opensearch]'"),
+        ("psycopg", "postgresql://me:s3cret@h/d", f"needs psycopg: {install_advice('postgresql')}"),
+        ("pymysql", "mysql://me:s3cret@h/d", f"needs PyMySQL: {install_advice('mysql')}"),
+        ("redis", "redis://:s3cret@h/0?table=a", f"needs redis: {install_advice('redis')}"),
+        ("opensearchpy", "opensearch://me:s3cret@h", f"needs opensearch-py: {install_advice('opensearch')}"),
     ],
 )
 def test_a_missing_driver_is_named_with_its_package(module: str, address: str, words: str, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from gossamer.extract.content_process import (
     frame,
     frame_length,
 )
+from gossamer.extras import install_advice
 from gossamer.model.content import ContentError, ContentOptions, PageContent
 
 log = logging.getLogger("gossamer.worker")
@@ -64,7 +65,7 @@ def has_trafilatura() -> bool:
 def require_trafilatura() -> None:
     """Raise BadInput if the library that extracts text is not installed."""
     if not has_trafilatura():
-        raise BadInput("text and Markdown need trafilatura: pip install 'gossamer-crawl[text]'")
+        raise BadInput(f"text and Markdown need trafilatura: {install_advice('text')}")
 
 
 class ContentLimits(msgspec.Struct, frozen=True):

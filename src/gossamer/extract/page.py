@@ -217,7 +217,7 @@ class Page:
         return select_css(document.root, selector)
 
     def xpath(self, expression: str) -> SelectorList:
-        """Return what an XPath expression matches. It needs lxml: pip install 'gossamer-crawl[xpath]'. Raises
+        """Return what an XPath expression matches. It needs lxml, the extra `xpath`. Raises
         BadInput."""
         return select_xpath(self._xpath_root, expression)
 

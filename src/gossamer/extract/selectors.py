@@ -20,6 +20,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from gossamer.errors import BadInput
+from gossamer.extras import install_advice
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -471,7 +472,7 @@ def compile_xpath(text: str) -> XPathSelector:
     try:
         from lxml import etree
     except ImportError:
-        raise BadInput("XPath needs lxml: pip install 'gossamer-crawl[xpath]'") from None
+        raise BadInput(f"XPath needs lxml: {install_advice('xpath')}") from None
     if sum(len(_DESCENDANTS.findall(predicate)) for predicate in _predicates(text)) > MAX_SEARCHES:
         raise BadInput(
             f"the XPath {text!r:.200} searches more than {MAX_SEARCHES} times in its predicates, which would "

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from gossamer.errors import BadInput, BadUrl
+from gossamer.extras import install_advice
 from gossamer.model.extraction import FieldType
 from gossamer.policy.urls import join
 
@@ -200,7 +201,7 @@ def _price_converter(kind: FieldType, mark: str | None) -> Converter:
     try:
         from price_parser.parser import Price
     except ImportError:
-        raise BadInput(f"the type {kind} needs price-parser: pip install 'gossamer-crawl[prices]'") from None
+        raise BadInput(f"the type {kind} needs price-parser: {install_advice('prices')}") from None
 
     def price(found: object, _page: LinkBase) -> Any:
         if isinstance(found, int | float) and not isinstance(found, bool):
@@ -284,7 +285,7 @@ def _date_parser(languages: list[str]) -> Callable[[str], str | None]:
     try:
         from dateparser.date import DateDataParser
     except ImportError:
-        raise BadInput("dates in words need dateparser: pip install 'gossamer-crawl[dates]'") from None
+        raise BadInput(f"dates in words need dateparser: {install_advice('dates')}") from None
     regions = [language for language in languages if "-" in language]
     settings = {"PARSERS": ["absolute-time"], "REQUIRE_PARTS": ["day", "month", "year"]}
     try:

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 import zstandard
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.extras import install_advice
 from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of
 from gossamer.sinks.append import flush_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
@@ -55,15 +56,11 @@ class RemoteFile:
         extra = "s3" if self.protocol in _S3 else "fsspec"
         fsspec = _fsspec()
         if fsspec is None:
-            raise BadInput(
-                f"the output {self.display_url} needs more than the core: pip install 'gossamer-crawl[{extra}]'"
-            )
+            raise BadInput(f"the output {self.display_url} needs more than the core: {install_advice(extra)}")
         try:
             fsspec.get_filesystem_class(self.protocol)
         except ImportError as exc:
-            raise BadInput(
-                f"the output {self.display_url} needs a driver ({exc}): pip install 'gossamer-crawl[{extra}]'"
-            ) from exc
+            raise BadInput(f"the output {self.display_url} needs a driver ({exc}): {install_advice(extra)}") from exc
         except ValueError as exc:
             raise BadInput(f"the output {self.display_url} has an unknown protocol") from exc
         if self.protocol in _S3 and has_password(self.url):
@@ -120,7 +117,7 @@ def connected(url: str) -> Iterator[tuple[Any, str]]:
     `SinkError`."""
     fsspec = _fsspec()
     if fsspec is None:
-        raise SinkError(f"{hide_secrets(url)} needs more than the core: pip install 'gossamer-crawl[fsspec]'")
+        raise SinkError(f"{hide_secrets(url)} needs more than the core: {install_advice('fsspec')}")
     try:
         yield fsspec.core.url_to_fs(url, skip_instance_cache=True)
     except SinkError:

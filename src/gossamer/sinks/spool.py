@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.extras import install_advice
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import AppendFile, flush, flush_folder, make_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
@@ -234,7 +235,7 @@ change: a process that does not find them in an existing file adds the same spoo
 def require_parquet() -> None:
     """Raise `BadInput` if the library is not installed."""
     if find_spec("pyarrow") is None:
-        raise BadInput("Parquet needs pyarrow: pip install 'gossamer-crawl[parquet]'")
+        raise BadInput(f"Parquet needs pyarrow: {install_advice('parquet')}")
 
 
 def check_parquet(path: Path) -> None:
@@ -280,7 +281,7 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
     try:
         import_module("pyarrow.parquet")
     except ImportError as exc:
-        advice = "Install it again: pip install 'gossamer-crawl[parquet]'"
+        advice = f"Install it again: {install_advice('parquet')}"
         raise SinkError(f"Parquet: pyarrow cannot be loaded ({exc}). {advice}") from exc
     try:
         spool_digest = _digest(spool)

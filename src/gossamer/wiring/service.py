@@ -24,6 +24,7 @@ from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatch
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.extract.content_pool import has_trafilatura
+from gossamer.extras import install_advice
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.net.guard import parse_networks
@@ -92,7 +93,7 @@ def open_bus(
     try:
         from gossamer.bus.kafka import KafkaBus  # an extra that need not be installed
     except ImportError as exc:
-        raise BadInput("a Kafka bus needs confluent-kafka: pip install 'gossamer-crawl[kafka]'") from exc
+        raise BadInput(f"a Kafka bus needs confluent-kafka: {install_advice('kafka')}") from exc
 
     servers = address.removeprefix(_KAFKA).rstrip("/")
     return KafkaBus(

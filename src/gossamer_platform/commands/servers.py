@@ -23,6 +23,7 @@ from gossamer.cli.commands.beside import PARENT_VARIABLE
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
+from gossamer.extras import install_advice
 from gossamer.platform_client.secret_variables import NODE_TOKEN, read_secret
 from gossamer.policy.words import counted
 from gossamer.telemetry import logs
@@ -389,4 +390,4 @@ def _first_error(errors: BaseExceptionGroup) -> BaseException:
 
 
 def _missing(error: ModuleNotFoundError) -> BadInput:
-    return BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[platform]'")
+    return BadInput(f"{error.name} is missing. Install it with: {install_advice('platform')}")

@@ -253,7 +253,7 @@ def share_frontier(settings: Any) -> None:
     if find_spec("gossamer") is None:
         sys.exit(
             "The jobs of this group share a frontier, which needs Gossamer in the environment of the project. Install "
-            "gossamer-crawl[scrapy] there."
+            "it there from a checkout: pip install '/path/to/the/checkout[scrapy]'"
         )
     own = settings["SCHEDULER"]
     if settings.getpriority("SCHEDULER") > 0 and not str(getattr(own, "__module__", own)).startswith("gossamer."):

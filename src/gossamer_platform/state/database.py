@@ -27,6 +27,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gossamer.errors import BadInput
+from gossamer.extras import install_advice
 from gossamer.net.credentials import hide_secrets
 from gossamer_platform.state.tables import METADATA
 from gossamer_platform.values import storable_json
@@ -283,7 +284,7 @@ def _postgresql_engine(url: str) -> Engine:
             },
         )
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing. Install it with: pip install 'gossamer-crawl[postgresql]'") from None
+        raise BadInput(f"{error.name} is missing. Install it with: {install_advice('postgresql')}") from None
 
 
 def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.extras import install_advice
 from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_of
 
 _CONNECT_SECONDS: Final = 5
@@ -198,9 +199,7 @@ class RemoteStorage:
 
             fsspec.get_filesystem_class(protocol)
         except ImportError as error:
-            raise BadInput(
-                f"the address {self._shown} needs a driver ({error}): pip install 'gossamer-crawl[{extra}]'"
-            ) from None
+            raise BadInput(f"the address {self._shown} needs a driver ({error}): {install_advice(extra)}") from None
         except ValueError:
             raise BadInput(f"the address {self._shown} has an unknown protocol: {protocol}") from None
         if protocol in _S3 and has_password(address):

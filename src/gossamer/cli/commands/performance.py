@@ -32,6 +32,7 @@ from gossamer.cli.performance_report import (
     report,
 )
 from gossamer.errors import BadInput
+from gossamer.extras import install_advice
 from gossamer.fakeweb.benchmark import PIPELINE, PIPELINES, RESULTS, BenchmarkOptions
 from gossamer.model import DATA_DIR
 from gossamer.model.performance import Recording
@@ -435,7 +436,7 @@ def bench_spider(
             least = get_args(BenchmarkOptions.__annotations__[name])[1].ge
             raise BadInput(f"--{name.replace('_', '-')}: cannot use {value}. Write {least} or more.") from None
     if find_spec("scrapy") is None:
-        raise BadInput("gossamer bench spider needs Scrapy. Install gossamer-crawl[scrapy].")
+        raise BadInput(f"gossamer bench spider needs Scrapy: {install_advice('scrapy')}")
     chosen = BenchmarkOptions(**values)
     code = _BenchmarkRun(chosen).finish()
     if code:

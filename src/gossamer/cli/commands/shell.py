@@ -66,7 +66,7 @@ def shell(
 
     The page is fetched as a crawl would fetch it. At the prompt: page, css("h1::text"), xpath("//h1/text()"),
     fetch("https://…") for another page, view() to see the page in a browser. With IPython installed (pip install
-    'gossamer-crawl[shell]') the prompt completes names and shows documentation.
+    ipython) the prompt completes names and shows documentation.
 
     gossamer shell https://example.com
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.extras import install_advice
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import AppendFile
 from gossamer.sinks.base import SinkThread
@@ -59,7 +60,7 @@ def open_store(address: StoreAddress) -> Store:
         return OpenSearchStore(address)
     except ImportError as error:
         raise BadInput(
-            f"the output {address} needs {_DRIVERS[address.kind]}: pip install 'gossamer-crawl[{address.kind}]'"
+            f"the output {address} needs {_DRIVERS[address.kind]}: {install_advice(address.kind)}"
         ) from error
 
 
