@@ -9,6 +9,7 @@ earlier one; so no value depends on the time or on the machine.
 
 import math
 import re
+import warnings
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import Any, Protocol
@@ -264,7 +265,9 @@ def _check_format(pattern: str) -> None:
     """Raise BadInput for a format of `strptime` that is not valid, or that reads no complete date."""
     text = _ANY_TIME.strftime(pattern)
     try:
-        is_complete = datetime.strptime(text, pattern).date() == _ANY_TIME.date()
+        with warnings.catch_warnings():  # from Python 3.13 on, a format without a year is one that warns
+            warnings.simplefilter("ignore", DeprecationWarning)
+            is_complete = datetime.strptime(text, pattern).date() == _ANY_TIME.date()
     except (ValueError, re.error) as fault:  # re.error: a part that stands twice
         raise BadInput(f"the format {pattern!r} of the type date is not valid: {fault}") from None
     if not is_complete:

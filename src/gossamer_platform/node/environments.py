@@ -58,7 +58,7 @@ _LOG_BYTES: Final = 64 * 1024
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
 """Length of a build's log at which the build is ended. May be changed."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
-_ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following")
+_ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following", "ERROR: Exception:")
 """Lines of pip and uv beside the reason of a failure."""
 _CAUSE_BY_UV: Final = ("cause: ", "╰─▶ ")
 """Begin of uv's reason, of its present release and of earlier ones."""

@@ -22,7 +22,11 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = wheel(name, {f"{name}.py": ""}, version=version, metadata=needs)
         (folder / f"{name}-{version}-py3-none-any.whl").write_bytes(content)
     (folder / "broken").mkdir()
-    (folder / "broken/setup.py").write_text("raise RuntimeError('broken on purpose')")
+    backend = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (folder / "broken/pyproject.toml").write_text(f'{backend}[project]\nname = "broken"\ndynamic = ["version"]\n')
+    hooks = ("build_wheel", "prepare_metadata_for_build_wheel")
+    code = "".join(f"def {hook}(*_):\n    raise RuntimeError('broken on purpose')\n" for hook in hooks)
+    (folder / "broken/backend.py").write_text(code)
     return folder
 
 
