@@ -206,6 +206,13 @@ async def test_sitemaps_wait_for_the_pages_of_those_before(tmp_path: Path) -> No
         assert maps == sorted(maps)
         assert [after - before for before, after in pairwise(maps)] == [11, 11, 11]
         assert order.index("a.test/linked0") > maps[-1]
+        for n in range(4):
+            slow = urlset([f"{site}/{n}/0"]).encode()
+            web.mount("a.test", f"/map{n}.xml", Answer(body=slow, delay_ms=300))
+        await crawl_site(tmp_path / "2", web, crawl__domain_concurrency=16)
+        # An index says nothing about the size of its sitemaps: the first of them is read alone.
+        first, second, *_ = [record for record in web.log() if record.path.startswith("/map")][4:]
+        assert first.ended <= second.started
 
 
 async def test_no_more_is_queued_than_a_limit_of_pages_can_use(tmp_path: Path) -> None:

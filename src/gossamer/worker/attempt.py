@@ -99,6 +99,8 @@ class Attempt:
     """Python codec of the fetched page, if it is HTML whose main content is wanted; else None."""
     _headers: tuple[tuple[str, str], ...] | None = None
     """Result of `headers` until the next redirect."""
+    listed_pages: int | None = None
+    """Number of pages that the fetched sitemap lists. None: it is an index, or nothing was fetched."""
     wires: tuple[WireExchange, ...] = ()
     """Raw bytes of each exchange, if an output wants them."""
 

@@ -153,10 +153,8 @@ class Fetcher:
         lease = attempt.lease
         async with self._sitemap_turns.take(lease.run.crawl.id.token, lease.domain) as record:
             finished = await self._fetch(attempt)
-            settlement = finished.settlement
-            if settlement.outcome is Outcome.FETCHED:
-                kept = sum(len(batch.urls) for batch in finished.batches)
-                record(kept + sum((settlement.drops or {}).values()))
+            if attempt.listed_pages is not None:
+                record(attempt.listed_pages)
             return finished
 
     async def _fetch_for_content(self, attempt: Attempt) -> FinishedLease:

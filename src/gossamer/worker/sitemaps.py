@@ -105,6 +105,8 @@ class SitemapReader:
         result = SitemapBatches(unread=[] if found.fault is None else [found.fault])
         result.drop(DropReason.BAD_URL, found.bad)
         result.drop(DropReason.SITEMAP_LIMIT, found.beyond)
+        if found.urls or not found.sitemaps:
+            attempt.listed_pages = len(found.urls)
         payload, lease = attempt.payload, attempt.lease
         # Sitemaps that were requested as such have the priority below that of the pages.
         priority = lease.priority + 1 if payload.sitemap else lease.priority
@@ -219,7 +221,9 @@ def _add_sitemaps(
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 _LISTED_AT_ONCE = 50_000
-"""Entries of sitemaps of one site that a process reads at once, as far as it can know."""
+"""Pages that the sitemaps of one site which a process reads at once may list, if they are like those before."""
+_READ_AT_ONCE = 4
+"""Most sitemaps of one site that a process reads at once, because they may also be larger than those before."""
 _MAX_SITES = 10_000
 
 
@@ -227,15 +231,11 @@ class _Site(msgspec.Struct, eq=False):
     """Sitemaps of one site in this process."""
 
     changed: asyncio.Condition
-    largest: int = _LISTED_AT_ONCE
-    """Most entries of a sitemap, 0 being the least. Until one was read, the most that there may be."""
-    has_read: bool = False
+    at_once: int = 1
+    """Number that may be read at once, by the largest one so far; 1 until one was read."""
+    largest: int = 0
+    """Most pages that one of them has listed."""
     in_progress: int = 0
-
-    @property
-    def has_turn(self) -> bool:
-        """True: another sitemap may be read now."""
-        return self.in_progress < max(1, _LISTED_AT_ONCE // max(1, self.largest))
 
 
 class SitemapTurns:
@@ -249,8 +249,8 @@ class SitemapTurns:
 
     @asynccontextmanager
     async def take(self, crawl: str, domain: str) -> AsyncIterator[Callable[[int], None]]:
-        """Wait for the turn of a sitemap, and keep it in this context. The value is to be called with the number of its
-        entries."""
+        """Wait for the turn of a sitemap, and keep it in this context. The value is to be called with the number of
+        pages that it lists."""
         site = self._sites.get((crawl, domain))
         if site is None:
             site = self._sites[crawl, domain] = _Site(asyncio.Condition())
@@ -258,12 +258,12 @@ class SitemapTurns:
         if len(self._sites) > _MAX_SITES:
             self._sites.popitem(last=False)  # those that wait for it have it
         async with site.changed:
-            await site.changed.wait_for(lambda: site.has_turn)
+            await site.changed.wait_for(lambda: site.in_progress < site.at_once)
             site.in_progress += 1
 
-        def record(entries: int) -> None:
-            site.largest = max(site.largest, entries) if site.has_read else entries
-            site.has_read = True
+        def record(pages: int) -> None:
+            site.largest = max(site.largest, pages)
+            site.at_once = max(1, min(_READ_AT_ONCE, _LISTED_AT_ONCE // max(1, site.largest)))
 
         try:
             yield record

@@ -59,12 +59,15 @@ async def test_small_ones_are_read_together_until_a_large_one_was_read() -> None
     readers = Readers(SitemapTurns())
     await readers.begin(30)
     await readers.end_one(5_000)
-    assert readers.reading == 10
+    assert readers.reading == 4
+    await readers.end_one(10)
+    assert readers.reading == 4
     await readers.end_one(20_000)
-    assert readers.reading == 9
-    for left in (8, 7, 6, 5, 4, 3, 2, 2, 2):
-        await readers.end_one(10)
+    for left in (3, 2, 2, 2):
         assert readers.reading == left
+        await readers.end_one(10)
+    await readers.end_one(50_000)
+    assert readers.reading == 1
     for task in readers.tasks:
         task.cancel()
 
