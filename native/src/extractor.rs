@@ -172,6 +172,7 @@ impl Extractor {
     /// Return the links of the page `data` with the canonical URL `page`.
     ///
     /// `encode_query`: for a page that was not in UTF-8: returns an href with its query in the page's encoding.
+    /// `nofollow`: the response asks not to follow its links.
     fn extract<'py>(
         &mut self,
         py: Python<'py>,
@@ -179,8 +180,10 @@ impl Extractor {
         page: &str,
         scope: &Bound<'_, Scope>,
         encode_query: Option<&Bound<'_, PyAny>>,
+        nofollow: bool,
     ) -> PyResult<Found<'py>> {
-        let found = scan(data.as_bytes());
+        let mut found = scan(data.as_bytes());
+        found.nofollow |= nofollow;
         let mut base = String::new();
         let page_base =
             Base::new(page).ok_or_else(|| pyo3::exceptions::PyValueError::new_err("the URL is not canonical"))?;

@@ -12,7 +12,8 @@ type Head<'py> =
 
 /// Read the head at the beginning of `data`. None: there is no whole one, it has more than `max_bytes` or `max_headers`, or
 /// anything in it is not as simple as here: HTTP/1.1, a final status with a body, lines that end with CRLF, one
-/// Content-Length, no Transfer-Encoding, a Connection that is `keep-alive` or `close`.
+/// Content-Length, at most one Content-Type, no Transfer-Encoding or X-Robots-Tag, a Connection that is `keep-alive` or
+/// `close`.
 #[pyfunction]
 pub fn read_head<'py>(
     py: Python<'py>,
@@ -27,6 +28,7 @@ pub fn read_head<'py>(
     let mut encodings = Vec::new();
     let mut length = None;
     let mut keep = true;
+    let mut has_type = false;
     let mut count = 0;
     loop {
         let Some(line) = line_at(data, at) else { return Ok(None) };
@@ -47,6 +49,13 @@ pub fn read_head<'py>(
         match name.len() {
             6 if name.eq_ignore_ascii_case(b"trailer") => return Ok(None),
             7 if name.eq_ignore_ascii_case(b"upgrade") => return Ok(None),
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                if has_type {
+                    return Ok(None);
+                }
+                has_type = true;
+            }
+            12 if name.eq_ignore_ascii_case(b"x-robots-tag") => return Ok(None),
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 if value.eq_ignore_ascii_case(b"close") {
                     keep = false;

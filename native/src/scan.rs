@@ -13,9 +13,9 @@ use crate::references::decode;
 use memchr::{memchr, memchr2, memchr_iter, memmem};
 use std::borrow::Cow;
 
-/// An `a` or `area` with an href.
+/// An `a` or `area` with an href, or an `iframe` or `frame` with a src.
 pub struct Anchor<'a> {
-    /// The href with its character references decoded, otherwise as written.
+    /// The href or src with its character references decoded, otherwise as written.
     pub href: Cow<'a, [u8]>,
     /// `rel` has the word `nofollow`.
     pub nofollow: bool,
@@ -75,6 +75,8 @@ const MAX_LOOKS: u8 = 16;
 struct Attributes<'a> {
     href: Seen<'a>,
     rel: Seen<'a>,
+    src: Seen<'a>,
+    srcdoc: Seen<'a>,
     name: Seen<'a>,
     content: Seen<'a>,
     http_equiv: Seen<'a>,
@@ -108,9 +110,15 @@ impl<'a> Seen<'a> {
 
 /// Return the links of a page in UTF-8 (invalid bytes are allowed).
 pub fn scan(data: &[u8]) -> Scan<'_> {
+    scan_document(data, Place::Page)
+}
+
+/// Return the links of a page, or of a document inside of one.
+fn scan_document(data: &[u8], place: Place) -> Scan<'_> {
     let mut scanner = Scanner {
         data,
         at: 0,
+        place,
         found: Scan::default(),
         open: Vec::new(),
         deeper: 0,
@@ -119,9 +127,18 @@ pub fn scan(data: &[u8]) -> Scan<'_> {
         head: None,
         templates: 0,
         frames: Frames::Possible,
+        framesets: 0,
     };
     scanner.run();
     scanner.found
+}
+
+/// Where a document stands. In `noframes` no further one is read, in `srcdoc` neither, so that nothing recurs.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Page,
+    Noframes,
+    Srcdoc,
 }
 
 /// Whether the page is a frameset: a page of frames, in which nothing but frames counts.
@@ -135,6 +152,7 @@ enum Frames {
 
 /// What the head of a page says.
 struct Head {
+    anchors: usize,
     nexts: usize,
     refreshes: usize,
     has_base: bool,
@@ -145,6 +163,7 @@ struct Head {
 struct Scanner<'a> {
     data: &'a [u8],
     at: usize,
+    place: Place,
     found: Scan<'a>,
     /// Open elements of drawings and formulas, the innermost last.
     open: Vec<Open<'a>>,
@@ -158,6 +177,8 @@ struct Scanner<'a> {
     head: Option<Head>,
     templates: usize,
     frames: Frames,
+    /// Number of open `frameset` elements, if the page is a frameset.
+    framesets: usize,
 }
 
 impl<'a> Scanner<'a> {
@@ -257,6 +278,8 @@ impl<'a> Scanner<'a> {
             self.templates -= 1;
             self.open.clear();
             self.deeper = 0;
+        } else if self.framesets > 0 && name.eq_ignore_ascii_case(b"frameset") {
+            self.framesets -= 1;
         }
     }
 
@@ -278,6 +301,8 @@ impl<'a> Scanner<'a> {
         let lower_name = &lower[..name.len()];
         if self.is_foreign() {
             self.foreign_start(name, lower_name, end);
+        } else if self.frames == Frames::Yes {
+            self.frameset_start(name, lower_name, end);
         } else {
             self.html_start(name, lower_name, end);
         }
@@ -290,6 +315,7 @@ impl<'a> Scanner<'a> {
             } else if self.head.is_none() && !IN_HEAD.contains(&lower) {
                 let found = &self.found;
                 self.head = Some(Head {
+                    anchors: found.anchors.len(),
                     nexts: found.nexts.len(),
                     refreshes: found.refreshes.len(),
                     has_base: found.base.is_some(),
@@ -304,9 +330,13 @@ impl<'a> Scanner<'a> {
                 self.link(lower, &attributes);
             }
             b"script" => self.skip_raw(name, end, Raw::Script),
-            b"style" | b"textarea" | b"title" | b"xmp" | b"iframe" | b"noembed" | b"noframes" => {
-                self.skip_raw(name, end, Raw::Text);
+            b"style" | b"textarea" | b"title" | b"xmp" | b"noembed" => self.skip_raw(name, end, Raw::Text),
+            b"iframe" => {
+                let Some((attributes, _)) = self.attributes(end) else { return };
+                self.frame(&attributes);
+                self.at = self.raw_end(self.at, name);
             }
+            b"noframes" => self.noframes(name, end),
             b"plaintext" => self.skip_raw(name, end, Raw::Rest),
             b"template" => {
                 if self.skip_attributes(end) {
@@ -325,6 +355,7 @@ impl<'a> Scanner<'a> {
             b"frameset" => {
                 if self.skip_attributes(end) && self.frames == Frames::Possible && self.templates == 0 {
                     self.frames = Frames::Yes;
+                    self.framesets = 1;
                     self.forget_body();
                 }
             }
@@ -335,6 +366,53 @@ impl<'a> Scanner<'a> {
             _ => {
                 self.skip_attributes(end);
             }
+        }
+    }
+
+    /// A start tag in or after the framesets of a page of frames, where no other element counts.
+    fn frameset_start(&mut self, name: &'a [u8], lower: &[u8], end: usize) {
+        match lower {
+            b"noframes" => self.noframes(name, end),
+            b"frame" if self.framesets > 0 => {
+                let Some((attributes, _)) = self.attributes(end) else { return };
+                self.frame(&attributes);
+            }
+            b"frameset" if self.framesets > 0 => self.framesets += usize::from(self.skip_attributes(end)),
+            _ => {
+                self.skip_attributes(end);
+            }
+        }
+    }
+
+    /// Read what a page shows where frames are not supported: to a parser it is text.
+    fn noframes(&mut self, name: &'a [u8], end: usize) {
+        if !self.skip_attributes(end) {
+            return;
+        }
+        let start = self.at;
+        self.at = self.raw_end(start, name);
+        if self.templates == 0 && self.place == Place::Page {
+            let mut inner = scan_document(&self.data[start..self.at], Place::Noframes);
+            self.found.anchors.append(&mut inner.anchors);
+        }
+    }
+
+    /// Note the document that a frame shows, and the links of one that stands in the page (`srcdoc`).
+    fn frame(&mut self, attributes: &Attributes<'a>) {
+        if self.templates > 0 {
+            return;
+        }
+        if let Some(src) = attributes.src.get().filter(|src| !src.is_empty()) {
+            self.anchor(src, attributes);
+        }
+        if let Some(srcdoc) = attributes.srcdoc.get().filter(|_| self.place != Place::Srcdoc) {
+            let document = decode(srcdoc);
+            let inner = scan_document(&document, Place::Srcdoc).anchors;
+            self.found.anchors.extend(
+                inner
+                    .into_iter()
+                    .map(|anchor| Anchor { href: Cow::Owned(anchor.href.into_owned()), nofollow: anchor.nofollow }),
+            );
         }
     }
 
@@ -353,8 +431,8 @@ impl<'a> Scanner<'a> {
             }
             return;
         }
-        if matches!(lower, b"a" | b"area" | b"base" | b"link") {
-            self.link(lower, &attributes);
+        if lower == b"a" {
+            self.link(lower, &attributes); // others of its elements are not those of HTML that have the same name
         }
         if closed {
             return;
@@ -377,8 +455,8 @@ impl<'a> Scanner<'a> {
     /// A frameset replaces the body that seemed to have begun, with all links in it.
     fn forget_body(&mut self) {
         let found = &mut self.found;
-        found.anchors.clear();
         if let Some(head) = &self.head {
+            found.anchors.truncate(head.anchors);
             found.nexts.truncate(head.nexts);
             found.refreshes.truncate(head.refreshes);
             if !head.has_base {
@@ -446,14 +524,13 @@ impl<'a> Scanner<'a> {
     }
 
     fn link(&mut self, lower: &[u8], attributes: &Attributes<'a>) {
-        if self.templates > 0 || self.frames == Frames::Yes {
+        if self.templates > 0 {
             return;
         }
         match lower {
             b"a" | b"area" => {
                 if let Some(href) = attributes.href.get() {
-                    let nofollow = attributes.rel.get().is_some_and(|rel| has_word(&decode(rel), "nofollow"));
-                    self.found.anchors.push(Anchor { href: decode(href), nofollow });
+                    self.anchor(href, attributes);
                 }
             }
             b"base" => {
@@ -470,6 +547,12 @@ impl<'a> Scanner<'a> {
             }
             _ => self.meta(attributes),
         }
+    }
+
+    #[inline(always)]
+    fn anchor(&mut self, target: &'a [u8], attributes: &Attributes<'a>) {
+        let nofollow = attributes.rel.get().is_some_and(|rel| has_word(&decode(rel), "nofollow"));
+        self.found.anchors.push(Anchor { href: decode(target), nofollow });
     }
 
     fn meta(&mut self, attributes: &Attributes<'a>) {
@@ -517,6 +600,8 @@ impl<'a> Scanner<'a> {
         let mut found = Attributes::default();
         let closed = self.each_attribute(at, |name, value| match name.len() {
             3 if name.eq_ignore_ascii_case(b"rel") => found.rel.set(value),
+            3 if name.eq_ignore_ascii_case(b"src") => found.src.set(value),
+            6 if name.eq_ignore_ascii_case(b"srcdoc") => found.srcdoc.set(value),
             4 if name.eq_ignore_ascii_case(b"href") => found.href.set(value),
             4 if name.eq_ignore_ascii_case(b"name") => found.name.set(value),
             4 if name.eq_ignore_ascii_case(b"face") || name.eq_ignore_ascii_case(b"size") => found.is_font = true,

@@ -9,7 +9,7 @@ from typing import Any
 
 from gossamer import __version__
 
-_INTERFACE = 4
+_INTERFACE = 5
 """Form of the extension's functions that this program calls. Must be that of native/src/lib.rs."""
 
 native: Any = None

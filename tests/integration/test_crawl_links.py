@@ -85,6 +85,57 @@ async def test_html_that_no_browser_shows_as_a_page_is_told(
     assert "JavaScript" not in told
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<frameset><frame src=/1><noframes><a href=/2>x</a></noframes></frameset>",
+        "<iframe src=/1></iframe><noframes><a href=/2>x</a></noframes>",
+        "<iframe srcdoc='&lt;a href=/1>'></iframe><iframe src=/2><a href=/3>",
+    ],
+)
+async def test_frames_are_followed(tmp_path: Path, body: str) -> None:
+    crawled = await crawl_page(tmp_path, html(body), crawl__links=True)
+    assert followed(crawled) == {"1", "2"}
+    assert crawled.summary.notes == []
+    assert [link.url[-2:] for link in crawled.pages[0].links] == ["/1", "/2"]
+
+
+@pytest.mark.parametrize("body", ["<iframe src=http://b.test/></iframe>", "<frameset><frame src=http://b.test/>"])
+async def test_a_site_of_foreign_frames_says_so(tmp_path: Path, body: str) -> None:
+    crawled = await crawl_page(tmp_path, html(body))
+    [note] = crawled.summary.notes
+    assert "No link was followed: they lead out of the scope." in note
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_followed"),
+    [
+        (("nofollow",), False),
+        (("NoIndex, NONE",), False),
+        (("noindex", "unavailable_after: 25 Jun 2010 15:00:00 PST, nofollow"), False),
+        (("my-bot: noindex, nofollow",), False),
+        (("otherbot: noindex, nofollow", "noindex"), True),
+        (("all, max-snippet: 20",), True),
+    ],
+)
+async def test_x_robots_tag_counts_as_the_element_does(
+    tmp_path: Path, lines: tuple[str, ...], is_followed: bool
+) -> None:
+    tags = tuple((name, line) for name, line in zip(("X-Robots-Tag", "x-robots-tag"), lines, strict=False))
+    page = Answer(headers=(("Content-Type", "text/html"), *tags), body=LINK)
+    (tmp_path / "own.py").write_text(
+        "from gossamer import Spider\n\nclass Own(Spider):\n    def parse(self, page):\n"
+        "        yield from map(page.follow, page.links.urls)\n"
+    )
+    for folder, spider in (("link", "link"), ("own", str(tmp_path / "own.py"))):
+        crawled = await crawl_page(tmp_path / folder, page, crawl__spider=spider, fetch__user_agent="My-Bot/1.0")
+        assert followed(crawled) == ({"1"} if is_followed else set())
+        info = crawled.summary.info
+        assert info is not None
+        assert info.pages.links_dropped == ({} if is_followed or folder == "own" else {"nofollow": 1})
+    assert followed(await crawl_page(tmp_path / "all", page, crawl__follow_nofollow=True)) == {"1"}
+
+
 async def test_rules_say_that_they_see_the_beginning_of_a_long_page(tmp_path: Path) -> None:
     page = html(f"<h1>One</h1>{'x' * 2 * MIB}<h2>Two</h2>")
     crawled = await crawl_page(tmp_path, page, crawl__field=("one=h1", "two=h2"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests import proof
 from tests.command import at_least, run_command
 from tests.links.compare import BothExtractors, reason, shrink
-from tests.links.generate import make_page, well_formed
+from tests.links.generate import COSTLY, make_page, well_formed
 
 _SHOWN = 10
 
@@ -27,17 +27,25 @@ def main() -> int:
     both = BothExtractors(texts=False)
     failures: list[str] = []
     reasons = _generated(both, options.pages, options.seed, failures)
+    costly = _costly(both, options.pages // 10, options.seed, failures)
     whole = _well_formed(both, options.pages // 10, options.seed, failures)
     real = _real(both, options.folder, options.files, failures)
     for failure in failures[:_SHOWN]:
         print(failure)
-    rows = [("generated pages", options.pages), ("well-formed pages", whole), ("real pages", real), *reasons.items()]
+    rows = [
+        ("generated pages", options.pages),
+        ("costly pages", costly),
+        ("well-formed pages", whole),
+        ("real pages", real),
+        *reasons.items(),
+    ]
     for name, count in rows:
         print(f"{count:>9,}  {name}")
     proof.write(
         "links",
         title="links by the compiled extension and by the reference",
-        showed=f"{real:,} real pages and {whole:,} well-formed ones read alike; of {options.pages:,} generated pages "
+        showed=f"{real:,} real pages and {whole:,} well-formed ones read alike, and {costly:,} that are not "
+        f"parsed as a whole; of {options.pages:,} generated pages "
         f"{sum(reasons.values()):,} differ, all for a known reason",
         seconds=time.monotonic() - began,
         failures=failures[:_SHOWN],
@@ -70,6 +78,15 @@ def _generated(both: BothExtractors, pages: int, seed: int, failures: list[str])
             if not why:
                 failures.append(f"{shortest!r}: {both.difference(shortest)}")
     return reasons
+
+
+def _costly(both: BothExtractors, pages: int, seed: int, failures: list[str]) -> int:
+    chance = random.Random(seed + 1)
+    for _ in range(pages):
+        page = COSTLY + make_page(chance)
+        if difference := both.difference(page):
+            failures.append(f"costly {page!r}: {difference}")
+    return pages
 
 
 def _well_formed(both: BothExtractors, pages: int, seed: int, failures: list[str]) -> int:

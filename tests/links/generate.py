@@ -14,6 +14,8 @@ _LINKS: Final = (
     '<A HREF="%s" REL="x NoFollow">', '<a href=" %s#part ">', '<a href="//h%s.test/x">', '<a href="../%s?q=1">',
     '<a href="?q=%s">', '<a href="http://u:p@other.test:81/%s">', '<a href="/ä/%s?ö">', '<a href="mailto:%s">',
     '<a href="/f%s.pdf">', '<a title="<a href=no>" href=%s>', "<svg><a xlink:href=x href=%s>",
+    "<iframe src=%s>", '<iframe SRC="%s" title=x></iframe>', "<iframe srcdoc='&lt;a href=%s>' src=>", "<frame src=%s>",
+    "<noframes><a href=%s></noframes>", "<noframes><body><p><iframe src=%s></iframe>",
 )  # fmt: skip
 _OTHERS: Final = (
     "</a>", "<meta name=robots content='noindex, nofollow'>", "<!-- ", "-->", "--!>", "<!-->", "<!--->", "<script>",
@@ -30,7 +32,13 @@ _OTHERS: Final = (
     "<caption>", "<col>", "<object>", "</object>", "<embed>", "<image>", "<video>", "<ruby>", "<rt>", "<dl>", "<dd>",
     "<pre>", "<hr>", "<center>", "<label>", "<nobr>", "<title/>", "<script/>", "<style/>", "<!-- <script> ",
 )  # fmt: skip
-_RARE: Final = ("<plaintext>", "<frameset>", "</frameset>", "\0", "<a href=\0%s>")
+_RARE: Final = (
+    "<plaintext>", "<frameset>", "<frameset>", "<frameset><frame src=%s>", "</frameset>", "\0", "<a href=\0%s>",
+)  # fmt: skip
+
+
+COSTLY: Final = b"<p title='" + b"x" * 4200 + b"'>"
+"""A tag that makes every page one that is not parsed as a whole."""
 
 
 def make_page(chance: random.Random) -> bytes:

@@ -7,7 +7,7 @@ Fixed: no content makes a function raise, and the time grows with the length of 
 import re
 from collections.abc import Collection, Generator, Iterator
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
@@ -44,10 +44,14 @@ _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\n|(.))", re.DOTA
 _SELECTOR = (
     "img,source,picture,input,link,script,video,audio,track,object,embed,iframe,image,a,area,style,[style],[background]"
 )
+_PIECE_TAGS = frozenset(b"img source input link script video audio track object embed iframe image a area base".split())
+"""Those of them that pieces of a page have, and `base`."""
 _CANDIDATE = re.compile(r"[\s,]*+(\S++)")
 """URL of the next candidate of a `srcset`. It may hold commas; if it ends with some, no descriptor (`2x`) follows."""
-# Values of the attribute `rel` for icons, and kinds by the attribute `as` of preloaded files. Both may be extended.
+# Values of the attribute `rel` for icons; kinds of `source` elements by the element around them, and of preloaded files
+# by the attribute `as`. All may be extended.
 _ICONS = frozenset(("icon", "apple-touch-icon", "apple-touch-icon-precomposed", "mask-icon", "fluid-icon"))
+_KINDS_OF_SOURCES = {"video": "video", "audio": "audio", "picture": "images"}
 _PRELOADED = {
     "image": "images", "style": "css", "script": "js", "font": "fonts", "video": "video", "audio": "audio",
     "track": "video",
@@ -104,14 +108,21 @@ def find_assets(document: HtmlDocument, page: str, kinds: Collection[str], *, en
     that are wanted. `encoding`: Python codec of the page. Never raises."""
     charset = None if encoding is None or is_utf8(encoding) else encoding  # in which the queries of URLs are encoded
     found: _Found | None = None
-    # A page that would take too long to parse as a whole (`tree` is None) is read in pieces, which have its links only.
-    whole = document.tree
-    for tree in document.trees() if whole is None else (whole,):
+    for tree in _trees(document):
         if found is None:
             found = _Found(document.base or base_of(tree, page) or page, kinds, charset)
         for node in tree.css(_SELECTOR):
             _read_element(node, found)
     return {} if found is None else found.assets
+
+
+def _trees(document: HtmlDocument) -> Iterator[LexborHTMLParser]:
+    """Yield the trees that have the elements of a page: its own, or pieces of a page that is too long for one, or would
+    take too long to parse. Pieces have no styles."""
+    if document.tree is not None:
+        yield document.tree
+    if document.tree is None or document.cut:
+        yield from document.trees(_PIECE_TAGS)
 
 
 def find_css_assets(css: str, sheet: str, kinds: Collection[str]) -> dict[str, str]:
@@ -198,7 +209,8 @@ def _read_element(node: LexborNode, found: _Found) -> None:
                 found.add_set(get(name), "images")
         case "source":
             parent = node.parent
-            kind = {"video": "video", "audio": "audio"}.get(parent.tag or "" if parent else "", "images")
+            # In a piece of a page it has no parent that counts; its ending decides.
+            kind = _KINDS_OF_SOURCES.get(parent.tag or "" if parent else "", "")
             found.add(get("src"), kind)
             found.add_set(get("srcset"), "images")
         case "link":

@@ -221,16 +221,17 @@ class HtmlDocument:
         tree = self.tree
         return None if tree is None else tree.root
 
-    def trees(self) -> "Iterator[LexborHTMLParser]":
-        """Yield trees that together have every link: the tree of the page, or several of its pieces."""
+    def trees(self, kept: frozenset[bytes] | None = None) -> "Iterator[LexborHTMLParser]":
+        """Yield trees that together have every link: the tree of the page, or several of its pieces. `kept`: names of
+        the elements that pieces have; None: those that readers of links want."""
         if not self.cut and (self._tree is not None or not self.is_costly):
             tree = self.tree
             if tree is not None:
                 yield tree
         else:
-            from gossamer.extract.flatten import flatten
+            from gossamer.extract.flatten import LINK_TAGS, flatten
 
-            for piece in flatten(self.data):
+            for piece in flatten(self.data, kept or LINK_TAGS):
                 yield _parse(piece)
 
     @property

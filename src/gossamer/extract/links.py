@@ -9,7 +9,7 @@ is never fetched.
 """
 
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,15 @@ from gossamer.compiled import native
 from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_utf8
+from gossamer.extract.link_elements import ForeignContent, link_elements, link_text
 from gossamer.extract.memory import NOTHING_REMEMBERED, RememberedHrefs, new_href_memory
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import BaseUrl, fingerprint, host, join, registered_domain, with_sorted_query
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser, LexborNode
+    from selectolax.lexbor import LexborHTMLParser
+
+    from gossamer.extract.link_elements import LinkElement
 
 _REFRESH = re.compile(
     r"""
@@ -119,7 +122,8 @@ class Links(msgspec.Struct):
     """Number of elements that repeat the href or the URL of an earlier one of the page. Elements that count as
     `nofollow` are not among them."""
     nofollow: bool = False
-    """True: the page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`)."""
+    """True: the page asks that its links are not followed (`<meta name=robots content=nofollow>` or `none`), or its
+    response does (`X-Robots-Tag`)."""
     noindex: bool = False
     """True: the page asks not to be indexed."""
     base: str = ""
@@ -128,8 +132,8 @@ class Links(msgspec.Struct):
     """The href of each URL without its fragment, for `remember`. Empty: the href is not to be remembered, because the
     page's charset decides which URL it is."""
     texts: list[tuple[str, str]] | None = None
-    """URL and anchor text of each `a` and `area` whose target is http or https, followed or not, up to MAX_URL_BYTES.
-    None: not requested."""
+    """URL and text of each `a`, `area`, `iframe` and `frame` whose target is http or https, followed or not, up to
+    MAX_URL_BYTES. None: not requested."""
 
 
 class LinkExtractor:
@@ -177,13 +181,14 @@ class LinkExtractor:
         *,
         encoding: str | None = None,
         scope: LinkScope | None = None,
+        nofollow: bool = False,
     ) -> Links:
         """Return the links of a page whose canonical URL is `base_url`. Never raises, whatever the page contains.
 
         `html`: the page, or its document, whose tree other readers of the page use, too. `encoding`: Python codec of
         the page, as `extract.encoding.decode` returns it; None: UTF-8. Bytes are decoded with it. It is needed for a
         text and a document, too, because the URL standard encodes queries in the page's encoding. `scope`: replaces the
-        extractor's own.
+        extractor's own. `nofollow`: the response asks not to follow its links (`policy.robots.asks_nofollow`).
         """
         active_scope = scope or self._scope
         if active_scope is None:  # a mistake in the calling code; no page can cause it
@@ -191,34 +196,29 @@ class LinkExtractor:
         charset = None if encoding is None or is_utf8(encoding) else encoding
         document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
         if self._native is not None:
-            return self._extract_compiled(document, base_url, active_scope, charset)
-        links = Links(base=base_url, texts=[] if self._texts else None)
+            return self._extract_compiled(document, base_url, active_scope, charset, nofollow=nofollow)
+        links = Links(base=base_url, texts=[] if self._texts else None, nofollow=nofollow)
         follow = self._follow_nofollow
-        head_hrefs: list[str] = []
+        first_hrefs: list[str] = []
         hrefs: list[str] = []
         base: str | None = None
         nofollow_count = 0
         for tree in document.trees():  # one tree, or several for a page that would be costly to parse
             if base is None:
                 base = base_of(tree, base_url)
-            has_areas = bool(tree.tags("area"))
-            anchors = tree.css("a,area") if has_areas else tree.tags("a")
-            head_hrefs += _head_hrefs(tree, links)
-            listed: list[tuple[LexborNode, str]] | None = [] if self._texts else None
-            for anchor in anchors:
-                attributes = anchor.attributes
-                href = attributes.get("href")
-                if href is not None:
-                    if listed is not None:
-                        listed.append((anchor, href))
-                    if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
-                        nofollow_count += 1
-                    else:
-                        hrefs.append(href)
-            if listed is not None and links.texts is not None:
-                _add_texts(links.texts, listed, base or base_url, charset, may_have_areas=has_areas)
-        if head_hrefs:
-            hrefs = head_hrefs + hrefs
+            first_hrefs += head_hrefs(tree)
+            _read_robots(tree, links)
+            found: Iterable[LinkElement] = link_elements(tree)
+            if links.texts is not None:
+                found = [*found]
+                _add_texts(links.texts, found, base or base_url, charset)
+            for _, attributes, href in found:
+                if not follow and "rel" in attributes and "nofollow" in _words(attributes["rel"]):
+                    nofollow_count += 1
+                else:
+                    hrefs.append(href)
+        if first_hrefs:
+            hrefs = first_hrefs + hrefs
         links.base = document.base = base or base_url
         links.found = len(hrefs) + nofollow_count
         if links.nofollow and not follow:
@@ -228,10 +228,13 @@ class LinkExtractor:
         self._follow(hrefs, base_url, charset, links, active_scope)
         return links
 
-    def _extract_compiled(self, document: HtmlDocument, base_url: str, scope: LinkScope, charset: str | None) -> Links:
+    def _extract_compiled(
+        self, document: HtmlDocument, base_url: str, scope: LinkScope, charset: str | None, *, nofollow: bool
+    ) -> Links:
         """Return the links that the compiled extension finds. `charset`: Python codec of a page not in UTF-8."""
         encode_query = None if charset is None else partial(with_encoded_query, charset=charset)
-        links = Links(*self._native.extract(document.data, base_url, scope.compiled(native), encode_query))
+        found = self._native.extract(document.data, base_url, scope.compiled(native), encode_query, nofollow)
+        links = Links(*found)
         document.base = links.base
         if self._texts:
             links.texts = list_links(document, base_url, encoding=charset)
@@ -323,9 +326,10 @@ def _order_independent_fingerprint(url: str, *, seed: int) -> int:
 def base_of(tree: "LexborHTMLParser", page: str) -> str | None:
     """Return the document base URL of the HTML standard: that of the first `base href`, or the page's own if that is no
     http or https URL. None: the tree has no `base href`, but a later piece of the page may have one."""
+    is_foreign = ForeignContent()
     for base in tree.tags("base"):
         href = base.attributes.get("href")
-        if href is not None:
+        if href is not None and not is_foreign(base):
             try:
                 return join(page, href)
             except BadUrl:
@@ -333,54 +337,61 @@ def base_of(tree: "LexborHTMLParser", page: str) -> str | None:
     return None
 
 
-def _head_hrefs(tree: "LexborHTMLParser", links: Links) -> list[str]:
-    """Return the targets of `link rel=next` and of a refresh. Also sets `nofollow` and `noindex` from `meta
-    name=robots`."""
+def head_hrefs(tree: "LexborHTMLParser") -> list[str]:
+    """Return the targets of `link rel=next` and of a refresh."""
     hrefs: list[str] = []
+    is_foreign = ForeignContent()
     for link in tree.tags("link"):
         attributes = link.attributes
         href = attributes.get("href")
-        if href is not None and "next" in _words(attributes.get("rel")):
+        if href is not None and "next" in _words(attributes.get("rel")) and not is_foreign(link):
             hrefs.append(href)
     for meta in tree.tags("meta"):
         attributes = meta.attributes
         content = attributes.get("content")
-        if content is None:
-            continue
-        if (attributes.get("name") or "").strip().lower() == "robots":
-            directives = _words(content.replace(",", " "))
-            links.nofollow = links.nofollow or "nofollow" in directives or "none" in directives
-            links.noindex = links.noindex or "noindex" in directives or "none" in directives
-        elif (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+        is_refresh = (attributes.get("http-equiv") or "").strip().lower() == "refresh" and not _is_robots(attributes)
+        if content is not None and is_refresh:
             target = refresh_target(content)
             if target is not None:
                 hrefs.append(target)
     return hrefs
 
 
+def _read_robots(tree: "LexborHTMLParser", links: Links) -> None:
+    """Set `nofollow` and `noindex` from `meta name=robots`."""
+    for meta in tree.tags("meta"):
+        attributes = meta.attributes
+        content = attributes.get("content")
+        if content is not None and _is_robots(attributes):
+            directives = _words(content.replace(",", " "))
+            links.nofollow = links.nofollow or "nofollow" in directives or "none" in directives
+            links.noindex = links.noindex or "noindex" in directives or "none" in directives
+
+
+def _is_robots(attributes: dict[str, str | None]) -> bool:
+    return (attributes.get("name") or "").strip().lower() == "robots"
+
+
 def _add_texts(
     texts: list[tuple[str, str]],
-    anchors: "list[tuple[LexborNode, str]]",
+    elements: "Iterable[LinkElement]",
     base: str,
     charset: str | None,
-    *,
-    may_have_areas: bool,
 ) -> None:
     """Append URL and text of each link to http or https to `texts`, up to MAX_URL_BYTES for the page.
 
-    `texts` has the links of earlier pieces of the page already. `may_have_areas`: the anchors may include `area`
-    elements, whose text is in `alt`.
+    `texts` has the links of earlier pieces of the page already. `elements`: as `link_elements` yields them.
     """
     join = BaseUrl(base).join
     size = sum(len(url) + len(text) for url, text in texts)
-    for anchor, href in anchors:
+    for node, _, href in elements:
         # Most hrefs without a fragment are joined without a URL parser, which is faster.
         target = _without_fragment(href) if "#" in href else href
         try:
             url = join(target if charset is None else with_encoded_query(target, charset))
         except BadUrl:
             continue
-        text = (anchor.attributes.get("alt") or "") if may_have_areas and anchor.tag == "area" else anchor.text()
+        text = link_text(node)
         # The whole text counts, not the part that is kept: nested anchors copy the same text again and again.
         size += len(url) + len(text)
         # Cut before white space is removed, so that this costs little.
@@ -403,16 +414,13 @@ def _words(text: str | None) -> list[str]:
 
 
 def list_links(document: HtmlDocument, page: str, *, encoding: str | None) -> list[tuple[str, str]]:
-    """Return URL and text of each `a` and `area` of a page whose target is http or https, as in `Links.texts`. `page`:
-    its canonical URL. Never raises."""
+    """Return URL and text of each link of a page whose target is http or https, as in `Links.texts`. `page`: its
+    canonical URL. Never raises."""
     charset = None if encoding is None or is_utf8(encoding) else encoding
     texts: list[tuple[str, str]] = []
     base: str | None = None
     for tree in document.trees():
         if base is None:
             base = base_of(tree, page)
-        has_areas = bool(tree.tags("area"))
-        anchors = ((one, one.attributes.get("href")) for one in (tree.css("a,area") if has_areas else tree.tags("a")))
-        listed = [(anchor, href) for anchor, href in anchors if href is not None]
-        _add_texts(texts, listed, base or page, charset, may_have_areas=has_areas)
+        _add_texts(texts, link_elements(tree), base or page, charset)
     return texts

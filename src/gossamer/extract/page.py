@@ -83,7 +83,7 @@ _SHOWN_LINKS = 5
 
 
 class PageLinks(Sequence[PageLink]):
-    """Links of a page to http and https, one for each `a` and `area` element, in document order."""
+    """Links of a page to http and https, one for each `a`, `area`, `iframe` and `frame`, in document order."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], in_scope: Callable[[], list[str]] | None) -> None:
         """`pairs`: URL and text of each link. `in_scope`: returns `urls`; None: all URLs of `pairs` are in scope."""
@@ -290,9 +290,9 @@ class Page:
     @cached_property
     def _base(self) -> BaseUrl:
         """URL that relative links are resolved against."""
-        tree = self._document.tree if self._document else None
-        # `base_of` returns None for a page without a `base` element.
-        return BaseUrl((tree and base_of(tree, self.url)) or self.url)
+        trees = self._document.trees() if self._document else ()
+        # `base_of` returns None for a tree without a `base` element.
+        return BaseUrl(next(filter(None, (base_of(tree, self.url) for tree in trees)), self.url))
 
     def __repr__(self) -> str:
         return f"<Page {self.status_code} {self.url}>"

@@ -130,7 +130,8 @@ class FetchResponse(msgspec.Struct):
     received_bytes: int
     """Bytes received for this response: heads, framing and body, without TLS."""
     headers_by_name: dict[str, list[str]] | None = None
-    """Values of `headers` by name, spelled as sent. None: they were not collected."""
+    """Values of `headers` by name, spelled as sent, of a plain head: one with one Content-Type at most, and without
+    X-Robots-Tag. None: they were not collected."""
     faults: tuple[ResponseFault, ...] = ()
     """Faults of the response that did not lose it."""
     encodings: tuple[str, ...] = ()

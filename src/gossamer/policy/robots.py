@@ -6,6 +6,7 @@ write them into their settings.
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 LIFETIME_SECONDS = 24 * 3600.0
@@ -116,6 +117,30 @@ def product_token(user_agent: str) -> str:
         text = text[text.lower().index("compatible;") + len("compatible;") :].strip()
     return leading_word(text)
 
+
+def asks_nofollow(lines: Iterable[str], user_agent: str) -> bool:
+    """Return whether lines of `X-Robots-Tag` ask this user agent not to follow the links of a page.
+
+    `nofollow` and `none` do. Directives behind `name:` are for the user agents with that token only, up to the end of
+    the line; those for all hold beside them.
+    """
+    token = product_token(user_agent)
+    for line in lines:
+        agent = "*"
+        for part in line.lower().split(","):
+            match = _FOR_AGENT.match(part)
+            if match is not None and match["agent"] not in _WITH_VALUE:
+                agent, part = match["agent"], part[match.end() :]
+            if agent in ("*", token) and not _NOFOLLOW.isdisjoint(part.split()):
+                return True
+    return False
+
+
+_NOFOLLOW = frozenset(("nofollow", "none"))
+_FOR_AGENT = re.compile(r"\s*(?P<agent>\*|[\w.-]+)(?:/[^\s:]*)?\s*:")
+"""Beginning of directives that are for one user agent, in lower case."""
+_WITH_VALUE = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
+"""Directives that have a value behind a colon, as the name of a user agent has directives. May be extended."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 """Token of a user agent. RFC 9309 allows letters, `_` and `-`; here digits and dots count, too, so that the rules for

@@ -6,7 +6,6 @@ needs little memory. A key is the number that stands for a URL. Safe to change: 
 once for each URL that it links to, and never for itself.
 """
 
-import contextlib
 import re
 from array import array
 from bisect import bisect_left
@@ -18,8 +17,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import is_html, is_utf8
-from gossamer.extract.links import refresh_target, with_encoded_query
-from gossamer.policy.urls import BaseUrl, canonical, directory, join, origin
+from gossamer.extract.link_elements import link_elements, link_text
+from gossamer.extract.links import base_of, head_hrefs, with_encoded_query
+from gossamer.policy.urls import BaseUrl, canonical, directory, origin
 from gossamer.report.records import PageFacts
 from gossamer.report.store import PageOutcome, PageStore, key_of
 
@@ -146,11 +146,12 @@ class LinkFinder:
         seen: set[str] = set()
         for tree in document.trees():
             if base is None:  # the first tree has the page's `base` element, if there is one
-                url = _base_of(tree, url)
+                url = base_of(tree, url) or url
                 base = BaseUrl(url)
                 # /x means the same on a whole site, and x in a whole directory, so most links are remembered below.
                 site, folder = origin(url), directory(url)
-            for element, href in _hrefs(tree):
+            for element, target in _hrefs(tree):
+                href = target.strip()
                 if href in seen:
                     continue
                 if len(seen) >= _MAX_LINKS:
@@ -171,7 +172,7 @@ class LinkFinder:
                             self._remembered.clear()
                         self._remembered[known] = position
                 if position >= 0 and position not in found:
-                    found[position] = _text(element)
+                    found[position] = "" if element is None else link_text(element)
         return found
 
     def _resolve(self, base: BaseUrl, href: str, charset: str | None) -> int:
@@ -189,41 +190,12 @@ class LinkFinder:
         return position if position < len(self._wanted) and self._wanted[position] == key else -1
 
 
-def _base_of(tree: LexborHTMLParser, url: str) -> str:
-    """Return the URL that relative links of a page are resolved against."""
-    for base in tree.tags("base"):
-        href = base.attributes.get("href")
-        if href is not None:
-            with contextlib.suppress(BadUrl):
-                return join(url, href)
-            break
-    return url
-
-
 def _hrefs(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode | None, str]]:
-    """Yield each link that a crawl may follow: anchors, areas, `link rel=next`, and a refresh, which has no element.
-
-    Must be the elements in which extract/links.py finds links.
-    """
-    for name in ("a", "area"):
-        for element in tree.tags(name):
-            href = element.attributes.get("href")
-            if href is not None:
-                yield element, href.strip()
-    for element in tree.css("link[rel~=next][href]"):
-        yield element, (element.attributes.get("href") or "").strip()
-    for meta in tree.css("meta[http-equiv][content]"):
-        if (meta.attributes.get("http-equiv") or "").strip().lower() == "refresh":
-            target = refresh_target(meta.attributes.get("content") or "")
-            if target is not None:
-                yield None, target
-
-
-def _text(element: LexborNode | None) -> str:
-    """Return the text by which a person recognises a link."""
-    if element is None:
-        return ""
-    return element.text() if element.tag == "a" else element.attributes.get("alt") or ""
+    """Yield each link that a crawl may follow, with its element; None: it is a `link rel=next` or a refresh."""
+    for element, _, href in link_elements(tree):
+        yield element, href
+    for href in head_hrefs(tree):
+        yield None, href
 
 
 def _title_of(document: HtmlDocument) -> str:

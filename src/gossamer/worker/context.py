@@ -7,7 +7,7 @@ until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ import msgspec
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.extract.memory import new_href_memory
+from gossamer.fetch.exchange import header_lines
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
+from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
@@ -242,13 +244,25 @@ class Context:
         """Return whether links of a page at this depth are followed."""
         return self._maxdepth is None or depth < self._maxdepth
 
+    def asks_nofollow(self, headers: Iterable[tuple[str, str]]) -> bool:
+        """Return whether the headers of a response ask not to follow its links."""
+        lines = header_lines(headers, "x-robots-tag")
+        return bool(lines) and asks_nofollow(lines, self.user_agent)
+
     def extract_links(
-        self, html: bytes | HtmlDocument, url: str, *, encoding: str, data_epoch: int | None = None
+        self,
+        html: bytes | HtmlDocument,
+        url: str,
+        *,
+        encoding: str,
+        nofollow: bool = False,
+        data_epoch: int | None = None,
     ) -> Links:
-        """Return the page's links. Links that are known to be in the frontier are only counted. `data_epoch`: the
-        current one, where the caller has read it since the last await; None: it is read here."""
+        """Return the page's links. Links that are known to be in the frontier are only counted. `nofollow`: as
+        `asks_nofollow` returns it. `data_epoch`: the current one, where the caller has read it since the last await;
+        None: it is read here."""
         self._memory.hrefs.enter_data_epoch(self._seen.data_epoch if data_epoch is None else data_epoch)
-        return self._extractor.extract(html, url, encoding=encoding, scope=self.scope)
+        return self._extractor.extract(html, url, encoding=encoding, scope=self.scope, nofollow=nofollow)
 
     def has_sitemaps_of(self, origin: str) -> bool:
         """Return whether the sitemaps that the robots.txt of this origin (scheme, host and port) names are known to be

@@ -93,7 +93,7 @@ class PageReader:
     @staticmethod
     def decode(fetched: FetchResponse, *, wants_text: bool = True) -> PageText:
         """Return the body as text. `wants_text` False: it may stay apart (`PageText.is_apart`)."""
-        content_type = content_type_of(header_lines(fetched.headers, "content-type"))
+        content_type = _content_type(fetched)
         if not fetched.body:
             return PageText("", "", content_type)
         if not wants_text and is_utf8_as_it_is(fetched.body, content_type):
@@ -126,7 +126,13 @@ class PageReader:
                 self._tally.leave_unread("truncated", attempt.url)
             if context.include_links or (follows and not custom_parse):
                 data_epoch = context.data_epoch
-                links = context.extract_links(document, attempt.url, encoding=decoded.encoding, data_epoch=data_epoch)
+                links = context.extract_links(
+                    document,
+                    attempt.url,
+                    encoding=decoded.encoding,
+                    nofollow=fetched.headers_by_name is None and context.asks_nofollow(fetched.headers),
+                    data_epoch=data_epoch,
+                )
         elif follows and looks_like_html(body):
             self._tally.leave_unread("not_html", attempt.url)
         if context.terms.content is not None and is_page:
@@ -174,6 +180,12 @@ class PageReader:
             batches,
             size=output_size(output) + batches_size(batches),
         )
+
+
+def _content_type(fetched: FetchResponse) -> str:
+    """Return the Content-Type of a response; empty: it has none."""
+    plain = fetched.headers_by_name and fetched.headers_by_name.get("Content-Type")  # of which there is one at most
+    return plain[0] if plain else content_type_of(header_lines(fetched.headers, "content-type"))
 
 
 def _add_all_links(

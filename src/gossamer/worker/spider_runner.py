@@ -70,7 +70,14 @@ class SpiderRunner:
             decoded.text,
             document=document,
             priority=lease.priority,
-            in_scope=lambda page: context.extract_links(page, attempt.url, encoding=decoded.encoding).urls,
+            in_scope=lambda document: (
+                context.extract_links(
+                    document,
+                    attempt.url,
+                    encoding=decoded.encoding,
+                    nofollow=context.asks_nofollow(page.record.header_pairs),
+                ).urls
+            ),
         )
         items: list[Output] = []
         batches: list[Batch] = []

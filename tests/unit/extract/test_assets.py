@@ -170,3 +170,20 @@ def test_an_ending_in_the_host_or_query_is_none() -> None:
         == kind_of_url("http://a.test/.png")
         == ""
     )
+
+
+@pytest.mark.parametrize("filler", ["<div>" * 20_000, "x" * 2**21, f"<p title='{'x' * 5000}'>"])
+def test_assets_of_a_page_that_has_no_whole_tree(filler: str) -> None:
+    """It nests too deeply, is longer than what is parsed, or has a huge tag."""
+    html = (
+        f"<base href=/b/><img src=1.png>{filler}<img title='{'x' * 5000}' src=2.png><video src=3.mp4>"
+        "<source src=4.webm></video><picture><source srcset='5.png 2x, 6.png'></picture>"
+        "<link rel=stylesheet href=7.css>"
+        "<script src=8.js>'<img src=no.png>'</script><iframe src=9.pdf></iframe><a href=10.pdf>x</a><template>"
+        "<img src=no.png></template>"
+    )
+    names = {url.rpartition("/b/")[2]: kind for url, kind in found(html).items()}
+    assert names == {
+        "1.png": "images", "2.png": "images", "3.mp4": "video", "4.webm": "video", "5.png": "images", "6.png": "images",
+        "7.css": "css", "8.js": "js", "9.pdf": "pdf", "10.pdf": "pdf",
+    }  # fmt: skip

@@ -118,6 +118,61 @@ def test_base(base: str, wanted: str) -> None:
     assert urls(f"<head>{base}</head><a href=x>") == [wanted]
 
 
+@pytest.mark.parametrize(
+    "drawing",
+    ["<svg><base href=/no/></svg>", "<svg><base href=/no/ /><g></svg>", "<math><base href=/no/></math>",
+     "<svg><a><base href=/no/></a></svg>", "<math><annotation-xml><base href=/no/></annotation-xml></math>"],
+)  # fmt: skip
+def test_the_base_of_a_drawing_is_not_that_of_the_page(drawing: str) -> None:
+    assert urls(f"{drawing}<a href=x>") == ["http://www.a.test/dir/x"]
+    assert urls(f"{drawing}<base href=/b/><a href=x>") == ["http://www.a.test/b/x"]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<svg><foreignObject><base href=/b/></foreignObject></svg>",
+        "<svg><desc><base href=/b/></desc></svg>",
+        "<math><mi><base href=/b/></mi></math>",
+        "<math><annotation-xml encoding=text/html><base href=/b/></annotation-xml></math>",
+        "<noframes><base href=/no/></noframes><base href=/b/>",
+    ],
+)
+def test_the_base_of_html_in_a_drawing_is_that_of_the_page(html: str) -> None:
+    assert urls(f"{html}<a href=x>") == ["http://www.a.test/b/x"]
+
+
+def test_a_link_element_in_a_drawing_is_none() -> None:
+    assert urls("<svg><link rel=next href=no /><area href=no /></svg><link rel=next href=x>") == [
+        "http://www.a.test/dir/x"
+    ]
+
+
+def test_frames_are_followed_as_links() -> None:
+    page = (
+        "<a href=1>one</a><iframe src=2 title='two'><a href=no>no</a></iframe><noframes><a href=3>three</a></noframes>"
+        "<iframe srcdoc='&lt;base href=/no/&gt;&lt;a href=4&gt;four&lt;/a&gt;'></iframe><area href=5 alt=five>"
+        "<iframe src=about:blank></iframe><iframe src=2></iframe>"
+    )
+    links = extractor(texts=True).extract(page, PAGE)
+    assert links.urls == [f"http://www.a.test/dir/{number}" for number in range(1, 6)]
+    assert links.texts == [*zip(links.urls, ("one", "two", "three", "four", "five"), strict=True), (links.urls[1], "")]
+    assert (links.found, links.repeats, links.dropped) == (7, 1, {"scheme": 1})
+    assert extractor().extract(page + "<meta name=robots content=nofollow>", PAGE).dropped == {"nofollow": 7}
+
+
+def test_a_frameset_is_followed() -> None:
+    page = (
+        "<html><head><base href=/b/></head><frameset cols='1,2'><frame src=menu title=Menu><frameset><frame src=main>"
+        "</frameset><noframes><body><a href=plain>Plain</a></body></noframes></frameset></html>"
+    )
+    links = extractor(texts=True).extract(page, PAGE)
+    assert links.texts == [
+        (f"http://www.a.test/b/{name}", text) for name, text in (("menu", "Menu"), ("main", ""), ("plain", "Plain"))
+    ]
+    assert links.urls == [url for url, _ in links.texts]
+
+
 def test_with_a_base_the_empty_href_is_the_base() -> None:
     links = extractor().extract("<base href='/other/'><a href='#x'><a href='/dir/page.html?x=1'>", PAGE)
     assert links.urls == ["http://www.a.test/other/"]

@@ -8,14 +8,16 @@ import time
 import pytest
 
 from gossamer.extract import memory
+from gossamer.extract.flatten import is_costly
 from tests.links.compare import BothExtractors, reason, shrink
-from tests.links.generate import make_page, well_formed
+from tests.links.generate import COSTLY, make_page, well_formed
 
 if memory.native is None:
     pytest.skip("gossamer_native is not installed: `make setup` builds it where cargo is", allow_module_level=True)
 
 GENERATED = 20_000
 WELL_FORMED = 4_000
+COSTLY_PAGES = 5_000
 
 
 def hrefs(html: bytes | str) -> list[str]:
@@ -52,6 +54,22 @@ def hrefs(html: bytes | str) -> list[str]:
         ("<svg><![CDATA[<a href=no>]]></svg><![CDATA[x><a href=yes>", ["yes"]),
         ("<svg><title><script><a href=no></script></title><p><a href=yes>", ["yes"]),
         ("<frameset><a href=no></frameset>", []),
+        ("<frameset><frame src=a><frameset><frame src=b></frameset></frameset><frame src=no>", ["a", "b"]),
+        ("<frameset><script><frame src=a></script><frame src=b></frameset>", ["a", "b"]),
+        ("<frameset><noframes><body><a href=a></noframes></frameset><noframes><a href=b></noframes>", ["a", "b"]),
+        ("<head><noframes><a href=a></noframes><frameset><frame src=b>", ["a", "b"]),
+        ("<p><noframes><a href=no></noframes><frameset><frame src=a>", ["a"]),
+        ("<p><frame src=no><noframes><area href=a><iframe src=b></noframes><a href=c>", ["a", "b", "c"]),
+        ("<noframes><noframes><a href=no></noframes><a href=a>", ["a"]),
+        ("<template><noframes><a href=no></noframes><iframe src=no></iframe></template>", []),
+        ("<iframe src=a><a href=no></iframe><a href=b>", ["a", "b"]),
+        ("<iframe src=''></iframe><iframe src></iframe><iframe>", []),
+        ("<iframe src=a srcdoc='&lt;a href=&quot;b&amp;amp;c&quot;>'></iframe><a href=d>", ["a", "b&c", "d"]),
+        ("<iframe srcdoc='<iframe src=a srcdoc=&quot;<a href=no>&quot;></iframe><noframes><a href=no>'>", ["a"]),
+        ("<noframes><iframe srcdoc='<a href=a>'></noframes>", ["a"]),
+        ("<svg><iframe src=no /><area href=no /><noframes><a href=a></svg>", ["a"]),
+        ("<svg><foreignObject><iframe src=a></iframe><area href=b></foreignObject></svg>", ["a", "b"]),
+        ("<math><mi><area href=a></mi><area href=no></math>", ["a"]),
         ("<plaintext><a href=no>", []),
         ("<a href=no", []),
         ("<A HREF=yes>", ["yes"]),
@@ -70,6 +88,39 @@ def test_generated_pages_differ_only_for_known_reasons() -> None:
     shortest = [shrink(both, page) for page in (make_page(chance) for _ in range(GENERATED)) if both.difference(page)]
     assert [page for page in shortest if not reason(page)] == []
     assert len(shortest) < GENERATED / 1000
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_pages_that_are_not_parsed_as_a_whole_are_read_alike(place: str) -> None:
+    chance, both = random.Random(23), BothExtractors()
+    for _ in range(COSTLY_PAGES):
+        page = make_page(chance)
+        html = COSTLY + page if place == "before" else page + COSTLY
+        assert not is_costly(html) or both.difference(html) == ""
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<plaintext><a href=no>",
+        "<svg><plaintext><a href=yes>",
+        "<template><a href=no></template><a href=yes>",
+        "<template><template></template><a href=no></template><a href=yes>",
+        "<svg><style><a href=yes></style></svg>",
+        "<svg><![CDATA[<a href=no>]]></svg><![CDATA[x><a href=yes>",
+        "<script><!-- <script> </script> <a href=no> --></script><a href=yes>",
+        "<textarea/><a href=no></textarea><a href=yes>",
+        "<svg><base href=/no/><a href=yes></svg>",
+        "<math><mi><base href=/b/><a href=yes>",
+        f"<a title='{'x' * 5000}' href=yes rel=x>",
+        f"<base title='{'x' * 5000}' href=/b/><link rel=next title='{'x' * 5000}' href=next>",
+        f"<iframe srcdoc='{'<div>' * 20_000}<plaintext><a href=no>'></iframe><a href=yes>",
+    ],
+)
+def test_one_construct_of_a_page_that_is_not_parsed_as_a_whole(html: str) -> None:
+    for page in (COSTLY + html.encode(), html.encode() + b"<i>" * 10_001):
+        assert is_costly(page)
+        assert BothExtractors().difference(page) == ""
 
 
 def test_no_link_of_a_well_formed_page_is_read_differently() -> None:
@@ -148,9 +199,23 @@ def test_a_small_memory_forgets_places_and_stays_small() -> None:
         b"<a " + b"x=1 " * 400_000,
         b"<style></styl" * 150_000,
         b"<template>" * 200_000,
+        b"<noframes>" * 200_000,
+        b"<iframe srcdoc='<iframe srcdoc=\"" * 80_000,
         b"&amp;".join([b"<a href='"] + [b"x"] * 300_000) + b"'>",
     ],
-    ids=["quotes", "svg", "unclosed-svg", "comments", "scripts", "attributes", "styles", "templates", "references"],
+    ids=[
+        "quotes",
+        "svg",
+        "unclosed-svg",
+        "comments",
+        "scripts",
+        "attributes",
+        "styles",
+        "templates",
+        "noframes",
+        "srcdoc",
+        "references",
+    ],
 )
 def test_a_hostile_page_takes_time_in_proportion_to_its_length(html: bytes) -> None:
     """Two megabytes take milliseconds; quadratic time would be minutes."""

@@ -214,3 +214,20 @@ def test_the_extension_reads_heads_as_llhttp_does(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(response_module, "native", None)
         assert outcome() == compiled
+
+
+@pytest.mark.skipif(native is None, reason="gossamer_native is not installed: `make setup` builds it where cargo is")
+@pytest.mark.parametrize(
+    ("lines", "is_plain"),
+    [
+        ("", True),
+        ("content-TYPE: text/html\r\n", True),
+        ("Content-Type: text/plain\r\ncontent-type: text/html\r\n", False),
+        ("Content-Type: text/html\r\nX-ROBOTS-Tag: nofollow\r\n", False),
+    ],
+)
+def test_a_head_that_needs_a_closer_look_is_not_plain(lines: str, is_plain: bool) -> None:
+    """Readers of pages look for two types, and for a tag, only where the headers were not collected by name."""
+    reader = ResponseReader(LIMITS)
+    assert reader.feed(f"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{lines}\r\n".encode())
+    assert (reader.headers_by_name is not None) == is_plain

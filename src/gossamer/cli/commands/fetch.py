@@ -18,7 +18,7 @@ from gossamer.errors import FetchError
 from gossamer.extract.encoding import content_type_of, decode, is_html
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.exchange import FetchResponse, header_lines
-from gossamer.policy.scope import LinkScope
+from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.urls import host, registered_domain
 from gossamer.policy.words import bytes_text
 from gossamer.settings import Settings
@@ -68,7 +68,7 @@ def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:
     response = trace.hops[-1].response
     if trace.error is not None or response is None:
         return found | {"error": trace.error.detail if trace.error else "", "advice": trace.advice}
-    return found | _page(settings, trace.scope, response)
+    return found | _page(settings, trace, response)
 
 
 def _hop(hop: Hop) -> dict[str, Any]:
@@ -83,11 +83,11 @@ def _hop(hop: Hop) -> dict[str, Any]:
     return shown
 
 
-def _page(settings: Settings, scope: LinkScope, fetched: FetchResponse) -> dict[str, Any]:
+def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dict[str, Any]:
     """Return the fields of a response that is no redirect."""
     content_type = content_type_of(header_lines(fetched.headers, "content-type"))
     text, encoding, is_valid = decode(fetched.body, content_type)
-    kept, dropped = _links(settings, scope, fetched, content_type, encoding)
+    kept, dropped = _links(settings, trace, fetched, content_type, encoding)
     return {
         "success": 200 <= fetched.status < 400,
         "response_url": fetched.url,
@@ -108,13 +108,15 @@ def _page(settings: Settings, scope: LinkScope, fetched: FetchResponse) -> dict[
 
 
 def _links(
-    settings: Settings, scope: LinkScope, fetched: FetchResponse, content_type: str, encoding: str
+    settings: Settings, trace: FetchedPage, fetched: FetchResponse, content_type: str, encoding: str
 ) -> tuple[list[str], list[dict[str, str]]]:
     """Return the links that a crawl from this page would follow, and the others with the reason and the rule."""
     if not is_html(content_type, fetched.body, fetched.headers):
         return [], []
+    scope = trace.scope
     extractor = LinkExtractor(scope, seed=0, follow_nofollow=settings.crawl.follow_nofollow, texts=True)
-    links = extractor.extract(fetched.body, fetched.url, encoding=encoding)
+    nofollow = asks_nofollow(header_lines(fetched.headers, "x-robots-tag"), trace.user_agent)
+    links = extractor.extract(fetched.body, fetched.url, encoding=encoding, nofollow=nofollow)
     kept = set(links.urls)
     dropped: dict[str, dict[str, str]] = {}
     for url, text in links.texts or []:
@@ -127,7 +129,7 @@ def _links(
         elif plain == fetched.url:
             reason, rule = "known", "the page itself"
         else:  # or beyond MAX_URL_BYTES of links, which no real page has
-            reason, rule = "nofollow", "the page or the link is marked nofollow"
+            reason, rule = "nofollow", "the page (element or X-Robots-Tag) or the link is marked nofollow"
         dropped[plain] = {"url": plain, "text": text, "reason": reason, "rule": rule}
     return links.urls, list(dropped.values())
 

@@ -17,6 +17,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor, Links
+from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.scope import compile_scope
 from gossamer.scrapy.cluster.pipelines import BusPipeline
 from gossamer.scrapy.cluster.records import RawResponseItem, content_type_of_response, plain_headers
@@ -90,7 +91,15 @@ class ClusterSpider(Spider):
         headers = ((name, value) for name, values in plain_headers(response.headers).items() for value in values)
         if not is_html(content_type, response.body, headers):
             return Links()
-        return extractor.extract(response.body, response.url, encoding=decode(response.body, content_type)[1])
+        tags = [line.decode("latin-1") for line in response.headers.getlist(b"X-Robots-Tag")]
+        request = response.request
+        agent = (request.headers.get(b"User-Agent") if request is not None else None) or b""
+        return extractor.extract(
+            response.body,
+            response.url,
+            encoding=decode(response.body, content_type)[1],
+            nofollow=asks_nofollow(tags, agent.decode("latin-1")),
+        )
 
     def follows_links(self, response: Response) -> bool:
         """Return whether the crawl request's `maxdepth` allows links of this page to be followed."""
