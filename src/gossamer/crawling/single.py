@@ -23,7 +23,7 @@ from gossamer.model.crawl import Run
 from gossamer.model.request import DropReason, Lease
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
-from gossamer.policy.words import explain, fetch_error, follow_advice
+from gossamer.policy.words import cause_advice, fetch_error, follow_advice
 from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan
 from gossamer.wiring.worker import make_clients, make_resolver
@@ -88,7 +88,7 @@ class FetchedPage:
         reason = self.error.kind if isinstance(self.error, FetchError) else self.error.reason
         if reason == DropReason.OFFSITE:
             return follow_advice(self.hops[-1].location)
-        return explain(reason).advice
+        return cause_advice(reason, str(self.error))
 
     @property
     def failure(self) -> str:

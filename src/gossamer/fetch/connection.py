@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from ssl import MemoryBIO, SSLObject, SSLSession
 from typing import Any, NamedTuple, cast
 
-from gossamer.errors import BadInput, ConnectionLost, FetchError
+from gossamer.errors import BadInput, ConnectionLost, FetchError, TlsFailed
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.response import ResponseReader
 
@@ -91,6 +91,7 @@ class TlsContexts:
 def _verified_context(extra_ca: str | None) -> ClientContext:
     """Return a context that verifies certificates. `extra_ca`: as in TlsContexts."""
     context = _context()
+    context.set_ciphers(_CIPHERS)
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if extra_ca is not None:
         try:
@@ -101,6 +102,11 @@ def _verified_context(extra_ca: str | None) -> ClientContext:
     return context
 
 
+_CIPHERS = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:kRSA+AESGCM:kRSA+AES:!aNULL:!eNULL:!aDSS:!AESCCM"
+"""Ciphers of TLS 1.2, the best first: Python's own, and those without forward secrecy or with SHA-1 as MAC, which
+Chromium uses, too, with servers that have no others."""
+
+
 def _insecure_context() -> ClientContext:
     """Return a context that accepts any certificate, and the ciphers of old servers."""
     context = _context()
@@ -108,7 +114,6 @@ def _insecure_context() -> ClientContext:
     context.verify_mode = ssl.CERT_NONE
     # A crawl that accepts any certificate wants the page, even from a server that was last configured in 2009.
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    context.options |= getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)  # OpenSSL's number, where Python has no name
     return context
 
 
@@ -120,6 +125,9 @@ def _context() -> ClientContext:
     # Many servers close TCP without ending TLS. Where HTTP framing gives the length, it detects a loss by itself; where
     # it does not, browsers accept the end, too.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    # As browsers, it connects to servers without secure renegotiation (RFC 5746). Neither side can renegotiate with
+    # these. The number is OpenSSL's, where Python has no name.
+    context.options |= getattr(ssl, "OP_LEGACY_SERVER_CONNECT", 0x4)
     return context
 
 
@@ -262,12 +270,20 @@ class HttpConnection(asyncio.Protocol):
                 # However the connection ended, a response that is complete by its framing is complete.
                 reader.feed_eof()
             except FetchError as error:
-                self.fail(error if exc is None else ConnectionLost(f"{error.detail} ({exc})"))
+                self.fail(error if exc is None else self._loss(error, exc, reader))
             else:
                 self._finish(reader)
         self._release()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
+
+    def _loss(self, error: FetchError, cause: Exception, reader: ResponseReader) -> FetchError:
+        """Return the error of a request whose connection broke. With TLS 1.3, a server refuses a client only after the
+        client's handshake."""
+        is_of_site = self.key.proxy is None and not self.kept and not reader.received_bytes
+        if isinstance(cause, ssl.SSLError) and is_of_site:
+            return TlsFailed(f"{self.key.host}: {cause.reason or cause}")
+        return ConnectionLost(f"{error.detail} ({cause})")
 
     def _finish(self, reader: ResponseReader) -> None:
         """End the current request with a complete response."""

@@ -315,9 +315,11 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
             return DialResult(connection, connected - started, 0.0)
         name = route.server_name.removesuffix(".")  # neither certificates nor SNI (RFC 6066) have the root's dot
         await loop.create_connection(lambda: connection, sock=sock, ssl=route.context, server_hostname=name)
-    except BaseException:
+    except BaseException as exc:
         # The event loop owns and closes the socket now, but it may have called connection_made already.
         connection.abandon()
+        if isinstance(exc, ConnectionError):
+            raise ConnectionResetError("the server ended the TLS handshake") from exc
         raise
     connection.remember_session(route.context, name)
     return DialResult(connection, connected - started, time.monotonic() - connected)

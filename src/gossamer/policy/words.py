@@ -22,6 +22,9 @@ class Explanation(NamedTuple):
     """Sentence on what a person can do; empty where nothing is to be done."""
 
 
+TLS_HANDSHAKE_ENDED = "the server ended the tls handshake"
+"""Text, in lower case, of the error of a connection that was closed while TLS was being established."""
+
 # By reason.
 _EXPLANATIONS = {
     # Kinds of FetchError (errors.py). The titles are their messages.
@@ -38,7 +41,8 @@ _EXPLANATIONS = {
     "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),
     "tls": Explanation(
         "The secure connection could not be established",
-        "The certificate may have expired. --ca-file names a certificate of your own, --insecure accepts any.",
+        "The field exception of its record has the cause. --ca-file names an authority of your own, --insecure accepts "
+        "any certificate.",
     ),
     "proxy": Explanation("The proxy could not be used", "Check its address and password."),
     "first_byte_timeout": Explanation("The response did not begin in time", "The server may be overloaded."),
@@ -111,6 +115,57 @@ _EXPLANATIONS = {
     "moved": Explanation("It continues under another domain"),
 }
 
+_ACCEPT_ANY = " --insecure accepts any certificate."
+_NO_TLS = "The server does not speak TLS on this port: try http:// in place of https://."
+_OLD_TLS = "The server has only versions of TLS before 1.2, which browsers refuse, too."
+# Advice on `tls` by a part of the error's text, in lower case: OpenSSL's words for the cause, or those of an alert that
+# the server has sent. The first that is found counts.
+_TLS_ADVICE = {
+    "certificate has expired": "The certificate has expired: the site's operator must renew it." + _ACCEPT_ANY,
+    "not yet valid": "The certificate is valid from a later time on: check the clock of this machine." + _ACCEPT_ANY,
+    "certificate in certificate chain": (
+        "The authority of the certificate is not trusted here: --ca-file names a file with it." + _ACCEPT_ANY
+    ),
+    "self-signed certificate": (
+        "The server has signed its certificate itself: --ca-file names a file with it." + _ACCEPT_ANY
+    ),
+    "issuer certificate": (
+        "The authority of the certificate is not trusted here, or the server does not send its intermediate "
+        "certificates: --ca-file names a file with the missing ones." + _ACCEPT_ANY
+    ),
+    "verify the first certificate": (
+        "The server does not send its intermediate certificates: --ca-file names a file with the missing ones."
+        + _ACCEPT_ANY
+    ),
+    "mismatch": "The certificate is that of other names: look for a typing error in the URL." + _ACCEPT_ANY,
+    "revoked": "The certificate was revoked: the site's operator must replace it." + _ACCEPT_ANY,
+    "too weak": "The key or signature of the certificate is too weak. --insecure accepts it.",
+    "too small": "A key of the server is too small. --insecure accepts it.",
+    "certificate purpose": "The certificate is not meant for servers." + _ACCEPT_ANY,
+    "certificate required": "The server wants a certificate of the client, and Gossamer sends none.",
+    "wrong version number": _NO_TLS,
+    "http request": _NO_TLS,
+    "record layer failure": _NO_TLS,
+    "unknown protocol": _NO_TLS,
+    "protocol version": _OLD_TLS,
+    "unsupported protocol": _OLD_TLS,
+    "application protocol": "The server has only HTTP/2 or HTTP/3, and Gossamer speaks HTTP/1.1.",
+    "unrecognized name": "The server has no site of this name: look for a typing error in the URL.",
+    "handshake failure": (
+        "The server has no cipher, curve or signature that this machine accepts, or wants a certificate of the client. "
+        "--insecure accepts old ciphers."
+    ),
+    "legacy renegotiation": "The server lacks secure renegotiation (RFC 5746). --insecure connects nevertheless.",
+    "wrong signature type": "The server signs with SHA-1 or an unknown method. --insecure accepts old ones.",
+    "internal error": "The server has ended the handshake with an error of its own.",
+    "alert": "The server has refused the handshake with this alert.",
+    "certificate": "The certificate is not valid." + _ACCEPT_ANY,
+}
+
+_CONNECT_ADVICE = {
+    TLS_HANDSHAKE_ENDED: "The server may be overloaded, have no site of this name, or refuse this client.",
+}
+
 # Advice by HTTP status, for those where something can be done. May be extended.
 _HTTP_ADVICE = {
     401: "The server asks for a login: --header or --cookie can send one.",
@@ -129,6 +184,15 @@ def explain(reason: str) -> Explanation:
     return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
 
 
+def cause_advice(reason: str, detail: str) -> str:
+    """Return the advice on a failure with this text; empty: there is none. Unlike that of `explain`, it is about the
+    cause that the text names."""
+    parts = _TLS_ADVICE if reason == "tls" else _CONNECT_ADVICE if reason == "connect" else {}
+    # Behind the name of the host, in which any word may be.
+    cause = detail.rpartition(": ")[2].lower().replace("_", " ").replace("self signed", "self-signed")
+    return next((words for part, words in parts.items() if part in cause), explain(reason).advice)
+
+
 CANNOT_FETCH = "Cannot fetch "
 """Beginning of the text of `fetch_error`. May be worded freely, but no other sentence may begin so: the Python API
 recognises the text by it (`_Control` in crawling/python.py)."""
@@ -143,7 +207,8 @@ def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", re
     `detail`: text of the error, with or without the message of its class at the beginning. `advice`: replaces the
     reason's own. `retrying_seconds`: longest time for which the request is repeated; 0: it is not.
     """
-    title, usual_advice = explain(reason)
+    title = explain(reason).title
+    usual_advice = cause_advice(reason, detail)
     if detail.startswith(title):  # the text of a FetchError: its message, which is the title, ": " and what it adds
         detail = detail.removeprefix(title).removeprefix(".").removeprefix(": ")
     begin = title[0].lower() + title[1:] if title.startswith(("The ", "It ")) else title
