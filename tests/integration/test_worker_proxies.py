@@ -86,6 +86,50 @@ async def test_a_site_that_bans_a_proxy_is_fetched_through_others(service: Servi
     assert len(service.records()) == 2 * 24
 
 
+@pytest.mark.parametrize("robots", [429, 503, -1, -2])
+async def test_a_robots_txt_that_one_proxy_does_not_get_is_fetched_through_another(
+    service: Service, robots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal of one proxy, or silence, must not make the site's pages wait for a minute."""
+    monkeypatch.setattr("gossamer.worker.proxies._ROBOTS_TRY_SECONDS", 0.2)
+    banned, good = ForwardingProxy(robots=robots), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(banned, good):
+        pages = await service.pages(
+            *requests_for(web.port, "site0.test"),
+            fetch__proxy=listed(banned, good), fetch__proxy_ban_statuses=(403, 429, 503),
+        )  # fmt: skip
+    assert {(page.status_code, page.attempt) for page in pages} == {(200, 0)}
+    assert (banned.robots_asked(), good.robots_asked()) == (1, 1)
+    assert service.tally.proxies == {"refused" if robots > 0 else "no_response": 1}
+    assert good.pages("site0.test") == 12  # the refused one rests
+
+
+async def test_a_robots_txt_that_no_proxy_gets_is_asked_for_a_few_times(service: Service) -> None:
+    proxies = [ForwardingProxy(robots=429) for _ in range(5)]
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(*proxies):
+        run = await service.submit(*requests_for(web.port, "site0.test"))
+        settings = service.settings(fetch__proxy=listed(*proxies))
+        async with open_worker(settings, service.frontier, pool="shared", run=run) as worker:
+            working = asyncio.create_task(worker.run())
+            async with asyncio.timeout(60):
+                while not worker.tally().waits:
+                    await asyncio.sleep(0.01)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        assert web.log() == []
+    assert sum(proxy.robots_asked() for proxy in proxies) == 3
+
+
+async def test_a_robots_txt_that_is_refused_with_403_allows_everything_whichever_proxy_asks(service: Service) -> None:
+    """And is no reason to let the proxy rest."""
+    proxies = [ForwardingProxy(robots=403) for _ in range(2)]
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(*proxies):
+        pages = await service.pages(*requests_for(web.port, "site0.test"), fetch__proxy=listed(*proxies))
+    assert {page.status_code for page in pages} == {200}
+    assert sum(proxy.robots_asked() for proxy in proxies) == 1
+    assert service.tally.proxies == {}
+
+
 async def test_a_ban_of_all_proxies_is_recorded(service: Service) -> None:
     proxies = [ForwardingProxy(bans={"site0.test": 403}) for _ in range(2)]
     async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(*proxies):

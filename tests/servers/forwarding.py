@@ -24,6 +24,8 @@ class ForwardingProxy:
 
     bans: dict[str, int] = field(default_factory=dict)
     """By host: status that is answered in its place."""
+    robots: int = 0
+    """Status that is answered in place of every robots.txt; 0: none, -1: the connection is closed, -2: silence."""
     password: str = ""
     """Value of Proxy-Authorization that it wants. Empty: none."""
     asked: list[Asked] = field(default_factory=list)
@@ -36,6 +38,10 @@ class ForwardingProxy:
     @property
     def url(self) -> str:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    def robots_asked(self) -> int:
+        """Number of requests for a robots.txt."""
+        return sum(one.path == "/robots.txt" for one in self.asked)
 
     def pages(self, host: str) -> int:
         """Number of requests for a host's pages."""
@@ -55,6 +61,12 @@ class ForwardingProxy:
                 writer.write(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             elif (status := self.bans.get(parts.hostname)) and parts.path != "/robots.txt":
                 writer.write(b"HTTP/1.1 %d Banned\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
+            elif parts.path == "/robots.txt" and self.robots < 0:
+                if self.robots == -2:
+                    await reader.read()
+                return
+            elif parts.path == "/robots.txt" and self.robots:
+                writer.write(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % self.robots)
             elif method == "CONNECT":
                 upstream, sending = await asyncio.open_connection("127.0.0.1", parts.port)
                 self._writers.append(sending)

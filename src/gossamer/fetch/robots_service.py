@@ -140,6 +140,8 @@ class RobotsResponse(Protocol):
 
 Fetch = Callable[[FetchRequest], Awaitable[RobotsResponse]]
 """Sends one request through the address guard and returns its response. Raises FetchError."""
+Reroute = Callable[[Fetch], Fetch]
+"""Makes a function that sends a request through other proxies, too, where one of them gets no useful response."""
 
 _NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
 """Failures that the fetch of a page of the origin would also have. They are raised and not stored, so that the page's
@@ -247,14 +249,20 @@ class RobotsService:
         self._tasks: dict[_TaskKey, asyncio.Task[_CachedRules]] = {}
 
     async def check(
-        self, url: str, *, user_agent: str, template: FetchRequest, explain: bool = False
+        self,
+        url: str,
+        *,
+        user_agent: str,
+        template: FetchRequest,
+        explain: bool = False,
+        reroute: Reroute | None = None,
     ) -> RobotsVerdict | RobotsUnavailable:
         """Return whether this user agent may fetch this canonical URL.
 
         `template` says how the origin is reached, by its `proxy`, `guard_proxy`, `insecure` and `allow_private` (the
         last for the origin's own host only, not for the targets of redirects). Its headers, and user and password in
         the URL, are not sent: they may be secrets, and all workers share the result. `explain` fills in the verdict's
-        `rule`.
+        `rule`. `reroute` None: the file is fetched through the template's proxy only.
 
         By RFC 9309: if there is no such file (4xx, or endless redirects), everything is allowed. If there is no valid
         response (5xx, 429, timeouts, broken connections), the result is RobotsUnavailable, the origin is asked again
@@ -264,7 +272,7 @@ class RobotsService:
         Raises the failures that would also prevent the fetch of the page, which are not stored (BlockedAddress,
         DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and errors of the store.
         """
-        known = await self._get(url, user_agent, template)
+        known = await self._get(url, user_agent, template, reroute)
         if known.record.outcome is RobotsOutcome.DISALLOW_ALL:
             return RobotsVerdict(
                 allowed=False, rule=f"robots.txt is unavailable ({known.record.detail})", crawl_delay=None
@@ -305,9 +313,11 @@ class RobotsService:
         given_up_at = record.failing_since + patience
         return None if self._now() >= given_up_at else RobotsUnavailable(record.retry_at, record.detail, given_up_at)
 
-    async def sitemaps(self, url: str, *, user_agent: str, template: FetchRequest) -> NamedSitemaps | RobotsUnavailable:
+    async def sitemaps(
+        self, url: str, *, user_agent: str, template: FetchRequest, reroute: Reroute | None = None
+    ) -> NamedSitemaps | RobotsUnavailable:
         """Return the sitemaps that the origin's robots.txt names. See `check`."""
-        known = await self._get(url, user_agent, template)
+        known = await self._get(url, user_agent, template, reroute)
         return self._unavailable(known.record) or NamedSitemaps(known.robots.sitemaps, known.robots.invalid_sitemaps)
 
     @property
@@ -342,7 +352,7 @@ class RobotsService:
         is_old = self._patience_seconds is not None and record.asked_at < self._began - _SAME_START_SECONDS
         return not (is_old and record.outcome is RobotsOutcome.UNREACHABLE)
 
-    async def _get(self, url: str, user_agent: str, template: FetchRequest) -> _CachedRules:
+    async def _get(self, url: str, user_agent: str, template: FetchRequest, reroute: Reroute | None) -> _CachedRules:
         """Return the rules for a URL: from the cache, or of a fetch that concurrent callers share."""
         origin = _origin(url)
         key = _key(origin, insecure=template.insecure)
@@ -363,7 +373,8 @@ class RobotsService:
                 keep_wire=False,
                 body_bytes=policy.MAX_BYTES,  # whatever the limit of pages is
             )
-            task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request))
+            fetch = self._fetch if reroute is None else reroute(self._fetch)
+            task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request, fetch))
             self._tasks[task_key] = task
             task.add_done_callback(lambda done: self._forget(task_key, done))
         # Shielded: a cancelled caller must not fail the others that wait for the same file.
@@ -375,7 +386,7 @@ class RobotsService:
         if not done.cancelled():
             done.exception()  # retrieved, because all callers may have been cancelled by now
 
-    async def _load_or_fetch(self, key: str, request: FetchRequest) -> _CachedRules:
+    async def _load_or_fetch(self, key: str, request: FetchRequest, fetch: Fetch) -> _CachedRules:
         """Return the stored record if it still counts; else fetch the file, or wait for the worker that fetches it.
 
         Repeats until one of these ends it:
@@ -402,7 +413,7 @@ class RobotsService:
         record = unpack(await self._store.load(key))
         if record is None or not self._counts(record):
             try:
-                record = await self._fetch_within_limit(request, record)
+                record = await self._fetch_within_limit(fetch, request, record)
             except FetchError:
                 # There is no result. Keeping the claim would delay workers that can reach the origin.
                 await self._store.release(key)
@@ -424,15 +435,17 @@ class RobotsService:
             self._cached_bytes -= self._cache.popitem(last=False)[1].bytes
         return known
 
-    async def _fetch_within_limit(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+    async def _fetch_within_limit(
+        self, fetch: Fetch, request: FetchRequest, earlier: RobotsRecord | None
+    ) -> RobotsRecord:
         """Fetch the file as `_follow` does. A fetch that takes too long counts as a failure."""
         try:
             async with asyncio.timeout(self._fetch_seconds):
-                return await self._follow(request, earlier)
+                return await self._follow(fetch, request, earlier)
         except TimeoutError:
             return self._failure(earlier, f"no answer within {self._fetch_seconds:g} s", None)
 
-    async def _follow(self, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
+    async def _follow(self, fetch: Fetch, request: FetchRequest, earlier: RobotsRecord | None) -> RobotsRecord:
         """Fetch the file, following redirects. `earlier`: the expired record, whose count of failures continues.
 
         A request that fails has one of three results:
@@ -443,7 +456,7 @@ class RobotsService:
         origin_host = ada_url.URL(request.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
-                fetched = await self._fetch(request)
+                fetched = await fetch(request)
             except FetchError as exc:
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise

@@ -265,7 +265,13 @@ class _WorkerParts:
             access,
             self._clients,
             RobotsChecker(
-                frontier, self._robots, self.retrier, waits, self.tally, _robots_policy(settings, self._pool)
+                frontier,
+                self._robots,
+                self.retrier,
+                waits,
+                self.tally,
+                _robots_policy(settings, self._pool),
+                self._proxies.reroute,
             ),
             Contexts(self._context),
             PageReader(self._counts, self._run_spider, self._contents, wants_text=self._sink.wants_text),

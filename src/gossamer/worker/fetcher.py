@@ -188,6 +188,10 @@ class Fetcher:
                         verdict = await self._robots.check(attempt, request)
                         if verdict is not None:
                             return self._refuse_by_robots(attempt, verdict)
+                        if attempt.context.proxy is not None:  # its proxy may rest since the robots.txt was fetched
+                            if not self._proxies.choose(attempt):
+                                return self._requeue(attempt, Outcome.FORWARDED)
+                            request.proxy = attempt.proxy
                     now = time.monotonic()
                     at = self._pacing.next_start(lease.domain, attempt.start, lease.spacing_seconds, now=now)
                     if at is None or (at - now > _PUNCTUAL_SECONDS and await self._wakes_late(attempt, at - now)):

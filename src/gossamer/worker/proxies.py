@@ -4,6 +4,7 @@ Fixed: where a crawl has proxies, no request is sent without one; and no text he
 goes into records and logs: a proxy is named by its place in the list. Safe to change: the numbers, as they say.
 """
 
+import asyncio
 import random
 import time
 from collections import OrderedDict
@@ -11,10 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime, ProxyFailed
+from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime, ProxyFailed, TotalTimeout
+from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.proxies import parse_proxy, split_proxies
+from gossamer.fetch.robots_service import Fetch, Reroute, RobotsResponse
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.policy.proxies import ProxyPool, ProxyRests
+from gossamer.policy.robots import RobotsOutcome, classify_status
 from gossamer.telemetry.logs import Troubles
 from gossamer.worker.attempt import Attempt
 
@@ -26,6 +30,10 @@ _NO_RESPONSE = frozenset(
 )
 """Kinds of FetchError that may be the site's fault or the proxy's. May be changed: a kind that is missing is taken for
 the site's."""
+_ROBOTS_TRIES = 3
+"""Requests for one robots.txt, with its redirects, of which each further one goes through another proxy."""
+_ROBOTS_TRY_SECONDS = 8.0
+"""Longest of these requests but the last. All must fit into `fetch_seconds` of RobotsService."""
 _TROUBLE = "proxies"
 """Name of the reported trouble. For an application with proxies of its own, the appid follows, after a colon."""
 _FAILURES_OF_ONE = 2
@@ -124,6 +132,84 @@ class _Outages:
     def _owner(attempt: Attempt) -> str:
         crawl = attempt.context.run.crawl
         return f"the application {crawl.id.appid}" if crawl.pool == SHARED_POOL else "this crawl"
+
+
+class _ReroutedFetch:
+    """Fetches a robots.txt, and the redirects from it, through another proxy of a pool where one is refused or gets no
+    response. Without that, one refused proxy would make all requests to the site wait.
+
+    The robots.txt is not charged to the site's rate limit, so few proxies are tried. Failures of the first one that say
+    that it does not work are raised: the request for the page meets them, too, and is sent through another.
+    """
+
+    def __init__(
+        self, fetch: Fetch, pool: ProxyPool, domain: str, *, ban_statuses: frozenset[int], count: Callable[[str], None]
+    ) -> None:
+        self._fetch = fetch
+        self._pool = pool
+        self._domain = domain
+        self._ban_statuses = ban_statuses
+        self._count = count
+        self._proxy: str | None = None
+        """Proxy of the next request, after another was refused. None: the request's own."""
+        self._tries_left = _ROBOTS_TRIES
+
+    async def __call__(self, request: FetchRequest) -> RobotsResponse:
+        """Implement Fetch."""
+        while True:
+            if self._proxy is not None:
+                request = msgspec.structs.replace(request, proxy=self._proxy)
+            self._tries_left -= 1
+            try:
+                fetched = await self._try(request)
+            except FetchError as error:
+                is_first_unusable = isinstance(error, ProxyFailed) and self._proxy is None
+                if is_first_unusable or not self._on_failure(request, error) or not self._has_another():
+                    raise
+            else:
+                # A refusal that allows everything, as 403, is no reason to ask again.
+                is_useful = classify_status(fetched.status) is not RobotsOutcome.UNREACHABLE
+                if is_useful or fetched.status not in self._ban_statuses:
+                    return fetched
+                self._rest(request, refused=True)
+                if not self._has_another():
+                    return fetched
+
+    async def _try(self, request: FetchRequest) -> RobotsResponse:
+        """Send the request. A silent proxy leaves time for another one."""
+        if not self._tries_left:
+            return await self._fetch(request)
+        try:
+            async with asyncio.timeout(_ROBOTS_TRY_SECONDS):
+                return await self._fetch(request)
+        except TimeoutError:
+            raise TotalTimeout(f"{_ROBOTS_TRY_SECONDS:g} s") from None
+
+    def _on_failure(self, request: FetchRequest, error: FetchError) -> bool:
+        """Record a failure. Returns whether it may be the proxy's."""
+        if isinstance(error, ProxyFailed):
+            assert request.proxy is not None
+            self._pool.on_failure(request.proxy, now=time.monotonic(), random=random.random())
+            self._count("unusable")
+        elif error.kind in _NO_RESPONSE:
+            self._rest(request, refused=False)
+        else:
+            return False
+        return True
+
+    def _rest(self, request: FetchRequest, *, refused: bool) -> None:
+        """Let the request's proxy rest for the domain."""
+        assert request.proxy is not None
+        record = self._pool.on_refusal if refused else self._pool.on_no_response
+        record(request.proxy, self._domain, now=time.monotonic(), random=random.random())
+        self._count("refused" if refused else "no_response")
+
+    def _has_another(self) -> bool:
+        """Choose another proxy. Returns whether there is one, and it may be tried."""
+        another = self._pool.choose(self._domain, now=time.monotonic()) if self._tries_left else None
+        if another is not None:
+            self._proxy = another
+        return another is not None
 
 
 class WorkerProxies:
@@ -235,6 +321,15 @@ class WorkerProxies:
         if pool is None or len(pool.proxies) == 1 or status not in self._options.ban_statuses:
             return False
         return pool.seconds_until_usable(attempt.lease.domain, now=time.monotonic()) == 0
+
+    def reroute(self, attempt: Attempt) -> Reroute | None:
+        """Return how the robots.txt for this attempt is fetched if one of its proxies gets none. None: it has no other
+        proxy."""
+        pool = self._pool_of(attempt)
+        if pool is None or len(pool.proxies) == 1:
+            return None
+        domain, statuses, count = attempt.lease.domain, self._options.ban_statuses, self._count
+        return lambda fetch: _ReroutedFetch(fetch, pool, domain, ban_statuses=statuses, count=count)
 
     def forget_outages(self) -> None:
         """End the reports about proxies that no request needs any more. To be called now and then."""

@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.commit.retrier import Retrier
 from gossamer.fetch.exchange import FetchRequest
-from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
+from gossamer.fetch.robots_service import Reroute, RobotsService, RobotsUnavailable
 from gossamer.frontier.base import Frontier
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.urls import host, origin, registered_domain
@@ -124,13 +124,16 @@ class RobotsChecker:
         waits: RobotsWaits,
         tally: Tally,
         robots_policy: RobotsPolicy,
+        reroute: Callable[[Attempt], Reroute | None] = lambda attempt: None,
     ) -> None:
+        """`reroute`: as `WorkerProxies.reroute`, for crawls with several proxies."""
         self._frontier = frontier
         self._robots = robots
         self._retrier = retrier
         self._waits = waits
         self._tally = tally
         self._robots_policy = robots_policy
+        self._reroute = reroute
         self._delays: dict[str, tuple[float, float]] = {}
         """By domain: the crawl delay that was sent to the frontier, and when."""
 
@@ -160,7 +163,9 @@ class RobotsChecker:
                 await self._add_sitemaps(attempt, template)
             return None
         verdict = await self._retrier.call_frontier(
-            lambda: self._robots.check(attempt.url, user_agent=attempt.context.user_agent, template=template),
+            lambda: self._robots.check(
+                attempt.url, user_agent=attempt.context.user_agent, template=template, reroute=self._reroute(attempt)
+            ),
             shard=attempt.lease.shard,
         )
         if isinstance(verdict, RobotsUnavailable):
@@ -204,7 +209,9 @@ class RobotsChecker:
         # as not accepted.
         data_epoch = context.data_epoch
         sitemaps = await self._retrier.call_frontier(
-            lambda: self._robots.sitemaps(attempt.url, user_agent=context.user_agent, template=template),
+            lambda: self._robots.sitemaps(
+                attempt.url, user_agent=context.user_agent, template=template, reroute=self._reroute(attempt)
+            ),
             shard=attempt.lease.shard,
         )
         if isinstance(sitemaps, RobotsUnavailable):
