@@ -111,9 +111,7 @@ async def test_a_robots_txt_that_no_proxy_gets_is_asked_for_a_few_times(service:
         settings = service.settings(fetch__proxy=listed(*proxies))
         async with open_worker(settings, service.frontier, pool="shared", run=run) as worker:
             working = asyncio.create_task(worker.run())
-            async with asyncio.timeout(60):
-                while not worker.tally().waits:
-                    await asyncio.sleep(0.01)
+            await _until(service, run, lambda info: bool(worker.tally().waits))
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
         assert web.log() == []
