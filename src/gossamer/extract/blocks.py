@@ -8,6 +8,7 @@ whatever the page wrote that Markdown would read as markup is escaped. The eleme
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from lxml.etree import _Element
@@ -31,10 +32,18 @@ _LINE_START = re.compile(
 a table."""
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 """Characters that a backslash escapes. Fixed by CommonMark."""
-_MARKS = {"#b": "**", "#i": "*", "#t": "`"}
+_MARKS = {"#b": "**", "#i": "*"}
 """Markdown of the renditions of `hi`. Others, such as underlined and superscript, have none."""
-_BLOCKS = frozenset(("head", "p", "list", "quote", "table", "item", "row", "cell", "div", "body"))
-"""Elements that begin on a new line. `code` is one of them only where it has several lines."""
+_MARKED = ("ref", "hi", "del")
+"""Elements inside of a line that have marks in Markdown."""
+_BLOCKS = (
+    "head", "p", "list", "quote", "table", "item", "row", "cell", "div", "body",
+    # Of HTML, which trafilatura leaves as they are.
+    "address", "article", "aside", "center", "details", "dialog", "dir", "fieldset", "figcaption", "figure", "footer",
+    "form", "header", "hgroup", "hr", "legend", "main", "menu", "nav", "search", "section", "summary",
+)  # fmt: skip
+"""Elements that begin on a new line, and so does every element around one of them. `code` is one of them only where it
+has several lines."""
 
 
 class CodeBlock(NamedTuple):
@@ -86,6 +95,11 @@ class Renderer:
         self._resolve = resolve
         self._markdown = markdown
 
+        self._around: list[_Element] = []
+        """Links and formatting around the blocks that are being written, the innermost last."""
+        self._linked: set[_Element] = set()
+        """Those of these links whose mark has been written."""
+
     def render(self, body: _Element) -> list[Block]:
         """Return the blocks of the tree."""
         return self._flow(body)
@@ -98,7 +112,7 @@ class Renderer:
         inline: list[str] = []
 
         def end_paragraph() -> None:
-            if text := self._paragraph("".join(inline)):
+            if text := self._paragraph(self._with_marks_around("".join(inline))):
                 blocks.append(Block(text))
             inline.clear()
 
@@ -151,11 +165,35 @@ class Renderer:
             return self._table(element)
         if tag == "code":
             return self._code(CodeBlock(self._plain_text(element), ""))
-        return self._flow(element)
+        with self._inside(element):
+            return self._flow(element)
+
+    @contextmanager
+    def _inside(self, element: _Element) -> Iterator[None]:
+        """Write the blocks of an element, which may be a link or formatting."""
+        if element.tag not in _MARKED:
+            yield
+            return
+        self._around.append(element)
+        yield
+        self._around.pop()
+        self._linked.discard(element)
+
+    def _with_marks_around(self, text: str) -> str:
+        """Return inline content with the marks of the links and formatting around its block. Of the blocks in a link,
+        the first one with a text has it."""
+        for element in reversed(self._around):
+            if element in self._linked:
+                continue
+            marked = self._marked(element, text)
+            if element.tag == "ref" and marked != text:
+                self._linked.add(element)
+            text = marked
+        return text
 
     def _heading(self, element: _Element) -> list[Block]:
         """Return a heading. trafilatura has its level in `rend`: `h1` to `h6`."""
-        text = _SPACES.sub(" ", self._inline(element)).strip()
+        text = _SPACES.sub(" ", self._with_marks_around(self._inline(element))).strip()
         if not text:
             return self._flow(element)  # only code
         rend = element.get("rend") or ""
@@ -236,7 +274,7 @@ class Renderer:
         inline: list[str] = []
 
         def end_part() -> None:
-            if text := _SPACES.sub(" ", "".join(inline)).strip():
+            if text := _SPACES.sub(" ", self._with_marks_around("".join(inline))).strip():
                 parts.append(text)
             inline.clear()
 
@@ -248,7 +286,9 @@ class Renderer:
                 self._append(inline, self._escaped(piece))
             elif _is_block(piece):
                 end_part()
-                if text := self._cell(piece):
+                with self._inside(piece):
+                    text = self._cell(piece)
+                if text:
                     parts.append(text if piece.tag != "item" else f"- {text}")
             else:
                 self._append(inline, self._inline_element(piece))
@@ -281,15 +321,19 @@ class Renderer:
         if tag == "code" or (tag == "hi" and element.get("rend") == "#t"):
             return self._code_span(_SPACES.sub(" ", self._plain_text(element)))
         text = self._inline(element)
-        if _is_block(element):
+        if tag in _BLOCKS:
             return f" {text} "
+        return self._marked(element, text)
+
+    def _marked(self, element: _Element, text: str) -> str:
+        """Return the text of a link or of formatting with its marks."""
         if not self._markdown:
             return text
-        if tag == "hi":
+        if element.tag == "hi":
             return _wrapped(text, _MARKS.get(element.get("rend") or "", ""))
-        if tag == "del":
+        if element.tag == "del":
             return _wrapped(text, "~~")
-        if tag == "ref":
+        if element.tag == "ref":
             return self._link(text, element.get("target") or "")
         return text
 
@@ -358,7 +402,7 @@ def _is_block(element: _Element) -> bool:
     tag = element.tag
     if tag == "code":
         return "\n" in _plain(element).strip()
-    return tag in _BLOCKS
+    return next(element.iter(*_BLOCKS), None) is not None
 
 
 def _plain(element: _Element) -> str:

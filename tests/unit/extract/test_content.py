@@ -244,3 +244,56 @@ def test_sections_in_list_items_are_sections() -> None:
     assert markdown("<ul><li><h2>One</h2><p>First text.</p></li><li><h2>Two</h2><p>Second text.</p></li></ul>") == (
         "## One\n\nFirst text.\n\n## Two\n\nSecond text."
     )
+
+
+SHORT = (
+    "<h1>Title here</h1><p>A paragraph with <b>bold</b> text, long enough to be one.</p><h2>List</h2>"
+    "<ul><li>one item</li><li>two items</li></ul><ol><li>first</li></ol><blockquote><p>quoted</p></blockquote>"
+    "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    "<dl><dt>term</dt><dd>meaning</dd></dl><pre>x = 1\n  y</pre>"
+)
+
+
+def short(body: str, options: ContentOptions = MARKDOWN) -> str:
+    content, _ = extract_content(f"<html><body>{body}</body></html>", "http://a.test/", options)
+    assert content.error == ""
+    return content.markdown or content.text or ""
+
+
+@pytest.mark.parametrize("options", [MARKDOWN, TEXT])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "article", "section", "article section", "main section div", "main article section section", "main center",
+        "main span", "main custom-element", "main search", "main hgroup", "main figure", "main details", "main font",
+        "main ins", "article header", "div section", "main div custom-element span",
+    ],
+)  # fmt: skip
+def test_a_short_page_keeps_its_structure_whatever_is_around_it(frame: str, options: ContentOptions) -> None:
+    names = frame.split()
+    framed = "".join(f"<{name}>" for name in names) + SHORT + "".join(f"</{name}>" for name in reversed(names))
+    assert short(framed, options) == short(SHORT, options)
+
+
+def test_parts_of_a_short_page_are_on_lines_of_their_own() -> None:
+    parts = "<section>one</section><section>two</section><span>three</span> <x-y>four</x-y><aside>five</aside>"
+    assert short(f"<main><article>{parts}<p>six</p></article></main>") == "one\n\ntwo\n\nthree four\n\nsix"
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("<a href=/x><h3>Card</h3><p>Its text</p></a>", "### [Card](http://a.test/x)\n\nIts text"),
+        ("<a href=/x><div><em><p>deep</p></em></div></a><p>x</p>", "[*deep*](http://a.test/x)\n\nx"),
+        ("<em><p>one</p><p>two</p></em>", "*one*\n\n*two*"),
+        ("<ul><li><a href=/x><div>item</div></a></li></ul>", "- [item](http://a.test/x)"),
+        ("<a href=/x><pre>code</pre><p>text</p></a>", "```\ncode\n```\n\n[text](http://a.test/x)"),
+        ("<tt><p>one *</p></tt>", r"one \*"),
+        (
+            "<table><tr><th>a</th><th>b</th></tr><tr><td><a href=/x><p>1</p><p>2</p></a></td><td>3</td></tr></table>",
+            "| a | b |\n| --- | --- |\n| [1](http://a.test/x)<br>2 | 3 |",
+        ),
+    ],
+)
+def test_links_and_formatting_around_blocks(main: str, expected: str) -> None:
+    assert short(f"<main>{main}<p>The end of it.</p></main>") == f"{expected}\n\nThe end of it."
