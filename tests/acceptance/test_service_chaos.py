@@ -93,6 +93,7 @@ async def nothing_is_lost(talk: Talk, wanted: list[dict[str, Any]]) -> None:
             and bad <= {m.get("crawlid") for m in found if m.get("action") == "rejected"}
         ),
     )
+    assert not [message for message in answers if message.get("action") == "duplicate"], "each was sent once"
     events: dict[str, dict[str, Any]] = {}
     for message in answers:
         if "event_id" in message:

@@ -28,6 +28,8 @@ class Message:
     """Epoch seconds by the bus's clock."""
     position: Any
     """Position in the topic; only the bus that made it can interpret it."""
+    redelivered: bool = False
+    """True: a member of the group has taken it before, and has left or died, so the message may have been processed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from time import monotonic
 from typing import Annotated, Any, TypeVar
 
@@ -157,7 +158,12 @@ class KafkaConsumer:
         """Offsets that were taken and not committed, in order, by topic and partition."""
         self._acknowledged: dict[tuple[str, int], set[int]] = {}
         """Those of `_uncommitted` that were acknowledged, but follow an older offset that was not."""
-        self._taking: asyncio.Future[list[Any]] | None = None
+        self._begun: dict[tuple[str, int], int] = {}
+        """Offset behind the last message that any member has taken, by topic and partition. The group's commits have it
+        as their metadata, so that it outlives this process."""
+        self._untold: list[Message] = []
+        """Messages that were read, but not returned, because `_begun` could not be committed."""
+        self._taking: asyncio.Future[list[Message]] | None = None
         """A call of `_take` in the thread whose messages no `take` has returned yet. None: there is none."""
         self._deleted: set[str] = set()
         """Topics that the broker does not know, and that `create` has not created yet."""
@@ -200,8 +206,11 @@ class KafkaConsumer:
     def _on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Forget partitions that went to other members. Their new owners get every message that was not committed."""
         for lost in partitions:
-            self._uncommitted.pop((lost.topic, lost.partition), None)
-            self._acknowledged.pop((lost.topic, lost.partition), None)
+            key = (lost.topic, lost.partition)
+            self._uncommitted.pop(key, None)
+            self._acknowledged.pop(key, None)
+            self._begun.pop(key, None)
+            self._untold = [message for message in self._untold if message.position[:2] != key]
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
         # When this task is cancelled, the call in the thread goes on. The next `take` returns the messages of that
@@ -220,10 +229,19 @@ class KafkaConsumer:
             self._taking = None
             raise
         self._taking = None
-        return [_message(kafka_message) for kafka_message in taken]
+        return taken
 
-    def _take(self, at_most: int, wait_seconds: float) -> list[Any]:
-        """Return librdkafka's messages; runs in the thread.
+    def _take(self, at_most: int, wait_seconds: float) -> list[Message]:
+        """Return messages; runs in the thread. Of a group, only after the commits say that they were taken."""
+        if not self._untold:
+            self._untold = self._read(at_most, wait_seconds)
+        if self._in_group:
+            self._commit_begun()
+        messages, self._untold = self._untold, []
+        return messages
+
+    def _read(self, at_most: int, wait_seconds: float) -> list[Message]:
+        """Read messages from librdkafka.
 
         librdkafka also reports events as messages with an error: the end of a partition, or trouble. They are noted or
         logged here, and not returned."""
@@ -236,7 +254,7 @@ class KafkaConsumer:
             partition = (event.topic(), event.partition())
             error = event.error()
             if error is None:
-                messages.append(event)
+                messages.append(_message(event))
                 if self._in_group:
                     self._uncommitted.setdefault(partition, deque()).append(event.offset())
                 else:
@@ -248,6 +266,43 @@ class KafkaConsumer:
             else:
                 log.warning("%s", error)
         return messages
+
+    def _commit_begun(self) -> None:
+        """Mark what other members have taken before, then commit that this member has taken the rest."""
+        unknown = {message.position[:2] for message in self._untold} - self._begun.keys()
+        if unknown:
+            asked = [TopicPartition(topic, partition) for topic, partition in unknown]
+            for found in self._consumer.committed(asked, timeout=REPLY_SECONDS):
+                begun = found.metadata or ""
+                self._begun[found.topic, found.partition] = int(begun) if begun.isdecimal() else 0
+        ends: dict[tuple[str, int], int] = {}
+        for at, message in enumerate(self._untold):
+            topic, partition, offset = message.position
+            if offset < self._begun[topic, partition]:
+                self._untold[at] = replace(message, redelivered=True)
+            else:
+                ends[topic, partition] = offset + 1
+        if ends:
+            begun_before = self._begun
+            self._begun = begun_before | ends
+            try:
+                self._commit({key: self._uncommitted[key][0] for key in ends})
+            except BaseException:
+                self._begun = begun_before
+                raise
+
+    def _commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit the next offset to process of each partition."""
+        commits = [
+            TopicPartition(topic, partition, offset, str(self._begun.get((topic, partition), 0)))
+            for (topic, partition), offset in offsets.items()
+        ]
+        try:
+            self._consumer.commit(offsets=commits, asynchronous=False)
+        except KafkaException as error:
+            # A rebalance moved the partitions to another member, which will process the messages again.
+            if error.args[0].code() not in _REBALANCED:
+                raise
 
     def _poll(self, wait_seconds: float) -> Any:
         """Return the first message or error; None if none comes. The end of a partition counts as neither."""
@@ -284,7 +339,7 @@ class KafkaConsumer:
         for topic, partition, offset in positions:
             if (topic, partition) in self._uncommitted:  # else the partition went to another member
                 self._acknowledged.setdefault((topic, partition), set()).add(offset)
-        commits = []
+        commits: dict[tuple[str, int], int] = {}
         for (topic, partition), acknowledged in self._acknowledged.items():
             uncommitted = self._uncommitted[topic, partition]
             last = None
@@ -292,14 +347,9 @@ class KafkaConsumer:
                 last = uncommitted.popleft()
                 acknowledged.discard(last)
             if last is not None:
-                commits.append(TopicPartition(topic, partition, last + 1))
+                commits[topic, partition] = last + 1
         if commits:
-            try:
-                self._consumer.commit(offsets=commits, asynchronous=False)
-            except KafkaException as error:
-                # A rebalance moved the partitions to another member, which will process the messages again.
-                if error.args[0].code() not in _REBALANCED:
-                    raise
+            self._commit(commits)
 
     async def lag(self) -> int:
         """Return the number of messages in this member's partitions that are not committed yet."""

@@ -162,6 +162,8 @@ class StreamsConsumer:
         self._wake = WakeSignal(store, topics)
         self._held: dict[str, set[bytes]] = {topic: set() for topic in topics}
         """Ids of messages that were taken and not acknowledged, by topic."""
+        self._claimed: dict[str, set[bytes]] = {topic: set() for topic in topics}
+        """Ids of messages that other members had taken, by topic, until they are returned here."""
         self._lost_replies: set[str] = set()
         """Topics for which the server may have delivered messages in a reply that never arrived."""
         self._claimed_at: dict[str, float] = dict.fromkeys(topics, float("-inf"))
@@ -219,11 +221,14 @@ class StreamsConsumer:
         # Removed first, so that a notification that comes meanwhile is not lost.
         self._wake.to_read.discard(topic)
         entries: list[Any] = []
+        claimed = self._claimed[topic]
         try:
             if topic in self._lost_replies:
                 entries = await self._take_lost(topic, at_most)
             if len(entries) < at_most and self._is_claim_due(topic):
-                entries += await self._claim_abandoned(topic, at_most - len(entries))
+                abandoned = await self._claim_abandoned(topic, at_most - len(entries))
+                claimed.update(entry_id for entry_id, _ in abandoned)
+                entries += abandoned
             if len(entries) < at_most:
                 entries += await self._read_new(topic, at_most - len(entries))
         except BaseException as error:
@@ -239,7 +244,9 @@ class StreamsConsumer:
         if len(entries) >= at_most:  # there may be more
             self._wake.to_read.add(topic)
         self._held[topic].update(entry_id for entry_id, _ in entries)
-        return [to_message(topic, entry) for entry in entries]
+        messages = [to_message(topic, entry, redelivered=entry[0] in claimed) for entry in entries]
+        claimed.difference_update(entry_id for entry_id, _ in entries)
+        return messages
 
     async def _read_new(self, topic: str, at_most: int) -> list[Any]:
         """Take messages that were not delivered to any member of the group."""

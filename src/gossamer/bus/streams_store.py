@@ -238,11 +238,11 @@ class WakeSignal:
                 await self._listener
 
 
-def to_message(topic: str, entry: Any) -> Message:
+def to_message(topic: str, entry: Any, *, redelivered: bool = False) -> Message:
     """Return the message for an entry of a stream. An entry's id begins with the milliseconds when it was appended."""
     entry_id, fields = entry
     key = fields[_KEY] if len(fields) > _KEY else b""
-    return Message(topic, fields[_VALUE], key, int(entry_id.partition(b"-")[0]) / 1000, entry_id)
+    return Message(topic, fields[_VALUE], key, int(entry_id.partition(b"-")[0]) / 1000, entry_id, redelivered)
 
 
 async def _with_bus_errors(call: Callable[[], Awaitable[T]]) -> T:

@@ -196,16 +196,16 @@ class Intake:
         """Submit crawl requests, and note the result of each:
 
         - added: no answer, unless its domain is blacklisted;
-        - a duplicate: an answer that says so. In a repeated batch it counts as added, because the first attempt may
-          have added it;
-        - expired: an answer that says so, which also promises that the request was not added. In a repeated batch the
-          first attempt may have added it, so there the frontier decides: it reports such a request as a duplicate;
+        - a duplicate: an answer that says so. In a repeated batch, and if another service has taken the message before,
+          it counts as added, because the first attempt may have added it;
+        - expired: an answer that says so, which also promises that the request was not added. In those cases the first
+          attempt may have added it, so the frontier decides: it reports such a request as a duplicate;
         - refused for another reason: a fault."""
-        if not is_repeated:
-            for item in items:
-                if item.request.has_expired(self._dispatcher.now()):
-                    self._set_expired(item)
-            items = [item for item in items if not item.done]
+        for item in items:
+            may_be_added = is_repeated or item.message.redelivered
+            if not may_be_added and item.request.has_expired(self._dispatcher.now()):
+                self._set_expired(item)
+        items = [item for item in items if not item.done]
         results = await self._dispatcher.submit([item.request for item in items])
         now = self._dispatcher.now()
         for item, submitted in zip(items, results, strict=True):
@@ -219,7 +219,8 @@ class Intake:
                         crawl, spider=spider, url=url, domain=request.domain, result=blacklisted, now=now
                     )
                 ]
-            if submitted.added or (is_repeated and submitted.reason == DUPLICATE):
+            may_be_added = is_repeated or item.message.redelivered
+            if submitted.added or (may_be_added and submitted.reason == DUPLICATE):
                 continue
             if submitted.reason == DUPLICATE:
                 item.result = "duplicate"

@@ -20,6 +20,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 async def test_what_a_killed_process_had_taken_another_gets(bus: Bus, place: Place) -> None:
+    """And learns that it may have been processed; of what nobody had taken it learns that it was not."""
     await bus.publish("in", [b"%d" % n for n in range(20)])
     doomed = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.contract.bus.doomed", place.kind, place.address, place.prefix, "10",
@@ -34,12 +35,15 @@ async def test_what_a_killed_process_had_taken_another_gets(bus: Bus, place: Pla
         await doomed.wait()
     heir = await bus.consume(["in"], group="g")
     found: set[int] = set()
+    redelivered: set[int] = set()
     async with asyncio.timeout(60):
         while len(found) < 20:
             messages = await heir.take(at_most=20, wait_seconds=1.0)
             await heir.acknowledge(messages)
             found |= {int(message.value) for message in messages}
+            redelivered |= {int(message.value) for message in messages if message.redelivered}
     assert found == set(range(20))
+    assert redelivered == set(range(10))
     assert await heir.lag() == 0
     await heir.close()
 

@@ -264,6 +264,33 @@ async def test_a_domain_request_changes_only_the_fields_that_it_can_name(stage: 
     assert not [answer for answer in await stage.said() if "error" in answer]
 
 
+async def test_requests_that_another_service_has_taken_are_no_duplicates_of_themselves(
+    stage: Stage, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died, or left, between adding them and acknowledging them. What comes twice is still a duplicate."""
+    assert await stage.intake.run_once()
+    consumer = stage.intake._consumer
+    assert consumer is not None
+
+    async def dies(messages: Any) -> None:
+        raise BusUnavailable("the process is gone")
+
+    monkeypatch.setattr(consumer, "acknowledge", dies)
+    with pytest.raises(BusUnavailable):
+        await stage.take(a_crawl(path="1"), a_crawl(path="2"))
+    await stage.intake.close()
+    heir = Stage(stage.frontier, stage.bus, blobs)
+    await heir.take(a_crawl(path="3"), a_crawl(path="1"))
+    while await heir.waiting():
+        await heir.intake.run_once()
+    answers = await heir.said()
+    assert [(answer["action"], answer["url"]) for answer in answers] == [("duplicate", "https://a.test/1")]
+    info = await stage.frontier.crawl_info(CrawlId("app", "c"))
+    assert info is not None
+    assert info.total().added == 3
+    await heir.intake.close()
+
+
 async def test_a_request_that_expires_while_it_waits_on_the_bus_is_answered_as_expired(stage: Stage) -> None:
     """One that had expired before it was sent is refused."""
     values = [a_crawl(expires=1000), a_crawl(path="late", expires=int(time.time()) + 50), a_crawl(path="1")]
