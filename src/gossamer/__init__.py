@@ -9,10 +9,10 @@ The names in `__all__` are the Python API: fixed, because programs use them. The
 `import gossamer` costs nothing; nothing else may be imported here. A new name goes into `__all__` and `_MODULES`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not from typing, which takes as long to load as all else before Ctrl-C works
 if TYPE_CHECKING:
+    from typing import Any
+
     from gossamer.crawling.python import Crawler, Result, crawl, get
     from gossamer.errors import GossamerError
     from gossamer.extract.page import Follow, Page
@@ -35,9 +35,11 @@ _MODULES = {
 """Module of each name of the Python API. Must have the names of `__all__`."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

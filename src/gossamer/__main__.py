@@ -1,38 +1,45 @@
 """Entry point of `gossamer` and `python -m gossamer`: prepares signals and streams, runs a command, sets the exit code.
 
-Modules are imported late, so that Ctrl-C works at once and `gossamer --help` is quick; keep it so. Fixed: the exit
-codes of `run`, which scripts test, and the order of the steps in `main`: signals are handled before anything slow is
-loaded.
+Nothing but what Python has loaded already may be imported before `main` has set the first signal handler: until then,
+Ctrl-C prints a traceback. Everything else is imported late, so that `gossamer --help` is quick. Fixed: the exit codes
+of `run`, which scripts test.
 """
 
-import contextlib
-import gc
-import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from gossamer.cli import terminal
-from gossamer.wiring import WORKER_PROCESS
+TYPE_CHECKING = False  # not from typing, which would be loaded
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
 
 _COLLECT_AFTER = 200_000
 """Number of new objects after which Python looks for cycles of unused ones. Tuning only: at Python's default, loading a
 command's modules takes a tenth more CPU time, for cycles that there are not."""
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Run the command line and exit."""
+    import _signal  # type: ignore[import-not-found]  # the part of `signal` that is loaded already
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # ends the process, without a word
+    from gossamer.cli import terminal
+    from gossamer.wiring import WORKER_PROCESS
+
     if sys.argv[1:] != [WORKER_PROCESS]:  # a worker process is stopped by its parent, which gets the signals
         terminal.watch_signals()
     terminal.replace_closed_streams()
+    import gc
+
     gc.set_threshold(_COLLECT_AFTER)
     _exit_at_once(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: "Sequence[str]") -> int:
     """Run a command and return its exit code (docs/reference/exit-codes.md). An error is shown in one line."""
+    from gossamer.cli import terminal
     from gossamer.errors import GossamerError, Interrupted
     from gossamer.telemetry import logs
+    from gossamer.wiring import WORKER_PROCESS
 
     logs.set_up()
     try:
@@ -65,9 +72,12 @@ def run(arguments: Sequence[str]) -> int:
         return error.code if isinstance(error.code, int) else 1
 
 
-def _exit_at_once(code: int) -> NoReturn:
+def _exit_at_once(code: int) -> "NoReturn":
     """Exit at once. The interpreter's own exit would first remove the signal handlers and wait for threads, and a
     thread that writes to a stuck disk or pipe may never end."""
+    import contextlib
+    import os
+
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader is gone
             stream.flush()

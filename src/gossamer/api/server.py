@@ -21,6 +21,7 @@ from gossamer.api.app import close_app, stop_streams
 from gossamer.api.connections import Connections, LimitedProtocol
 from gossamer.api.context import ApiContext
 from gossamer.errors import BadInput
+from gossamer.net.listening import listen_fault
 from gossamer.net.loopback import is_loopback
 from gossamer.telemetry.metrics import parse_listen_address
 
@@ -63,7 +64,7 @@ async def serve_api(
     `ready` is called once with the URL for this machine, when the server accepts connections. Raises BadInput if the
     address is not available, or if other machines can reach it and the application has no token.
     """
-    listening = await _listen(host, port, is_public=bool(app.state.context.token))
+    listening = await _listen(host, port, is_public=bool(app.state.context.token), option="--port")
     # The address of all interfaces is none that a client can use.
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     ready(_url(here, _port_of(listening[0])))
@@ -76,7 +77,7 @@ async def serve_api(
 async def serve_probes(app: FastAPI, *, address: str, stopping: asyncio.Event, ready: Callable[[str], None]) -> None:
     """Serve the application of the probes at `ADDRESS:PORT`. Other machines may reach it although it has no token."""
     host, port = parse_listen_address(address)
-    listening = await _listen(host, port, is_public=True)
+    listening = await _listen(host, port, is_public=True, option="the setting service.metrics")
     ready(_url(host, _port_of(listening[0])))
     await _serve(app, listening, stopping, drain_seconds=0, on_stopping=lambda: None)
 
@@ -145,9 +146,10 @@ _NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """Errors of an address that this machine does not have. May be extended by errors of the same meaning."""
 
 
-async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socket]:
+async def _listen(host: str, port: int, *, is_public: bool, option: str) -> list[socket.socket]:
     """Return a listening socket for each address of the host, all on one port (0: a free one). An empty host means
-    every address of this machine. `is_public`: True if other machines may reach it.
+    every address of this machine. `is_public`: True if other machines may reach it. `option`: where a
+    person chooses another port.
 
     An address that this machine does not have, such as IPv6 without an IPv6 network, is skipped. At the first other
     error the remaining addresses are not tried. Raises BadInput if no address is left, or if the port is taken on one
@@ -177,7 +179,7 @@ async def _listen(host: str, port: int, *, is_public: bool) -> list[socket.socke
     if last_error is not None and (not listening or last_error.errno == errno.EADDRINUSE):
         for sock in listening:
             sock.close()
-        raise BadInput(f"the API cannot listen at {_url(host, port)}: {last_error.strerror}")
+        raise BadInput(f"the API {listen_fault(_url(host, port), last_error, option=option)}")
     return listening
 
 

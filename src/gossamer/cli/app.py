@@ -128,6 +128,14 @@ COMMANDS = {
 a row here. A line repeats the first sentence of the command's own docstring, because `gossamer --help` imports none of
 the modules; a test compares the two."""
 
+_STARTING = {
+    "up": "Starting the frontier, the REST API and the workers …",
+    "serve": "Starting the services and the REST API …",
+    "scrapyd": "Starting Scrapyd's interface …",
+    "manager": "Starting the manager …",
+    "node": "Starting the node …",
+}
+"""Sentences for a person in a terminal while the modules of a server are loaded: seconds, on a slow machine."""
 _WITH_OUTPUTS = {"crawl", "up", "worker"}
 """Commands with -o whose --items and --pages belong to the -o before them. Must be those that take `output` or
 `also_output` (cli/options.py)."""
@@ -146,6 +154,8 @@ _HELP_COLUMNS = 120
 def parse_and_run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. A usage error is shown in one line. Raises GossamerError."""
     first_word = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if first_word in _STARTING and "--help" not in arguments:
+        terminal.say_in_terminal(_STARTING[first_word])
     app = load(first_word) if first_word in COMMANDS else _list_of_commands()
     if first_word in _WITH_OUTPUTS:
         from gossamer.cli.options import bind_records  # loaded with the command

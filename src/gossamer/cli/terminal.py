@@ -56,6 +56,13 @@ def say(sentence: str) -> None:
     print_stderr(f"gossamer: {sentence}")
 
 
+def say_in_terminal(sentence: str) -> None:
+    """Show a sentence for a person who waits, if there is one: standard output and error are a terminal. Never
+    raises."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        say(sentence)
+
+
 def print_stderr(line: str) -> None:
     """Write a line to standard error, without passwords. Never raises: a crawl goes on when its terminal is gone."""
     with contextlib.suppress(OSError, ValueError):
@@ -123,6 +130,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command. May be extended by signals that Python can handle."""
 _SHOW_CURSOR = b"\x1b[?25h"
 """Control sequence for a cursor that the progress display may have hidden; set by terminals, must not change."""
+_CLEAR_LINE = b"\x1b[K"
+"""Control sequence that deletes the rest of a line, such as the progress that a sentence replaces."""
 
 _listener: Callable[[], None] | None = None
 """Called with each signal. None: no Interruption has been entered yet."""
@@ -229,6 +238,21 @@ def exit_on_signal(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> None:
     call_on_signal(lambda: exit_now(sentence, code))
 
 
+def exit_below_picture() -> None:
+    """From now on, a signal exits with the code 0, below a picture on standard output that is renewed in place.
+
+    The last line of such a picture has no end, so the shell's prompt would overwrite it.
+    """
+    call_on_signal(_exit_below_picture)
+
+
+def _exit_below_picture() -> NoReturn:
+    if os.isatty(1):
+        with contextlib.suppress(OSError):
+            os.write(1, b"\r\n" + _SHOW_CURSOR)
+    exit_now("", 0)
+
+
 def call_on_signal(listener: Callable[[], None]) -> None:
     """From now on, a signal calls this function. It runs inside whatever code was interrupted: it must not raise, nor
     wait for a lock."""
@@ -245,7 +269,7 @@ def exit_now(sentence: str, code: int = INTERRUPTED_EXIT_CODE) -> NoReturn:
 def write_now(sentence: str) -> None:
     """Show this sentence (if not empty) on standard error. Safe in a signal handler and in any thread."""
     with contextlib.suppress(OSError):
-        begin = b"\r" + _SHOW_CURSOR if os.isatty(2) else b""
+        begin = b"\r" + (_CLEAR_LINE if sentence else b"") + _SHOW_CURSOR if os.isatty(2) else b""
         os.write(2, begin + (f"gossamer: {sentence}\n".encode(errors="replace") if sentence else b""))
 
 

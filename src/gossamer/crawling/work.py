@@ -233,7 +233,7 @@ def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier, 
     metrics.add_tally(runner.tally)
     metrics.add_lost_shards(lambda: frontier.lost_shards)
     metrics.add_performance(settings.data_dir / FOLDER)
-    with metrics.serve(address):
+    with metrics.serve(address, option="the setting worker.metrics"):
         yield
 
 

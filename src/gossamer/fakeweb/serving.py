@@ -3,8 +3,6 @@
 Nothing is served before the extra sites are open, and each connection has ended before the log is closed.
 """
 
-import errno
-import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator
@@ -18,6 +16,7 @@ from gossamer.fakeweb.connection import Connection
 from gossamer.fakeweb.server import Server
 from gossamer.fakeweb.site import ADDRESS
 from gossamer.fakeweb.spec import WebSpec
+from gossamer.net.listening import listen_fault
 
 _BACKLOG = 4096
 """Connections that the kernel may hold until they are accepted. A small number refuses bursts of clients."""
@@ -40,10 +39,7 @@ async def serve(
     try:
         listening = socket.create_server((ADDRESS, port), backlog=_BACKLOG)
     except OSError as error:
-        # Not `strerror`: create_server repeats the address in it.
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        other = "; --port gives another" if error.errno == errno.EADDRINUSE else ""
-        raise FakeWebFailed(f"{ADDRESS}:{port}: {reason}{other}") from error
+        raise FakeWebFailed(listen_fault(f"{ADDRESS}:{port}", error, option="--port")) from error
     with listening, tempfile.TemporaryDirectory(prefix="fakeweb-") as folder:
         bound = int(listening.getsockname()[1])
         try:

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from gossamer.errors import BadInput
 from gossamer.model.performance import Measurement
+from gossamer.net.listening import listen_fault
 from gossamer.telemetry.recordings import running_processes
 from gossamer.telemetry.tally import Tally
 
@@ -204,16 +205,17 @@ class Metrics:
         self._registry.register(_PerformanceCollector(folder))
 
     @contextmanager
-    def serve(self, address: str) -> Iterator[str]:
+    def serve(self, address: str, *, option: str) -> Iterator[str]:
         """Serve the metrics over HTTP at `ADDRESS:PORT` while the context is open; yields the address in use.
 
-        Port 0 takes a free port. Raises BadInput for an address that is malformed or cannot be bound.
+        Port 0 takes a free port. `option`: where a person chooses another port. Raises BadInput for an address that is
+        malformed or cannot be bound.
         """
         host, port = parse_listen_address(address)
         try:
             server, thread = start_http_server(port, host, registry=self._registry)
         except OSError as error:
-            raise BadInput(f"cannot serve metrics at {address}: {error.strerror or error}") from None
+            raise BadInput(f"metrics: {listen_fault(address, error, option=option)}") from None
         try:
             yield f"{address.rpartition(':')[0]}:{server.server_port}"
         finally:

@@ -146,7 +146,7 @@ def _first_step(client: PlatformClient, project: str) -> str:
 def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
     from rich.live import Live
 
-    terminal.exit_on_signal("", 0)
+    terminal.exit_below_picture()
     with Live(console=console, auto_refresh=False) as live:
         while True:
             try:

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gossamer.errors import BadInput
+from gossamer.net.listening import listen_fault
 from gossamer_platform.serving.time_limits import PAUSE_SECONDS, RequestTimeLimit, TimedConnection
 from gossamer_platform.state.database import StateDatabase
 
@@ -155,8 +156,8 @@ async def stay_owner(database: StateDatabase, stopping: asyncio.Event, *, comman
 
 
 @contextlib.contextmanager
-def listen_tcp(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a listening socket. Raises BadInput."""
+def listen_tcp(host: str, port: int, *, option: str) -> Iterator[socket.socket]:
+    """Yield a listening socket. `option`: where a person chooses another port. Raises BadInput."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -168,7 +169,7 @@ def listen_tcp(host: str, port: int) -> Iterator[socket.socket]:
             sock.listen(_BACKLOG)
             yield sock
     except OSError as error:
-        raise BadInput(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+        raise BadInput(listen_fault(f"{host}:{port}", error, option=option)) from None
 
 
 @contextlib.contextmanager

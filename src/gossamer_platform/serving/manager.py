@@ -100,7 +100,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             await lock_folder(
                 closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
             )
-        sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port))]
+        sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port, option="--port"))]
         vault = load_vault(os.environ, config.secret_keys_file)
         if not await wait_for_database(database, stopping):
             return

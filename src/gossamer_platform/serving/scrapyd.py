@@ -185,7 +185,8 @@ def _listen(config: ScrapydConfig) -> Iterator[list[socket.socket]]:
         sockets = []
         # As in Scrapyd: an empty address, or port 0, means no TCP.
         if config.bind_address and (config.http_port or not config.unix_socket_path):
-            sockets.append(closing.enter_context(listen_tcp(config.bind_address, config.http_port)))
+            tcp = listen_tcp(config.bind_address, config.http_port, option="http_port in scrapyd.conf")
+            sockets.append(closing.enter_context(tcp))
         if config.unix_socket_path:
             sockets.append(closing.enter_context(listen_unix(os.path.abspath(config.unix_socket_path))))
         if not sockets:

@@ -58,13 +58,16 @@ def test_what_others_hold_is_asked_for_when_somebody_looks(metrics: Metrics) -> 
 
 
 def test_a_worker_shows_its_own_where_it_is_told(metrics: Metrics) -> None:
-    with metrics.serve("127.0.0.1:0") as address, urllib.request.urlopen(f"http://{address}/metrics") as answer:
+    with (
+        metrics.serve("127.0.0.1:0", option="--metrics") as address,
+        urllib.request.urlopen(f"http://{address}/metrics") as answer,
+    ):
         assert b"gossamer_pages_total 4.0" in answer.read()
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:x", "127.0.0.1:70000", "256.0.0.1:0"])
 def test_a_place_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(BadInput), Metrics().serve(address):
+    with pytest.raises(BadInput), Metrics().serve(address, option="--metrics"):
         pass
 
 
@@ -72,5 +75,5 @@ def test_a_place_that_is_taken_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BadInput), Metrics().serve(f"127.0.0.1:{taken.getsockname()[1]}"):
+        with pytest.raises(BadInput), Metrics().serve(f"127.0.0.1:{taken.getsockname()[1]}", option="--metrics"):
             pass

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from gossamer.errors import BadInput
+from gossamer.net.listening import listen_fault
 
 PARENT_VARIABLE = "GOSSAMER_PARENT"
 """Environment variable with the pid of the command that runs a manager or a node beside itself. Fixed for one release:
@@ -110,10 +111,8 @@ def _check_port(port: int) -> None:
         try:
             probe.bind((_HOST, port))
         except OSError as error:
-            raise BadInput(
-                f"--platform: cannot listen at port {port} ({error.strerror}). Another program may use it, such as a "
-                "gossamer scrapyd. Choose another port with --platform-port PORT"
-            ) from None
+            fault = listen_fault(f"port {port} of {_HOST}", error, option="--platform-port PORT")
+            raise BadInput(f"--platform: {fault}") from None
 
 
 async def _wait_until_it_serves(process: asyncio.subprocess.Process) -> None:

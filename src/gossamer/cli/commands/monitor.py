@@ -123,7 +123,7 @@ def _monitor_targets(names: list[str], project: str | None, *, once: bool, as_js
         else:
             terminal.print_result("\n".join(picture(states)))
         return
-    terminal.exit_on_signal("", 0)
+    terminal.exit_below_picture()
     console = Console(highlight=False)
     if not console.is_terminal:
         watch(wanted, lambda states: terminal.print_result("\n".join(picture(states)) + "\n"))

@@ -104,7 +104,7 @@ def top(
         width = terminal.width() or WIDEST
         terminal.print_result(latest_as_json(found) if json else "\n".join(process_rows(folder, which, found, width)))
         return
-    terminal.exit_on_signal("", 0)
+    terminal.exit_below_picture()
     with _metrics_served(folder, metrics):
         _show_until_signal(folder, which)
 
@@ -117,7 +117,7 @@ def _metrics_served(folder: Path, address: str) -> Iterator[None]:
         return
     from gossamer.telemetry.metrics import Metrics  # late: its library takes time to load
 
-    with Metrics.of_performance(folder).serve(address) as bound:
+    with Metrics.of_performance(folder).serve(address, option="--metrics") as bound:
         terminal.say(f"Metrics are at http://{bound}/metrics.")
         yield
 
