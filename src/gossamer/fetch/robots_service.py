@@ -8,6 +8,7 @@ private addresses; an insecure request accepts any certificate.
 """
 
 import asyncio
+import secrets
 import time
 import zlib
 from collections import OrderedDict
@@ -41,9 +42,10 @@ class RobotsStore(Protocol):
     async def load(self, origin: str) -> bytes | None:
         """Return the last saved record that has not expired; None: there is none."""
 
-    async def claim(self, origin: str, seconds: float) -> bool:
+    async def claim(self, origin: str, seconds: float, *, owner: str) -> bool:
         """Claim the fetch of an origin's robots.txt. Returns True if the caller is to fetch it within that time, False
-        if another worker does so."""
+        if another worker does so. May be repeated: an `owner` keeps its claim, whose first answer may have been
+        lost."""
 
     async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
         """Save a record in place of an earlier one. May end the claim on the origin. May be repeated."""
@@ -196,6 +198,10 @@ _CLAIM_MARGIN_SECONDS = 5.0
 workers fetch the file. Longer delays the others after a worker died while fetching."""
 _MAX_POLL_SECONDS = 1.0
 """Longest pause before the store is asked again for a file that another worker fetches. Tuning only."""
+_MAX_UNSAVED = 100
+"""Files that were fetched while the store was away. The callers ask again when it is back, and save them then."""
+_RELEASE_SECONDS = 1.0
+"""Longest wait for the release of claims at the end."""
 _MAX_DETAIL_CHARACTERS = 200
 """Most characters of a failure's description in a record. May be changed freely."""
 
@@ -247,6 +253,11 @@ class RobotsService:
         self._cache: OrderedDict[str, _CachedRules] = OrderedDict()
         self._cached_bytes = 0
         self._tasks: dict[_TaskKey, asyncio.Task[_CachedRules]] = {}
+        self._owner = secrets.token_hex(8)
+        self._claimed: set[str] = set()
+        """Keys that this process has claimed and not yet saved or released."""
+        self._unsaved: OrderedDict[_TaskKey, RobotsRecord] = OrderedDict()
+        """Records that could not be saved yet."""
 
     async def check(
         self,
@@ -326,11 +337,18 @@ class RobotsService:
         return self._cached_bytes
 
     async def close(self) -> None:
-        """Cancel fetches in progress. May be repeated."""
+        """Cancel fetches in progress, and leave them to other workers. May be repeated."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        claimed, self._claimed = self._claimed, set()
+        releases = [asyncio.ensure_future(self._store.release(key)) for key in claimed]
+        if releases:
+            _, late = await asyncio.wait(releases, timeout=_RELEASE_SECONDS)
+            for release in late:
+                release.cancel()
+            await asyncio.gather(*releases, return_exceptions=True)
 
     def _unavailable(self, record: RobotsRecord) -> RobotsUnavailable | None:
         """Return the outage that a record describes; None: it describes none."""
@@ -374,7 +392,7 @@ class RobotsService:
                 body_bytes=policy.MAX_BYTES,  # whatever the limit of pages is
             )
             fetch = self._fetch if reroute is None else reroute(self._fetch)
-            task = asyncio.get_running_loop().create_task(self._load_or_fetch(key, request, fetch))
+            task = asyncio.get_running_loop().create_task(self._load_or_fetch(task_key, request, fetch))
             self._tasks[task_key] = task
             task.add_done_callback(lambda done: self._forget(task_key, done))
         # Shielded: a cancelled caller must not fail the others that wait for the same file.
@@ -386,21 +404,25 @@ class RobotsService:
         if not done.cancelled():
             done.exception()  # retrieved, because all callers may have been cancelled by now
 
-    async def _load_or_fetch(self, key: str, request: FetchRequest, fetch: Fetch) -> _CachedRules:
+    async def _load_or_fetch(self, task_key: _TaskKey, request: FetchRequest, fetch: Fetch) -> _CachedRules:
         """Return the stored record if it still counts; else fetch the file, or wait for the worker that fetches it.
 
         Repeats until one of these ends it:
         - the store has a record that still counts: it is returned
         - this worker gets the claim: it fetches the file and saves the record
         - after twice the life of a claim, neither: the file counts as unreachable, which is not saved
+
+        Raises errors of the store. A caller that repeats the call goes on where it was: its claim is still its own, and
+        a record that could not be saved is not fetched again.
         """
+        key, owner = task_key.key, f"{self._owner}:{hash(task_key)}"
         claim_seconds = self._fetch_seconds + _CLAIM_MARGIN_SECONDS
         deadline = asyncio.get_running_loop().time() + 2 * claim_seconds
         pause = self._poll_seconds
         while True:
             record = unpack(await self._store.load(key))
             if record is None or not self._counts(record):
-                if await self._store.claim(key, claim_seconds):
+                if task_key in self._unsaved or await self._store.claim(key, claim_seconds, owner=owner):
                     break
                 if asyncio.get_running_loop().time() < deadline:  # another worker fetches it
                     await asyncio.sleep(pause)
@@ -409,17 +431,33 @@ class RobotsService:
                 # Other workers claimed it again and again, and none saved a record.
                 record = self._failure(record, "no worker that claimed it has saved it", None)
             return self._keep(key, record)
+        self._claimed.add(key)
         # Load again: the previous holder of the claim may have saved it between our load and our claim.
         record = unpack(await self._store.load(key))
         if record is None or not self._counts(record):
+            record = await self._fetch_and_save(task_key, request, fetch, record)
+        self._claimed.discard(key)
+        self._unsaved.pop(task_key, None)
+        return self._keep(key, record)
+
+    async def _fetch_and_save(
+        self, task_key: _TaskKey, request: FetchRequest, fetch: Fetch, earlier: RobotsRecord | None
+    ) -> RobotsRecord:
+        """Fetch the file under this worker's claim, and save it. `earlier`: the expired record, if there is one."""
+        key, record = task_key.key, self._unsaved.get(task_key)
+        if record is None or not self._counts(record):
             try:
-                record = await self._fetch_within_limit(fetch, request, record)
+                record = await self._fetch_within_limit(fetch, request, earlier)
             except FetchError:
                 # There is no result. Keeping the claim would delay workers that can reach the origin.
                 await self._store.release(key)
+                self._claimed.discard(key)
                 raise
-            await self._store.save(key, pack(record), record.ttl_seconds)
-        return self._keep(key, record)
+            self._unsaved[task_key] = record
+            if len(self._unsaved) > _MAX_UNSAVED:
+                self._unsaved.popitem(last=False)
+        await self._store.save(key, pack(record), record.ttl_seconds)
+        return record
 
     def _keep(self, key: str, record: RobotsRecord) -> _CachedRules:
         """Parse a record into the cache. The least recently used ones make room, but never this one."""

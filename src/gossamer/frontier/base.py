@@ -487,8 +487,9 @@ class Frontier(Protocol):
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
         """Return the shared record of an origin's robots.txt. None: not known."""
 
-    async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
-        """Claim the fetch of a robots.txt. True: the caller is to fetch it, and no other caller will for `seconds`."""
+    async def claim_robots(self, domain: str, origin: str, *, owner: str, seconds: float) -> bool:
+        """Claim the fetch of a robots.txt. True: the caller is to fetch it, and no other `owner` will for `seconds`.
+        May be repeated: the owner of a claim gets it again."""
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         """Share a record and release the claim. A domain's records take at most about 8 MiB together: beyond that the

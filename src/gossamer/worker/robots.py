@@ -246,20 +246,22 @@ class MemoryRobotsStore:
         self._max_records = max_records
         self._clock = clock
         self._records: dict[str, tuple[bytes, float]] = {}
-        self._claims: dict[str, float] = {}
+        self._claims: dict[str, tuple[float, str]] = {}
+        """By origin: the end of the claim, and its owner."""
 
     async def load(self, origin: str) -> bytes | None:
         """Implement RobotsStore."""
         record, end = self._records.get(origin, (None, 0.0))
         return record if end > self._clock() else None
 
-    async def claim(self, origin: str, seconds: float) -> bool:
+    async def claim(self, origin: str, seconds: float, *, owner: str) -> bool:
         """Implement RobotsStore."""
         now = self._clock()
-        if self._claims.get(origin, now) > now:
+        end, holder = self._claims.get(origin, (now, owner))
+        if end > now and holder != owner:
             return False
-        self._claims = {other: end for other, end in self._claims.items() if end > now}
-        self._claims[origin] = now + seconds
+        self._claims = {other: claim for other, claim in self._claims.items() if claim[0] > now}
+        self._claims[origin] = now + seconds, owner
         return True
 
     async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
@@ -285,8 +287,8 @@ class FrontierRobotsStore:
     async def load(self, origin: str) -> bytes | None:
         return await self._frontier.load_robots(_domain(origin), origin)
 
-    async def claim(self, origin: str, seconds: float) -> bool:
-        return await self._frontier.claim_robots(_domain(origin), origin, seconds=seconds)
+    async def claim(self, origin: str, seconds: float, *, owner: str) -> bool:
+        return await self._frontier.claim_robots(_domain(origin), origin, owner=owner, seconds=seconds)
 
     async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
         await self._frontier.save_robots(_domain(origin), origin, record, ttl_seconds=ttl_seconds)

@@ -61,7 +61,7 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
     await look()
     await frontier.block_domain("d2.test", seconds=50)
     await frontier.set_crawl_delay("d3.test", seconds=2)
-    await frontier.claim_robots("d3.test", "https://d3.test", seconds=60)
+    await frontier.claim_robots("d3.test", "https://d3.test", owner="one", seconds=60)
     await frontier.spiders.announce(Lane.SCRAPY, ["shop"])
     await frontier.claim(run, ["item 0"], owner="one")
     await frontier.save_robots("d4.test", "https://d4.test", b"x", ttl_seconds=60)

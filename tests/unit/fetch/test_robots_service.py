@@ -1,13 +1,16 @@
 """One fetch an origin and day whoever asks; what each answer means; how processes share it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import ada_url
 import pytest
 
-from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, ProxyFailed
+from gossamer.errors import BlockedAddress, ConnectFailed, ConnectionLost, FrontierUnavailable, ProxyFailed
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.robots_rules import RobotsVerdict
 from gossamer.fetch.robots_service import NamedSitemaps, RobotsRecord, RobotsService, RobotsUnavailable, pack, unpack
@@ -469,7 +472,7 @@ async def test_the_claim_of_a_dead_process_lapses(
 ) -> None:
     """Then the next one fetches it."""
     origin = row(site, answer(404))
-    assert await store.claim(origin, 35)
+    assert await store.claim(origin, 35, owner="the dead one")
     waiting = asyncio.create_task(check(service, FetchRequest(f"{origin}/")))
     await asyncio.sleep(0)
     assert not site.requests
@@ -532,6 +535,100 @@ async def test_close_gives_up_what_is_under_way(site: Site, service: RobotsServi
     with pytest.raises(asyncio.CancelledError):
         await waiting
     site.answer_now.set()
+
+
+class FaultyStore(MemoryRobotsStore):
+    """Loses its connection in some calls, before or after they have their effect."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self.faults: list[tuple[str, int, bool]] = []
+        """Method, the number of its call, and whether the call has its effect."""
+        self._calls: Counter[str] = Counter()
+
+    async def _fail(self, method: str, call: Coroutine[Any, Any, Any]) -> Any:
+        number = self._calls[method]
+        self._calls[method] += 1
+        if (method, number, False) in self.faults:
+            call.close()
+            raise FrontierUnavailable("reset")
+        answer = await call
+        if (method, number, True) in self.faults:
+            raise FrontierUnavailable("reset")
+        return answer
+
+    async def load(self, origin: str) -> bytes | None:
+        return cast(bytes | None, await self._fail("load", super().load(origin)))
+
+    async def claim(self, origin: str, seconds: float, *, owner: str) -> bool:
+        return bool(await self._fail("claim", super().claim(origin, seconds, owner=owner)))
+
+    async def save(self, origin: str, record: bytes, ttl_seconds: float) -> None:
+        await self._fail("save", super().save(origin, record, ttl_seconds))
+
+    async def release(self, origin: str) -> None:
+        await self._fail("release", super().release(origin))
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+@pytest.mark.parametrize(("method", "number"), [("load", 0), ("claim", 0), ("load", 1), ("save", 0), ("load", 2)])
+async def test_a_store_that_is_away_for_a_moment_stops_nobody(
+    method: str, number: int, has_effect: bool, site: Site, fetcher: Fetcher, clock: Clock
+) -> None:
+    """At whatever step: the caller's next call goes on from there, within the claim, and the file is fetched once. No
+    time passes here, so a claim that is waited for would never end."""
+    origin, store = row(site, answer(200, DISALLOW_PRIVATE)), FaultyStore(clock)
+    store.faults = [(method, number, has_effect), ("save", 0, has_effect)]
+    service, other = (RobotsService(fetcher.fetch, store, now=clock) for _ in range(2))
+    template = FetchRequest(f"{origin}/private")
+    while True:
+        with contextlib.suppress(FrontierUnavailable):
+            found = await asyncio.wait_for(check(service, template), 5)
+            break
+    assert found == RobotsVerdict(False, "Disallow: /private", 3)
+    assert await asyncio.wait_for(check(other, template), 5) == found
+    assert site.requests == [("a", "/robots.txt")]
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+async def test_a_claim_that_could_not_be_released_stops_nobody(
+    has_effect: bool, site: Site, fetcher: Fetcher, clock: Clock
+) -> None:
+    store = FaultyStore(clock)
+    store.faults = [("release", 0, has_effect)]
+    service = RobotsService(fetcher.fetch, store, now=clock)
+    template = FetchRequest("http://a.test:1/")
+    with pytest.raises(FrontierUnavailable):
+        await check(service, template)
+    with pytest.raises(ConnectFailed):
+        await asyncio.wait_for(check(service, template), 5)
+    assert await store.claim("http://a.test:1", 35, owner="another")
+
+
+async def test_a_worker_that_ends_leaves_its_fetch_to_another(site: Site, fetcher: Fetcher, clock: Clock) -> None:
+    store, origin = MemoryRobotsStore(clock=clock), row(site, answer(404))
+    site.answer_now.clear()
+    service, other = (RobotsService(fetcher.fetch, store, now=clock) for _ in range(2))
+    asking = asyncio.create_task(check(service, FetchRequest(f"{origin}/")))
+    await site.was_asked.wait()
+    await service.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    site.answer_now.set()
+    assert (await asyncio.wait_for(check(other, FetchRequest(f"{origin}/")), 5)).allowed  # type: ignore[union-attr]
+
+
+async def test_a_process_claims_once_for_each_way_to_the_origin(site: Site, fetcher: Fetcher, clock: Clock) -> None:
+    """Callers that reach the origin differently share no fetch, but the file is fetched by one of them at a time."""
+    store, origin = MemoryRobotsStore(clock=clock), row(site, answer(404))
+    site.answer_now.clear()
+    service = RobotsService(fetcher.fetch, store, now=clock, poll_seconds=0.001)
+    ways = [FetchRequest(f"{origin}/", allow_private=allowed) for allowed in (False, True)]
+    tasks = [asyncio.create_task(check(service, way)) for way in ways]
+    await site.was_asked.wait()
+    site.answer_now.set()
+    await asyncio.gather(*tasks)
+    assert len(site.requests) == 1
 
 
 async def test_the_memory_store_is_bounded_and_forgets(clock: Clock) -> None:

@@ -390,10 +390,15 @@ class ValkeyFrontier:
         record: bytes | None = await self._commands.plain(shard, "GET", key)
         return record
 
-    async def claim_robots(self, domain: str, origin: str, *, seconds: float) -> bool:
+    async def claim_robots(self, domain: str, origin: str, *, owner: str, seconds: float) -> bool:
         shard = shard_of(domain, self._commands.count)
         key = self._commands.keys[shard].key(KeyPattern.ROBOTS_CLAIM, origin=origin)
-        return await self._commands.plain(shard, "SET", key, "1", "NX", "PX", int(seconds * 1000)) is not None
+        life_ms = int(seconds * 1000)
+        holder = await self._commands.plain(shard, "SET", key, owner, "NX", "GET", "PX", life_ms)
+        if holder is None:
+            return True
+        # A claim that ends between the two commands is not renewed, and the caller asks again.
+        return bool(holder == owner.encode() and await self._commands.plain(shard, "PEXPIRE", key, life_ms))
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
         shard = shard_of(domain, self._commands.count)

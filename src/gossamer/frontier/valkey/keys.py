@@ -161,7 +161,8 @@ class KeyPattern(StrEnum):
     """Sorted set: origin by the total bytes of the domain's records up to its own, in order of saving. So the
     difference of two scores is what was saved between them. Deleted with the last record."""
     ROBOTS_CLAIM = "robots-claim:{origin}"
-    """String: a worker is fetching the origin's robots.txt. Expires after the time that the worker requested."""
+    """String: name of the worker's task that is fetching the origin's robots.txt. Expires after the time that the
+    worker requested."""
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
