@@ -84,6 +84,11 @@ def hidden_passwords(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, text in texts(tree) if "***" in text)
 
 
+def control_characters(tree: ast.AST) -> Iterator[int]:
+    """Tables of characters that act on a terminal: they have the one that overrides the direction of a text."""
+    yield from (line for line, text in texts(tree) if "\u202e" in text or "\\u202e" in text)
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -91,6 +96,7 @@ RULES: dict[Rule, set[str]] = {
     host_rules: {"web/access.py"},
     secret_comparisons: {"web/access.py"},
     hidden_passwords: {"net/credentials.py"},
+    control_characters: {"controls.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -131,6 +137,7 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (secret_comparisons, "from secrets import compare_digest"),
         (hidden_passwords, 'import re\nx = re.sub(r"(://[^/@:]*):[^/@]*@", r"x", y)'),
         (hidden_passwords, 'import re\nx = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")'),
+        (control_characters, 'import re\nx = re.compile(r"[\\x00-\\x1f\\u202a-\\u202e]")'),
         (hidden_passwords, 'def f(user, host): return f"{user}:***@{host}"'),
     ],
 )

@@ -19,6 +19,7 @@ import msgspec
 
 from gossamer.cli import terminal
 from gossamer.cli.terminal import cut
+from gossamer.controls import without_controls
 from gossamer.crawling.work import CrawlResult, Snapshot
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -97,7 +98,9 @@ class Display:
             from rich.text import Text
 
             with contextlib.suppress(OSError):
-                self._live.console.print(Text(f"gossamer: {hide_secrets_in(sentence)}"), soft_wrap=True)
+                self._live.console.print(
+                    Text(without_controls(f"gossamer: {hide_secrets_in(sentence)}")), soft_wrap=True
+                )
         else:
             terminal.say(sentence)
 

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import terminal
+from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.net.loopback import is_loopback
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
@@ -155,7 +156,7 @@ class ServerTable(Table):
         shown = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
         for cell in shown:
             if isinstance(cell, Text):
-                cell.plain = terminal.without_controls(cell.plain)
+                cell.plain = without_controls(cell.plain)
         super().add_row(*shown, style=style, end_section=end_section)
 
 

@@ -1,8 +1,8 @@
 """Connects a command with its terminal: standard input, output and error, Ctrl-C and the other signals that end it.
 
 `__main__` imports this module first, so that Ctrl-C works at once. It therefore imports only the standard library,
-`gossamer.errors` and `net/credentials.py`; a module that loads slowly, such as asyncio or a package for the terminal,
-must not be added.
+`errors.py`, `controls.py` and `net/credentials.py`; a module that loads slowly, such as asyncio or a package for the
+terminal, must not be added.
 
 Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
 on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
@@ -11,7 +11,6 @@ on which a user in a hurry relies. What runs in a signal handler must neither ra
 import contextlib
 import errno
 import os
-import re
 import signal
 import stat
 import sys
@@ -21,11 +20,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import NoReturn, Self, TextIO
 
+from gossamer.controls import without_controls
 from gossamer.errors import BadInput, Interrupted, SinkError
 from gossamer.net.credentials import hide_secrets_in
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Characters by which a text could control a terminal; not the tab and the line end. May be extended."""
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 """Attributes of `sys` by file descriptor, in order; set by POSIX, must not change."""
 
@@ -44,11 +42,6 @@ def replace_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one: _STREAMS is in this order
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
-
-
-def without_controls(text: str) -> str:
-    """Return a text of the same length without characters that control a terminal. A server's names may have some."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def say(sentence: str) -> None:

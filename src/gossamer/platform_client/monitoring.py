@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
+from gossamer.controls import without_controls
 from gossamer.errors import GossamerError
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.scrapyd import ScrapydClient
@@ -139,8 +140,7 @@ def _time(at: Any) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    # A server's names may have escape sequences, which a terminal would execute.
-    text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    text = without_controls(text, one_line=True)  # a server's names may have escape sequences
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -24,6 +24,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from gossamer import __version__
+from gossamer.controls import without_controls
 from gossamer.errors import BadInput, SinkError
 from gossamer.policy.words import counted
 from gossamer.report import tables
@@ -37,8 +38,6 @@ from gossamer.sinks.append import check_folder
 
 MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-"""Control characters and those that change the direction of the text around them."""
 _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
 # Characters that the page shows. May be changed freely: CSV files have all of them.
@@ -208,7 +207,7 @@ def _link(url: str, only_host: str = "") -> Markup:
 
 def _shown(text: object) -> str:
     """Return a text without characters that would disturb the page, cut where it is very long."""
-    clean = _UNPRINTABLE.sub("\ufffd", str(text))
+    clean = without_controls(str(text), one_line=True)
     return clean if len(clean) <= _TEXT_CHARACTERS else f"{clean[: _TEXT_CHARACTERS - 1]}…"
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
+from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.platform_client.platform import PlatformClient
 from gossamer_platform.commands.schedule import Arguments, Settings, Version
@@ -166,7 +167,7 @@ def _latest_firings(firings: list[dict[str, Any]]) -> Table:
     for each in firings:
         table.add_row(targets.time_text(each["time"]), each["state"], str(each["attempts"]), each["result"])
     for each in {crawl["url"]: crawl for firing in firings for crawl in firing["crawls"] if crawl["url"]}.values():
-        table.caption = Text(terminal.without_controls(f"{table.caption or ''}\n{each['url']}".strip()))
+        table.caption = Text(without_controls(f"{table.caption or ''}\n{each['url']}".strip()))
     table.caption_justify = "left"
     return table
 
