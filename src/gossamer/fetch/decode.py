@@ -18,7 +18,6 @@ import zstandard
 from gossamer.errors import DecodeBomb, DecodeFailed
 from gossamer.fetch.exchange import ResponseLimits
 from gossamer.fetch.faults import ResponseFault
-from gossamer.fetch.salvage import feed_brotli, salvage_brotli, salvage_deflate, salvage_zstd
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 """Header value sent with every request. It may name only encodings in `_DECODERS`; others arrive undecoded."""
@@ -173,6 +172,8 @@ def _gunzip(data: bytes, limit: int) -> _Layer:
             try:
                 output += inflater.decompress(given, limit + 1 - len(output))
             except zlib.error as exc:
+                from gossamer.fetch.salvage import salvage_deflate  # imported late: hardly any body is damaged
+
                 last = salvage_deflate(view[member:], _GZIP_FORMAT, limit + 1 - earlier)
                 raise _Broken(exc, bytes(output[:earlier]) + last) from exc
             at += len(given) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
@@ -196,6 +197,8 @@ def _inflate(data: bytes, limit: int) -> _Layer:
     try:
         output = inflater.decompress(data, most)
     except zlib.error as exc:
+        from gossamer.fetch.salvage import salvage_deflate  # imported late, as above
+
         raise _Broken(exc, salvage_deflate(memoryview(data), wbits, most)) from exc
     return _cut(output, len(data) - len(inflater.unconsumed_tail), limit, ended=inflater.eof)
 
@@ -204,14 +207,24 @@ def _unbrotli(data: bytes, limit: int) -> _Layer:
     """Decode brotli."""
     decompressor = brotli.Decompressor()
     try:
-        output = feed_brotli(decompressor, data, limit + 1)
+        output = _feed_brotli(decompressor, data, limit + 1)
         ended = decompressor.is_finished()
     except brotli.error as exc:
-        output, ended = salvage_brotli(memoryview(data), limit + 1)
+        from gossamer.fetch.salvage import salvage_brotli  # imported late, as above
+
+        output, ended = salvage_brotli(memoryview(data), limit + 1, _feed_brotli)
         if not ended:  # else the library refused only the bytes behind the end
             raise _Broken(exc, output) from exc
     # The library takes all its input at once and does not report how much it needed, so the ratio is underestimated.
     return _cut(output, len(data), limit, ended=ended)
+
+
+def _feed_brotli(decompressor: brotli.Decompressor, data: bytes | memoryview, most: int) -> bytes:
+    """Return at most so many bytes of the output, at least one. Raises brotli.error."""
+    output: bytes = decompressor.process(data, output_buffer_limit=most)
+    while len(output) < most and not decompressor.is_finished() and not decompressor.can_accept_more_data():
+        output += decompressor.process(b"", output_buffer_limit=most - len(output))
+    return output
 
 
 def _unzstd(data: bytes, limit: int) -> _Layer:
@@ -221,6 +234,8 @@ def _unzstd(data: bytes, limit: int) -> _Layer:
     try:
         output = _open_zstd(frames).read(limit + 1)
     except zstandard.ZstdError as exc:
+        from gossamer.fetch.salvage import salvage_zstd  # imported late, as above
+
         raise _Broken(exc, salvage_zstd(partial(_open_zstd, frames), limit + 1)) from exc
     return _cut(output, frames_end, limit, ended=ended)
 

@@ -21,9 +21,13 @@ def salvage_deflate(data: memoryview, wbits: int, most: int) -> bytes:
     return _salvage(lambda: _Inflater(wbits), data, most)[0]
 
 
-def salvage_brotli(data: memoryview, most: int) -> tuple[bytes, bool]:
+FeedBrotli = Callable[[brotli.Decompressor, memoryview, int], bytes]
+"""Gives data to a decompressor, and returns at most so many bytes of the output."""
+
+
+def salvage_brotli(data: memoryview, most: int, feed: FeedBrotli) -> tuple[bytes, bool]:
     """Return at most so many bytes of brotli data, and whether its proper end came before the damage."""
-    return _salvage(_Unbrotli, data, most)
+    return _salvage(lambda: _Unbrotli(feed), data, most)
 
 
 def salvage_zstd(open_data: Callable[[], zstandard.ZstdDecompressionReader], most: int) -> bytes:
@@ -38,14 +42,6 @@ def salvage_zstd(open_data: Callable[[], zstandard.ZstdDecompressionReader], mos
         except zstandard.ZstdError:
             pass
     return bytes(output)
-
-
-def feed_brotli(decompressor: brotli.Decompressor, data: bytes | memoryview, most: int) -> bytes:
-    """Return at most so many bytes of the output, at least one. Raises brotli.error."""
-    output: bytes = decompressor.process(data, output_buffer_limit=most)
-    while len(output) < most and not decompressor.is_finished() and not decompressor.can_accept_more_data():
-        output += decompressor.process(b"", output_buffer_limit=most - len(output))
-    return output
 
 
 class _Decoder(Protocol):
@@ -71,11 +67,12 @@ class _Inflater:
 class _Unbrotli:
     has_ended = False
 
-    def __init__(self) -> None:
+    def __init__(self, feed: FeedBrotli) -> None:
+        self._feed = feed
         self._decompressor = brotli.Decompressor()
 
     def feed(self, data: memoryview, most: int) -> bytes:
-        output = feed_brotli(self._decompressor, data, most)
+        output = self._feed(self._decompressor, data, most)
         self.has_ended = self._decompressor.is_finished()
         return output
 
