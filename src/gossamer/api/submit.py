@@ -154,7 +154,8 @@ IdempotencyKey = Annotated[
 class AnswerMemory:
     """Remembers the answers to requests with an idempotency key, for all processes of the cluster.
 
-    Keys: `<prefix>:submitted:<digest of the idempotency key>` (string: the answer), which expire after an hour.
+    Keys: `<prefix>:submitted:<digest of the idempotency key>` (string: the answer), and the same with `:begun` (string:
+    digest of the body, set before the submission). They expire after an hour.
     """
 
     def __init__(self, context: ApiContext, key: str, body: bytes) -> None:
@@ -174,6 +175,15 @@ class AnswerMemory:
             raise Problem(409, "Key used before", "the Idempotency-Key was used for another request within the hour")
         headers = {"Idempotency-Replayed": "true", **({"Location": answer.location} if answer.location else {})}
         return Response(zlib.decompress(answer.body), answer.status, headers, "application/json")
+
+    async def begin(self) -> bool:
+        """Record that the request is submitted now. Return whether it was before: then its answer got lost, and what
+        seems a duplicate may be its own."""
+        if not self.digest:
+            return False
+        key = f"{self._key}:begun"
+        before = await self._shards.command(key, "SET", key, self._request, "NX", "GET", "EX", _KEY_SECONDS)
+        return bool(before == self._request)
 
     async def keep(self, response: Response) -> Response:
         """Remember an answer, and return the one to send: that of another process which was faster, if there is one."""
@@ -225,16 +235,28 @@ _EXAMPLE = {"appid": "shop", "crawlid": "prices", "url": "https://example.com", 
 async def submit(context: Context, request: Request, idempotency_key: IdempotencyKey = "") -> Response:
     """Adds requests to the crawls that they name, each with its own options. A crawl that does not exist is created.
 
-    After a 503 or a lost answer the call may be repeated: requests that were already added are then duplicates. With
-    `fresh`, send an Idempotency-Key, so that a repetition begins no second run."""
+    After a 503 or a lost answer the call may be repeated: requests that were already added are then duplicates; with an
+    Idempotency-Key, they count as added. With `fresh`, send one, so that a repetition begins no second run."""
     body = await request.body()
     memory = AnswerMemory(context, idempotency_key, body)
     known = await memory.find()
-    return known or await memory.keep(await _submit(context, request, body, memory.digest))
+    if known is not None:
+        return known
+    key = SubmissionKey(memory.digest, is_repeated=await memory.begin())
+    return await memory.keep(await _submit(context, request, body, key))
 
 
-async def _submit(context: ApiContext, request: Request, body: bytes, key: str) -> Response:
-    """Submit the requests in a body. `key`: equal in each repetition. Empty: the client gave none."""
+class SubmissionKey(msgspec.Struct, frozen=True):
+    """The idempotency key of a submission."""
+
+    digest: str
+    """Equal in each repetition. Empty: the client gave no key."""
+    is_repeated: bool
+    """True: an earlier attempt may have added the requests."""
+
+
+async def _submit(context: ApiContext, request: Request, body: bytes, key: SubmissionKey) -> Response:
+    """Submit the requests in a body."""
     counter: SubmissionCounter = request.app.state.submissions
     if is_json_lines(request):
         return await _submit_batch(context, counter, split_lines(body), key)
@@ -246,15 +268,17 @@ async def _submit(context: ApiContext, request: Request, body: bytes, key: str) 
     return await _submit_one(context, counter, given, key)
 
 
-async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: dict[str, Any], key: str) -> Response:
+async def _submit_one(
+    context: ApiContext, counter: SubmissionCounter, given: dict[str, Any], key: SubmissionKey
+) -> Response:
     """Submit one request, and return the response. Raises RequestRejected, and Problem if the crawl refuses it."""
     try:
-        admitted = _read(context, given, key)
+        admitted = _read(context, given, key.digest)
     except RequestRejected:
         counter.count(CRAWL, "rejected")
         raise
     [submitted] = await context.dispatcher.submit([admitted])
-    result = _counted_result(counter, submitted)
+    result = _counted_result(counter, submitted, is_repeated=key.is_repeated)
     if result.field:
         raise RequestRejected(result.reason, field=result.field)
     if result.status == 409:
@@ -267,7 +291,9 @@ async def _submit_one(context: ApiContext, counter: SubmissionCounter, given: di
     return Response(body.model_dump_json(), result.status, headers, "application/json")
 
 
-async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values: Sequence[Any], key: str) -> Response:
+async def _submit_batch(
+    context: ApiContext, counter: SubmissionCounter, values: Sequence[Any], key: SubmissionKey
+) -> Response:
     """Submit several requests. Return a 207 with a result for each, in their order."""
     if len(values) > MAX_BATCH:
         raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
@@ -275,12 +301,12 @@ async def _submit_batch(context: ApiContext, counter: SubmissionCounter, values:
     admitted: dict[int, AdmittedRequest] = {}
     for position, value in enumerate(values):
         try:
-            admitted[position] = _read(context, value, key)
+            admitted[position] = _read(context, value, key.digest)
         except RequestRejected as fault:
             counter.count(CRAWL, "rejected")
             results[position] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
     for position, submitted in zip(admitted, await context.dispatcher.submit([*admitted.values()]), strict=True):
-        results[position] = _counted_result(counter, submitted)
+        results[position] = _counted_result(counter, submitted, is_repeated=key.is_repeated)
     items = [results[position] for position in range(len(values))]
     body = BatchResult(
         added=sum(item.status == 201 for item in items),
@@ -306,8 +332,10 @@ def _read(context: ApiContext, value: Any, key: str) -> AdmittedRequest:
     return admitted
 
 
-def _counted_result(counter: SubmissionCounter, submitted: SubmitResult) -> RequestResult:
-    """Count the result of a submission, and return it with its status."""
+def _counted_result(counter: SubmissionCounter, submitted: SubmitResult, *, is_repeated: bool) -> RequestResult:
+    """Count the result of a submission, and return it with its status. In a repetition, a duplicate counts as added."""
+    if is_repeated and submitted.reason == DUPLICATE:
+        submitted = SubmitResult(added=True)
     if submitted.added:
         result, status = "accepted", 201
     elif submitted.reason == DUPLICATE:
