@@ -102,7 +102,7 @@ class FrontierForgot(FrontierUnavailable):
 
 
 class FrontierFull(FrontierError):
-    """The frontier's server is out of memory; it takes no new requests, but those that it has can be finished."""
+    """The frontier's server is out of memory; it takes no new requests and links until some is free."""
 
 
 class FrontierIncompatible(FrontierError):
@@ -156,7 +156,7 @@ class BusUnavailable(BusError):
 
 
 class BusFull(BusError):
-    """The topic is full of messages that no consumer has acknowledged; nothing can be published until some are."""
+    """The bus has no room; nothing can be published until it has."""
 
 
 class MessageTooLarge(BusError):

@@ -110,6 +110,9 @@ class Bus(Protocol):
     async def ping(self) -> None:
         """Return when the bus answers. Raises BusUnavailable if it does not answer within a few seconds."""
 
+    async def check_room(self) -> None:
+        """Raise BusFull if the bus has no room for any topic: then the failure of one has no cause of its own."""
+
     async def close(self) -> None:
         """Send pending messages, then close. Close all consumers before."""
 

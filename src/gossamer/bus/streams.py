@@ -37,6 +37,10 @@ class StreamsBus:
     full, publishing raises BusFull. Every other topic drops messages older than `retention_seconds`, and its oldest
     ones when it is full, read or not (counted in `trimmed`). A topic is full at `max_topic_bytes`, counted exactly:
     values, keys, and 32 bytes for each message.
+
+    When the server's memory is full, a topic makes room for new messages with those that are over their time or that
+    every group has acknowledged, and one in `copies` without a group with its older half: other topics have the same
+    messages. If there are none, publishing raises BusFull.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class StreamsBus:
         *,
         prefix: str = "gossamer",
         keep_until_acknowledged: Sequence[str] = (),
+        copies: Sequence[str] = (),
         retention_seconds: float = 86400.0,
         max_topic_bytes: int = 256 * 1024 * 1024,
         max_message_bytes: int = 1024 * 1024,
@@ -59,6 +64,7 @@ class StreamsBus:
             shards,
             StreamKeys(prefix),
             keep_until_acknowledged=keep_until_acknowledged,
+            copies=copies,
             retention_ms=int(retention_seconds * 1000),
             max_topic_bytes=max_topic_bytes,
         )
@@ -131,6 +137,9 @@ class StreamsBus:
     async def ping(self) -> None:
         key = self._store.keys.names
         await self._store.command(key, "EXISTS", key)
+
+    async def check_room(self) -> None:
+        await self._store.check_memory()
 
     async def close(self) -> None:
         return

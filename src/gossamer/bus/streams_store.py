@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gossamer.bus.base import Message
 from gossamer.errors import BusError, BusFull, BusUnavailable, FrontierError, FrontierFull, FrontierUnavailable
+from gossamer.valkey.client import read_info
 from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
@@ -87,12 +88,14 @@ class StreamsStore:
         keys: StreamKeys,
         *,
         keep_until_acknowledged: Sequence[str],
+        copies: Sequence[str],
         retention_ms: int,
         max_topic_bytes: int,
     ) -> None:
         self.shards = shards
         self.keys = keys
         self._keep_until_acknowledged = frozenset(keep_until_acknowledged)
+        self._copies = frozenset(copies)
         self._retention_ms = retention_ms
         self._max_topic_bytes = max_topic_bytes
 
@@ -113,13 +116,38 @@ class StreamsStore:
             *pairs,
         ]
         keys = [self.keys.stream(topic), self.keys.facts(topic)]
-        # Confirmed: `Bus.publish` promises that the messages are durable.
-        appended, trimmed_or_held_bytes = await _with_bus_errors(
-            lambda: self.shards.call_confirmed(0, SCRIPTS["publish"], keys, arguments)
-        )
+
+        async def publish() -> tuple[int, int]:
+            # Confirmed: `Bus.publish` promises that the messages are durable.
+            appended, count = await _with_bus_errors(
+                lambda: self.shards.call_confirmed(0, SCRIPTS["publish"], keys, arguments)
+            )
+            return appended, count
+
+        try:
+            appended, trimmed_or_held_bytes = await publish()
+        except BusFull:
+            if not await self._make_room(topic):
+                raise
+            appended, trimmed_or_held_bytes = await publish()
         if not appended:
             raise BusFull(await self._full_reason(topic, trimmed_or_held_bytes))
         return int(trimmed_or_held_bytes)
+
+    async def _make_room(self, topic: str) -> int:
+        """Delete messages that are not needed any more, because the server's memory is full. Return how many."""
+        if topic in self._keep_until_acknowledged:
+            return 0  # acknowledging has deleted them
+        arguments = [self._retention_ms, int(topic in self._copies)]
+        return int(await self._call("make_room", [self.keys.stream(topic)], arguments))
+
+    async def check_memory(self) -> None:
+        """Raise BusFull if the memory of a server is full."""
+        for reply in await _with_bus_errors(lambda: self.shards.everywhere("INFO", "memory")):
+            told = read_info(reply)
+            if 0 < int(told.get("maxmemory", 0)) <= int(told.get("used_memory", 0)):
+                used, most = told["used_memory_human"], told["maxmemory_human"]
+                raise BusFull(f"a server uses {used} of {most}; raise maxmemory, or stop a crawl")
 
     async def _full_reason(self, topic: str, held_bytes: int) -> str:
         """Return a sentence that names the groups which have to acknowledge messages."""

@@ -188,9 +188,10 @@ class OutboundPublisher:
                 await asyncio.sleep(outage_pause(failures, random=0.5))
 
     async def _is_bus_available(self) -> bool:
-        """Return whether the bus answers, so that the failure of a topic has a cause of its own."""
+        """Return whether the bus answers and has room, so that the failure of a topic has a cause of its own."""
         try:
             await self._bus.ping()
+            await self._bus.check_room()
         except BusError:
             return False
         return True

@@ -85,6 +85,9 @@ class BusSink:
     async def check(self) -> None:
         try:
             await self.bus.ping()
+            await self.bus.check_room()
+        except BusFull as exc:
+            raise SinkFull(str(exc)) from exc
         except BusError as exc:
             raise SinkError(str(exc)) from exc
 

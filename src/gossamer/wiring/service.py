@@ -74,12 +74,14 @@ def open_bus(
     partitions: int,
     replicas: int,
     max_message_bytes: int,
+    per_app: bool = True,
 ) -> Bus:
     """Return the bus at this address. Raises BadInput for an address that is not valid.
 
     `streams`: in the server of `shards`, in keys that begin with `prefix`; `retention_seconds` and `max_topic_bytes`
     bound a topic. `kafka://host:port,…`: `kafka` holds options of librdkafka; missing topics are created with
-    `partitions`, `replicas` (-1: the broker's default) and messages of up to `max_message_bytes`.
+    `partitions`, `replicas` (-1: the broker's default) and messages of up to `max_message_bytes`. `per_app`: messages
+    of the common topics are also on those of their applications.
     """
     check_bus(address)
     if address == STREAMS:
@@ -87,6 +89,7 @@ def open_bus(
             shards,
             prefix=prefix,
             keep_until_acknowledged=topics.requests,
+            copies=(topics.crawled, topics.outbound) if per_app else (),
             retention_seconds=retention_seconds,
             max_topic_bytes=max_topic_bytes,
         )
@@ -185,6 +188,7 @@ def make_bus(settings: Settings, shards: Shards) -> Bus:
         partitions=settings.kafka.partitions,
         replicas=settings.kafka.replicas,
         max_message_bytes=settings.kafka.max_message,
+        per_app=settings.topics.per_app,
     )
 
 

@@ -38,6 +38,9 @@ class Prefixed:
     async def ping(self) -> None:
         await self._bus.ping()
 
+    async def check_room(self) -> None:
+        await self._bus.check_room()
+
     async def close(self) -> None:
         await self._bus.close()
 

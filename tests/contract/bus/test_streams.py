@@ -1,13 +1,14 @@
 """What only Streams have to promise: bounds, and the end of every key."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from gossamer.bus.streams import StreamsBus
 from gossamer.bus.streams_store import SCRIPTS, StreamKeys
 from gossamer.errors import BusFull
+from gossamer.valkey.client import read_info
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server
 
@@ -167,3 +168,88 @@ async def test_every_key_ends_but_requests_that_wait(shards: Shards) -> None:
     for key in await shards.command("x", "KEYS", "*"):
         assert await shards.command("x", "TTL", key) > 0
     await consumer.close()
+
+
+class FullMemory:
+    """A server whose memory is full from now on, with topics of a few megabytes."""
+
+    def __init__(self, server: Server, shards: Shards) -> None:
+        self._server = server
+        self._shards = shards
+
+    async def begin(self) -> None:
+        [told] = await self._shards.everywhere("INFO", "memory")
+        used = int(read_info(told)["used_memory"])
+        self._server.command("CONFIG", "SET", "maxmemory", str(used - 1_000_000))
+
+    def end(self) -> None:
+        self._server.command("CONFIG", "SET", "maxmemory", "0")
+
+
+@pytest.fixture
+def full_memory(one_server: Server, shards: Shards) -> Iterator[FullMemory]:
+    memory = FullMemory(one_server, shards)
+    yield memory
+    memory.end()
+
+
+BATCH = [b"x" * 1000] * 500
+
+
+async def test_with_full_memory_a_topic_makes_room_of_what_every_group_has_acknowledged(
+    shards: Shards, full_memory: FullMemory
+) -> None:
+    """So finished pages can be published for as long as they are consumed. Not one more is deleted."""
+    bus = StreamsBus(shards)
+    fast, slow = await bus.consume(["pages"], group="fast"), await bus.consume(["pages"], group="slow")
+    for _ in range(8):
+        await bus.publish("pages", BATCH)
+    await fast.acknowledge(await take(fast, 4000))
+    await full_memory.begin()
+    for call in (bus.publish("pages", BATCH), bus.check_room()):
+        with pytest.raises(BusFull, match="maxmemory"):
+            await call
+    assert (await bus.topics())[0].messages == 4000
+    await slow.acknowledge(await take(slow, 3000))
+    await bus.publish("pages", BATCH)
+    assert (await bus.topics())[0].messages == 1500
+    assert len(await take(slow, 1500)) == 1500
+    assert bus.trimmed == {}
+    await bus.check_room()
+    await fast.close()
+    await slow.close()
+
+
+async def test_with_full_memory_a_topic_makes_room_of_what_is_over_its_time(
+    shards: Shards, full_memory: FullMemory
+) -> None:
+    """Publishing deletes it otherwise, and cannot when it is refused."""
+    bus = StreamsBus(shards)
+    key = StreamKeys(bus.prefix).stream("pages")
+    for number in range(1, 4001):  # of the year 1970
+        await shards.command(key, "XADD", key, f"{number}-0", "v", BATCH[0], "c", "0")
+    await full_memory.begin()
+    await bus.publish("pages", [b"new"])
+    assert (await bus.topics())[0].messages == 1
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+async def test_with_full_memory_the_older_half_of_copies_goes_unless_a_group_needs_it(
+    shards: Shards, full_memory: FullMemory, has_group: bool
+) -> None:
+    bus = StreamsBus(shards, copies=("firehose",))
+    consumer = await bus.consume(["firehose"], group="g") if has_group else None
+    for topic in ("firehose", "own"):
+        for _ in range(8):
+            await bus.publish(topic, BATCH)
+    await full_memory.begin()
+    with pytest.raises(BusFull):
+        await bus.publish("own", BATCH)
+    if consumer is None:
+        await bus.publish("firehose", BATCH)
+        assert {topic.name: topic.messages for topic in await bus.topics()} == {"firehose": 2500, "own": 4000}
+    else:
+        with pytest.raises(BusFull):
+            await bus.publish("firehose", BATCH)
+        full_memory.end()
+        await consumer.close()

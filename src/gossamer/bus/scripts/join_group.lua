@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Join a group. A group that does not exist is made, from the oldest message on, and so is the topic. Members that are
 -- gone and hold nothing are removed.
 -- KEYS  1 the topic's stream

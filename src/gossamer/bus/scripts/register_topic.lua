@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Note that a topic is used, and forget topics that are not used any more.
 -- KEYS  1 the topics' names
 -- ARGV  1 the topic's name  2 ms that a name is remembered

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Report that a process lives, and forget those that were silent for too long.
 -- KEYS  1 the processes of a role: a sorted set by the epoch second of their last heartbeat
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds of silence after which a process is forgotten

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Report the troubles of a process, and forget those that were not confirmed for too long.
 -- KEYS  1 a hash by process: "epoch second, space, troubles as JSON"
 -- ARGV  1 epoch seconds, or "" for the server's clock  2 seconds after which troubles are forgotten
