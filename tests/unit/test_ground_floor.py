@@ -89,6 +89,11 @@ def control_characters(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, text in texts(tree) if "\u202e" in text or "\\u202e" in text)
 
 
+def problem_forms(tree: ast.AST) -> Iterator[int]:
+    """Writers of the error format of HTTP interfaces."""
+    yield from (line for line, text in texts(tree) if text in ("application/problem+json", "urn:gossamer:problem:"))
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -97,6 +102,7 @@ RULES: dict[Rule, set[str]] = {
     secret_comparisons: {"web/access.py"},
     hidden_passwords: {"net/credentials.py"},
     control_characters: {"controls.py"},
+    problem_forms: {"web/problems.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -138,6 +144,7 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (hidden_passwords, 'import re\nx = re.sub(r"(://[^/@:]*):[^/@]*@", r"x", y)'),
         (hidden_passwords, 'import re\nx = re.compile(r"(?<=://)([^/?#@:]*):[^/?#]*@")'),
         (control_characters, 'import re\nx = re.compile(r"[\\x00-\\x1f\\u202a-\\u202e]")'),
+        (problem_forms, 'def f(name): return {"type": f"urn:gossamer:problem:{name}"}'),
         (hidden_passwords, 'def f(user, host): return f"{user}:***@{host}"'),
     ],
 )

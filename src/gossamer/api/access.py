@@ -15,8 +15,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.api.openapi import DOCS_PATHS
-from gossamer.api.problems import Problem, problem_response
+from gossamer.api.problems import problem_response
 from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
+from gossamer.web.problems import Problem
 
 UNLIMITED_PATHS = frozenset({"/healthz"})
 """Paths without limits, here and in `connections`, so that a busy process is not restarted as dead. A path may be added

@@ -24,19 +24,12 @@ from gossamer.api.access import OPEN_PATHS, Authentication, BodyLimit, RateLimit
 from gossamer.api.context import ApiContext, normalized_path
 from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemModel, refusal
 from gossamer.api.pending import PendingRequests
-from gossamer.api.problems import (
-    Problem,
-    bad_request,
-    internal_error,
-    is_classic,
-    not_found,
-    problem_of,
-    problem_response,
-)
+from gossamer.api.problems import bad_request, is_classic, not_found, problem_of, problem_response
 from gossamer.api.submit import SubmissionCounter
 from gossamer.errors import GossamerError
 from gossamer.model.messages.reader import REQUESTS, schema
 from gossamer.telemetry import logs
+from gossamer.web.problems import Problem, internal_error
 
 log = logging.getLogger("gossamer.api")
 

@@ -23,8 +23,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from gossamer.api.access import UNLIMITED_PATHS, client_of
-from gossamer.api.problems import Problem, problem_response
+from gossamer.api.problems import problem_response
 from gossamer.net.guard import Network, within
+from gossamer.web.problems import Problem
 
 _RESERVED_SHARE = 8
 """One in this many connections (rounded down, but at least one) is reserved for waiting ones. May be changed: a smaller

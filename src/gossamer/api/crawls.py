@@ -14,10 +14,11 @@ from pydantic import Field
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
-from gossamer.api.problems import Problem, not_found
+from gossamer.api.problems import not_found
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.web.problems import Problem
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])

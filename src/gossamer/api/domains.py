@@ -19,7 +19,7 @@ from starlette.responses import Response
 from gossamer.api import openapi as describe
 from gossamer.api.context import ApiContext, Context, check_fields, media_type, parse_json, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
-from gossamer.api.problems import Problem, bad_request
+from gossamer.api.problems import bad_request
 from gossamer.control.domains import (
     DEFAULT_POLICY,
     EDIT_ATTEMPTS,
@@ -40,6 +40,7 @@ from gossamer.model.crawl import (
     WINDOW_SECONDS_RANGE,
     DomainPolicy,
 )
+from gossamer.web.problems import Problem
 
 # Media types that mean YAML. More may be added; clients send those that are here.
 YAML = "application/yaml"

@@ -17,10 +17,10 @@ from starlette.types import Receive, Scope, Send
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.crawls import summary_json, unknown_crawl
 from gossamer.api.openapi import refusals
-from gossamer.api.problems import Problem
 from gossamer.errors import FrontierError
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.web.problems import Problem
 
 MAX_STREAMS = 200
 """Most open event streams of one process. May be changed: each costs a call to the frontier every `_POLL_SECONDS`, and

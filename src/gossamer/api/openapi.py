@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, Response
 
-from gossamer.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX, not_found
+from gossamer.api.problems import not_found
+from gossamer.web.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX
 
 SCHEMAS = "#/components/schemas/"
 """Place of the models in the description; set by OpenAPI, must not change."""

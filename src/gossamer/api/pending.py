@@ -23,13 +23,13 @@ from typing import Any
 import msgspec
 
 from gossamer.api.context import ApiContext
-from gossamer.api.problems import Problem
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected, SinkError
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.scripts import Scripts
+from gossamer.web.problems import Problem
 
 log = logging.getLogger("gossamer.api")
 

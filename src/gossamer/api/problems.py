@@ -1,12 +1,10 @@
 """Error responses: problem+json (RFC 9457) on Gossamer's own paths, Scrapy Cluster's wrapper on the others.
 
 `problem_of` decides which status an error has; a new error class that the API may raise belongs there. Details may be
-worded freely. Fixed, because clients read them: statuses, the names of problems, and thereby the titles from which the
-names are derived; and Scrapy Cluster's messages and wrapper.
+worded freely. Fixed, because clients read them: statuses, titles, and Scrapy Cluster's messages and wrapper.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -26,11 +24,8 @@ from gossamer.errors import (
     RequestRejected,
     about_field,
 )
+from gossamer.web.problems import Problem, internal_error, problem_json
 
-PROBLEM_TYPE_PREFIX = "urn:gossamer:problem:"
-"""Beginning of a problem's `type`, before its name. Fixed: programs compare the whole."""
-PROBLEM_MEDIA_TYPE = "application/problem+json"
-"""Fixed by RFC 9457."""
 _OWN_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 """Beginnings of Gossamer's own paths. A new endpoint outside /v1 must be added, or its errors come in Scrapy Cluster's
 wrapper."""
@@ -40,31 +35,6 @@ _LONG_RETRY_SECONDS = 30
 """Retry-After when storage is full or in a state that does not pass quickly. Tuning only, with the same effect."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-@dataclass(eq=False)
-class Problem(Exception):
-    """A request cannot be served. `title` names the kind of problem in a few words, `detail` explains this case."""
-
-    status: int
-    title: str
-    detail: str = ""
-    kind: str = ""
-    """Stable name for programs; empty: derived from the title (`Not found` becomes `not-found`). To reword a title,
-    pass its old name here."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    errors: tuple[Mapping[str, str], ...] = ()
-    """Invalid fields, each with `field` and `reason`."""
-
-    def body(self) -> dict[str, Any]:
-        """Return the body of the response, as RFC 9457 defines it."""
-        kind = self.kind or self.title.lower().replace(" ", "-")
-        body: dict[str, Any] = {"type": PROBLEM_TYPE_PREFIX + kind, "title": self.title, "status": self.status}
-        if self.detail:
-            body["detail"] = self.detail
-        if self.errors:
-            body["errors"] = list(self.errors)
-        return body
 
 
 def not_found(detail: str) -> Problem:
@@ -111,11 +81,6 @@ def problem_of(error: GossamerError) -> Problem:
     return internal_error()
 
 
-def internal_error() -> Problem:
-    """Return the problem for a bug in Gossamer. Only the log has the details, because clients must not see them."""
-    return Problem(500, "Internal error", "This is a bug in Gossamer. The log of the process has the details.")
-
-
 def _unavailable(title: str, error: GossamerError, retry_seconds: int) -> Problem:
     return Problem(503, title, str(error), headers={"Retry-After": str(retry_seconds)})
 
@@ -133,12 +98,7 @@ def problem_response(problem: Problem, path: str) -> Response:
     if is_classic(path):
         message = _CLASSIC_MESSAGES.get(problem.status, problem.title)
         return failure(problem.status, message, problem.detail, headers=problem.headers)
-    return Response(
-        _encode(problem.body()),
-        status_code=problem.status,
-        headers=dict(problem.headers),
-        media_type=PROBLEM_MEDIA_TYPE,
-    )
+    return problem_json(problem)
 
 
 _CLASSIC_MESSAGES = {

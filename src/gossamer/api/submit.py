@@ -29,11 +29,12 @@ from gossamer.api.context import (
     split_lines,
 )
 from gossamer.api.openapi import ResponseModel, refusals
-from gossamer.api.problems import Problem, bad_request
+from gossamer.api.problems import bad_request
 from gossamer.control import stats
 from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
+from gossamer.web.problems import Problem
 
 MAX_BATCH = 10_000
 """Most requests in one batch. May be changed: larger batches keep the process busy for longer, while other clients

@@ -5,11 +5,10 @@ and their statuses, which clients read; and that a request's body is read only f
 """
 
 import contextlib
-import json
 import logging
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI, Request
@@ -23,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.telemetry import logs
+from gossamer.web.problems import Problem, internal_error, problem_json
 from gossamer_platform.link import LinkRefused, UnknownAttempt
 from gossamer_platform.manager.operations import (
     BrokenVersion,
@@ -84,6 +84,7 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
 )
 """Status and name by the class of an error. Fixed; a class may be added."""
 
+_LATER: Final = {"Retry-After": "5"}
 _MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request that sends no file. May be changed."""
 _LARGE_BODIES: Final = {VERSIONS_PATH: MAX_ARTEFACT_BYTES, INPUTS_PATH: MAX_INPUT_BYTES}
@@ -110,7 +111,7 @@ class RequestGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         if "\0" in scope["path"] or b"\0" in unquote_to_bytes(scope["query_string"]):
-            refused = _problem(400, "invalid-request", "the address has a NUL character (%00)")
+            refused = problem_json(Problem.named(400, "invalid-request", "the address has a NUL character (%00)"))
             await refused(scope, receive, send)
             return
         try:
@@ -181,14 +182,10 @@ def routes() -> FastAPI:
 async def _on_error(request: Request, error: Exception) -> Response:
     for kind, status, name in _PROBLEMS:
         if isinstance(error, kind):
-            response = _problem(status, name, str(error))
-            if status == 401:
-                response.headers["WWW-Authenticate"] = CHALLENGE
-            elif status == 503:
-                response.headers["Retry-After"] = "5"
-            return response
+            headers = {401: {"WWW-Authenticate": CHALLENGE}, 503: _LATER}.get(status, {})
+            return problem_json(Problem.named(status, name, str(error), headers=headers))
     log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
-    return _problem(500, "internal-error", "")
+    return problem_json(internal_error())
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -199,7 +196,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     detail = "; ".join(
         f"{_field_text(fault['loc'][1:])}: {fault['msg']}".removeprefix(": ") for fault in error.errors()
     )
-    return _problem(400, "invalid-request", detail, errors=faults)
+    return problem_json(Problem.named(400, "invalid-request", detail, errors=tuple(faults)))
 
 
 def _field_text(place: Sequence[int | str]) -> str:
@@ -212,24 +209,19 @@ def _field_text(place: Sequence[int | str]) -> str:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     name = {404: "not-found", 405: "method-not-allowed", 413: "body-too-long"}.get(error.status_code, "invalid-request")
-    return _problem(error.status_code, name, f"{request.method} {request.url.path}: {error.detail}")
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    return problem_json(Problem.named(error.status_code, name, detail, headers=dict(error.headers or {})))
 
 
 async def _on_outage(request: Request, error: Exception) -> Response:
     if isinstance(error, DataError):  # to repeat the request would not help
         log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
-        return _problem(400, "invalid-request", "the database cannot store a value of the request")
+        detail = "the database cannot store a value of the request"
+        return problem_json(Problem.named(400, "invalid-request", detail))
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout):  # the server is away, and comes back
         first_line = str(error).partition("\n")[0]
         log.warning("%s %s %s: %s", logs.REQUEST_BROKE, request.method, request.url.path, first_line)
     else:
         log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
-    response = _problem(503, "database-unavailable", "the database cannot answer at present; repeat the request")
-    response.headers["Retry-After"] = "5"
-    return response
-
-
-def _problem(status: int, name: str, detail: str, **more: Any) -> Response:
-    title = name.replace("-", " ").capitalize()
-    body = {"type": f"urn:gossamer:problem:{name}", "title": title, "status": status, "detail": detail, **more}
-    return Response(json.dumps(body), status, media_type="application/problem+json")
+    detail = "the database cannot answer at present; repeat the request"
+    return problem_json(Problem.named(503, "database-unavailable", detail, headers=_LATER))

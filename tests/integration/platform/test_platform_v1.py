@@ -329,6 +329,7 @@ def test_a_bad_request_is_refused_with_the_reason(
     answer = server.client.request(method, path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+    assert ("allow" in answer.headers) == (status == 405)  # RFC 9110, section 15.5.6
     assert said in answer.json()["detail"]
 
 
