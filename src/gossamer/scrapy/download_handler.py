@@ -213,6 +213,8 @@ class DownloadHandler:
             self._budget.consume(reader.complete_bytes)
         if reader.truncated:
             _refuse(reader, request)
+        for fault in reader.faults:
+            self._crawler.stats.inc_value(f"gossamer/faulty_responses/{fault}")
         request.meta["download_latency"] = connection.first_byte_at - started
         self._warn_of_size(reader, request)
         return _response(request, reader, connection, flags)

@@ -1,7 +1,9 @@
 """A spider that reports all that a download handler returns."""
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import scrapy
@@ -33,6 +35,10 @@ class Downloads(scrapy.Spider):
         if kwargs.get("stop"):
             crawler.signals.connect(spider.stop_download, signal=signals.headers_received)
         return spider
+
+    def closed(self, reason: str) -> None:
+        assert self.crawler.stats is not None
+        Path(os.environ["SPIDER_STATS"]).write_text(json.dumps(self.crawler.stats.get_stats(), default=str))
 
     def stop_download(self, request: scrapy.Request) -> None:
         raise StopDownload(fail=False)

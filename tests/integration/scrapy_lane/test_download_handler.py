@@ -149,6 +149,7 @@ async def test_faults_that_browsers_overlook_lose_no_response(tmp_path: Path) ->
     assert {path: found[at].get("status", found[at]) for at, path in enumerate(FAULTS)} == {
         path: status for path, (status, _) in FAULTS.items()
     }
+    assert done.stats["gossamer/faulty_responses/header_line"] == 2
 
 
 def test_connections_that_cannot_be_opened_fail_as_with_scrapys_handler(tmp_path: Path) -> None:

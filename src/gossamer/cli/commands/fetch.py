@@ -99,6 +99,7 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
         "received_bytes": fetched.received_bytes,
         "body_bytes": len(fetched.body),
         "truncated": fetched.truncated,
+        "faults": list(fetched.faults),
         "content_type": content_type,
         "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
         "characters": len(text),
@@ -162,6 +163,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         f"  timings    {timings}",
         f"  body       {bytes_text(found['body_bytes'])} ({bytes_text(found['received_bytes'])} received)"
         + ("   truncated" if found["truncated"] else ""),
+        *([f"  faults     {', '.join(found['faults'])}"] if found["faults"] else []),
         f"  type       {found['content_type'] or 'not given'}   encoding {found['encoding']}",
         "  headers",
         *(f"    {name}: {value}" for name, value in found["headers"]),
