@@ -407,7 +407,7 @@ class Model:
         self.politeness.redirected((worker, lease.shard, lease.id))
         if answer is RedirectPermit.GRANTED:
             assert not self.politeness.closed(entry.domain, now), "a hop into a closed domain"
-            scope = self.politeness.in_flight[worker, lease.shard, lease.id]
+            scope = self.politeness.in_flight[worker, lease.shard, lease.id].key
             self.politeness.charge(scope, entry.domain, run.crawl, now)
 
     def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[SettleResult]:

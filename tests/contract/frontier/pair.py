@@ -19,6 +19,9 @@ T = TypeVar("T")
 ATTEMPTS = 20
 """More than replies are ever lost in a row."""
 
+GRACE_SECONDS = 0.05
+"""So long a free hit waits for the crawl whose turn it is."""
+
 ROUNDS = 40
 """More than a drain ever takes."""
 
@@ -127,15 +130,23 @@ class Pair:
         return leases
 
     async def lease_all_due(self, worker: ModelWorker, *, limit: int = 50) -> list[Lease]:
-        """Until nothing more comes; then nothing may be left that had to."""
+        """Until nothing more comes; then nothing may be left that had to. Another pool or spider may have the
+        turn on a domain for a moment."""
+        found = await self._lease_until_empty(worker, limit)
+        if self.model.overdue(worker, self.clock.now):
+            await self.pass_time(GRACE_SECONDS)
+            found += await self._lease_until_empty(worker, limit)
+        left = self.model.overdue(worker, self.clock.now)
+        assert left == [], f"due, and handed out to nobody: {left}"
+        return found
+
+    async def _lease_until_empty(self, worker: ModelWorker, limit: int) -> list[Lease]:
         found: list[Lease] = []
         empty = 0
         while empty <= self.shards:
             leases = await self.lease(worker, limit=limit)
             found += leases
             empty = 0 if leases else empty + 1
-        left = self.model.overdue(worker, self.clock.now)
-        assert left == [], f"due, and handed out to nobody: {left}"
         return found
 
     async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[SettleResult]:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from gossamer.model.crawl import BUILT_IN_POLICY, BudgetScope, Crawl, DomainPolicy
+from gossamer.model.crawl import BUILT_IN_POLICY, BudgetScope, Crawl, DomainPolicy, Rate
 
 AHEAD_SECONDS = 0.02
 """A request may be handed out so long before it is to start."""
@@ -15,12 +15,37 @@ ScopeKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class Hit:
+    """A hit, and the gap that its crawl asked for."""
+
+    at: float
+    gap_seconds: float
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A request in flight, and how many its crawl asked for."""
+
+    key: ScopeKey
+    most: int
+
+
+@dataclass(frozen=True)
 class Allowance:
     """At most `hits` in any rolling `window_seconds`; hits at least `gap_seconds` apart."""
 
     hits: int
     window_seconds: float
     gap_seconds: float
+
+    def fault(self, before: list[float], now: float) -> str:
+        """What is wrong with a hit at this moment, after these. Empty: nothing."""
+        recent = [at for at in before if at > now - self.window_seconds + BLUR_SECONDS]
+        if len(recent) >= self.hits:
+            return f"{len(recent) + 1} hits within {self}: {recent} and {now}"
+        if before and self.gap_seconds and now - before[-1] < self.gap_seconds - BLUR_SECONDS:
+            return f"only {now - before[-1]} s after the last: {self}"
+        return ""
 
 
 def scaled(hits: float, window: float, scale: float, *, spaced: bool, elastic: bool) -> Allowance:
@@ -39,8 +64,10 @@ class Politeness:
     policies: dict[str, DomainPolicy] = field(default_factory=dict)
     blocked_until: dict[str, float] = field(default_factory=dict)
     crawl_delay: dict[str, float] = field(default_factory=dict)
-    hits: dict[ScopeKey, list[float]] = field(default_factory=dict)
-    in_flight: dict[object, ScopeKey] = field(default_factory=dict)
+    hits: dict[ScopeKey, list[Hit]] = field(default_factory=dict)
+    sharing: dict[ScopeKey, dict[object, Crawl]] = field(default_factory=dict)
+    """Crawls that ever had a hit of the scope."""
+    in_flight: dict[object, Flight] = field(default_factory=dict)
     """Lease key -> the scope it was charged to."""
     charged: dict[object, float] = field(default_factory=dict)
     """Lease key -> when; of requests that were not redirected."""
@@ -65,26 +92,39 @@ class Politeness:
             or self.blocked_until.get(domain, 0.0) > now + BLUR_SECONDS
         )
 
-    def allowances(self, domain: str, crawl: Crawl) -> list[Allowance]:
-        """Every bound that a hit of this crawl must fit into."""
+    def own_allowance(self, domain: str, crawl: Crawl) -> Allowance | None:
+        """What a crawl asks for itself: its rate, else the built-in one. None: the operator's is its only one."""
         scale = self.in_force(domain, "scale")
-        elastic = bool(self.in_force(domain, "elastic"))
         assert isinstance(scale, float | int)
-        hits, window = self.explicit(domain, "hits"), self.explicit(domain, "window_seconds")
-        moderated = bool(self.in_force(domain, "moderated"))
-        bounds = []
-        said = hits is not None or window is not None
-        if said or crawl.rate is None:
+        if crawl.rate is None and self.is_said(domain):
+            return None
+        rate = crawl.rate or BUILT_IN_RATE
+        spaced = rate.moderated if crawl.rate is not None else bool(self.in_force(domain, "moderated"))
+        elastic = bool(self.in_force(domain, "elastic"))
+        return scaled(rate.hits, rate.window_seconds, scale, spaced=spaced, elastic=elastic)
+
+    def is_said(self, domain: str) -> bool:
+        """The operator has set a rate."""
+        return self.explicit(domain, "hits") is not None or self.explicit(domain, "window_seconds") is not None
+
+    def allowances(self, domain: str, crawl: Crawl) -> list[Allowance]:
+        """Every bound that a hit of this crawl must fit into where no other crawl asks for more."""
+        own = self.own_allowance(domain, crawl)
+        bounds = [own] if own is not None else []
+        if self.is_said(domain):
+            scale = self.in_force(domain, "scale")
             hits, window = self.in_force(domain, "hits"), self.in_force(domain, "window_seconds")
+            assert isinstance(scale, float | int)
             assert isinstance(hits, int)
             assert isinstance(window, float | int)
-            bounds.append(scaled(hits, window, scale, spaced=moderated, elastic=elastic))
-        if crawl.rate is not None:
-            wish = crawl.rate
-            slower = not bounds or wish.hits / wish.window_seconds < bounds[0].hits / bounds[0].window_seconds
-            if slower:
-                bounds.append(scaled(wish.hits, wish.window_seconds, scale, spaced=wish.moderated, elastic=elastic))
+            spaced, elastic = bool(self.in_force(domain, "moderated")), bool(self.in_force(domain, "elastic"))
+            bounds.append(scaled(hits, window, scale, spaced=spaced, elastic=elastic))
         return bounds
+
+    def gap(self, domain: str, crawl: Crawl) -> float:
+        """Seconds between two hits that a crawl asks for."""
+        own = self.own_allowance(domain, crawl)
+        return own.window_seconds / own.hits if own is not None else 0.0
 
     def concurrency(self, domain: str, crawl: Crawl) -> int:
         """How many requests of the scope may be in flight when one more of this crawl is handed out."""
@@ -110,19 +150,25 @@ class Politeness:
     def charge(self, key: ScopeKey, domain: str, crawl: Crawl, now: float) -> None:
         """Record a hit; AssertionError where the frontier should not have granted it. A hop is charged where its
         request was, also when the operator chose another scope meanwhile."""
-        before = self.hits.setdefault(key, [])
-        for bound in self.allowances(domain, crawl):
-            self.longest_window = max(self.longest_window, bound.window_seconds)
-            recent = [at for at in before if at > now - bound.window_seconds + BLUR_SECONDS]
-            assert len(recent) < bound.hits, f"{len(recent) + 1} hits of {key} within {bound}: {recent} and {now}"
-            if before and bound.gap_seconds:
-                gap = now - before[-1]
-                assert gap >= bound.gap_seconds - BLUR_SECONDS, f"hits of {key} only {gap} s apart: {bound}"
+        hits, sharing = self.hits.setdefault(key, []), self.sharing.setdefault(key, {})
+        before = [hit.at for hit in hits]
+        gap, own = self.gap(domain, crawl), self.own_allowance(domain, crawl)
+        # All crawls of the scope together stay within what one of them may have, and each within its own of those that
+        # ask for no more.
+        sharing[crawl.id] = crawl
+        faults = []
+        for other in sharing.values():
+            bounds = self.allowances(domain, other)
+            self.longest_window = max([self.longest_window, *(bound.window_seconds for bound in bounds)])
+            faults.append([fault for bound in bounds if (fault := bound.fault(before, now))])
+        assert not all(faults), f"hits of {key}: {faults}"
+        fault = own.fault([hit.at for hit in hits if hit.gap_seconds >= gap], now) if own is not None else ""
+        assert not fault, f"hits of {key} for {crawl.id}: {fault}"
         delay = self.crawl_delay.get(domain, 0.0)
         if before and delay:
-            gap = now - before[-1]
-            assert gap >= delay - BLUR_SECONDS, f"hits of {key} only {gap} s apart, robots.txt asks for {delay}"
-        before.append(now)
+            since = now - before[-1]
+            assert since >= delay - BLUR_SECONDS, f"hits of {key} only {since} s apart, robots.txt asks for {delay}"
+        hits.append(Hit(now, gap))
 
     def begin(
         self, lease: object, domain: str, spider: str, egress: str, crawl: Crawl, now: float, *, start: float
@@ -131,10 +177,13 @@ class Politeness:
         assert now <= start <= now + AHEAD_SECONDS + BLUR_SECONDS, f"handed out {start - now} s before it starts"
         key = self.key(domain, spider, egress)
         self.charge(key, domain, crawl, start)
-        flying = sum(1 for other in self.in_flight.values() if other == key)
+        flying = [other.most for other in self.in_flight.values() if other.key == key]
         cap = self.concurrency(domain, crawl)
-        assert flying < cap, f"{flying + 1} requests of {key} in flight, {cap} are allowed"
-        self.in_flight[lease] = key
+        own = sum(1 for most in flying if most <= cap)
+        assert own < cap, f"{own + 1} requests of {key} in flight, {cap} are allowed"
+        most = max(self.concurrency(domain, other) for other in self.sharing[key].values())
+        assert len(flying) < most, f"{len(flying) + 1} requests of {key} in flight, {most} are allowed to all crawls"
+        self.in_flight[lease] = Flight(key, cap)
         self.charged[lease] = start
 
     def redirected(self, lease: object) -> None:
@@ -143,9 +192,9 @@ class Politeness:
 
     def end(self, lease: object, *, unused: bool = False) -> None:
         """It is in flight no more. `unused`: it never was; its hit is free again, unless it was redirected."""
-        key, at = self.in_flight.pop(lease), self.charged.pop(lease, None)
+        key, at = self.in_flight.pop(lease).key, self.charged.pop(lease, None)
         if unused and at is not None:
-            self.hits[key].remove(at)
+            self.hits[key].remove(next(hit for hit in self.hits[key] if hit.at == at))
 
     def surely_free(self, domain: str, now: float) -> bool:
         """Nothing whatsoever holds this domain back, under no reading of the rules."""
@@ -153,12 +202,13 @@ class Politeness:
             return False
         windows = [self.longest_window, self.crawl_delay.get(domain, 0.0)]
         windows += [bound.window_seconds for bound in self.allowances(domain, _PLAIN)]
-        last = max((at[-1] for key, at in self.hits.items() if key[1] == domain and at), default=-math.inf)
+        last = max((hits[-1].at for key, hits in self.hits.items() if key[1] == domain and hits), default=-math.inf)
         return (
             now > self.blocked_until.get(domain, 0.0) + BLUR_SECONDS
             and now - last > max(windows) + 1
-            and all(key[1] != domain for key in self.in_flight.values())
+            and all(flight.key[1] != domain for flight in self.in_flight.values())
         )
 
 
+BUILT_IN_RATE = Rate(1, 1.0)
 _PLAIN = Crawl(id=None)  # type: ignore[arg-type]

@@ -75,12 +75,14 @@ async def test_every_key_is_documented(stage_of: Callable[[int], Stage], shards:
         for seat in seats:
             leases = await seat.lease(limit=9)
             await look()
-            for lease in leases[:1]:
+            kept = number % 2  # of the requests of every second call, one is in flight until its worker is dead
+            for lease in leases[:kept]:
                 await seat.request_redirect(
                     lease, fingerprint=fingerprint("link", f"https://x.test/{number}"), payload=b"chain"
                 )
-            await seat.settle([Settlement(lease, endings[number % 4], "why", 3.0) for lease in leases[2:]])
-            await seat.settle([Settlement(lease, Outcome.FAILED, "dns", unanswered=True) for lease in leases[1:2]])
+            ended = list(enumerate(leases[kept:], number))
+            await seat.settle([Settlement(lease, endings[at % 4], "why", 3.0) for at, lease in ended[1:]])
+            await seat.settle([Settlement(lease, Outcome.FAILED, "dns", unanswered=True) for _, lease in ended[:1]])
         await frontier.maintain()
         await look()
     stage.connections[0].countdown = 1  # some shards do not hear of it

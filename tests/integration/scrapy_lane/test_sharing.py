@@ -283,6 +283,30 @@ async def test_the_cap_is_the_whole_crawls(tmp_path: Path, server: Server) -> No
         assert max_concurrency(web.log(), HOST) == 2
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"DOWNLOAD_DELAY": "0.5"}, {}),
+        ({"DOWNLOAD_DELAY": "0.2"}, {"DOWNLOAD_DELAY": "0.2"}),
+        ({"CONCURRENT_REQUESTS_PER_DOMAIN": "1"}, {}),
+        ({}, {}),
+    ],
+    ids=["a delay", "equal delays", "one in flight", "no limits"],
+)
+async def test_two_crawls_of_one_domain_take_turns(
+    tmp_path: Path, server: Server, one: dict[str, str], other: dict[str, str]
+) -> None:
+    """The second one begins when the first one has all hits and requests in flight."""
+    with FakeWeb.start(WebSpec(hosts=1, pages=5000, page_bytes=1000, latency_ms=100)) as web:
+        first = scraper(tmp_path, server, "links", web.seeds(), name="first", GOSSAMER_CRAWL_ID="first", **other)
+        wait_until(lambda: len(first.items) >= 5, "the first crawl to be under way")
+        second = scraper(tmp_path, server, "links", web.seeds(), name="second", GOSSAMER_CRAWL_ID="second", **one)
+        with first, second:
+            wait_until(lambda: len(second.items) >= 10, "the second crawl to get its part")
+            before = len(first.items)
+            wait_until(lambda: len(first.items) >= before + 5, "the first crawl to go on")
+
+
 async def test_what_bypasses_the_scheduler_takes_hits_too(tmp_path: Path, server: Server, web: FakeWeb) -> None:
     web.mount(HOST, "/start", page())
     for number in range(5):

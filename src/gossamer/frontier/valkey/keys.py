@@ -145,7 +145,7 @@ class KeyPattern(StrEnum):
     THROTTLE = "w:{scope}"
     """String: the hits of one rate limit in its rolling window; a scope is a domain and, as its policy says, a spider
     or an egress address. If no request is in flight, expires when its hits no longer matter (two seconds after the
-    longest window that counts), or up to twice as late."""
+    longest window that counts), or up to twice as late. Crawls that share the scope have their turns in it."""
     BLOCK = "x:{domain}"
     """String: blocked until, crawl delay. Deleted with the later of the two."""
     POLICY = "policy"

@@ -36,6 +36,7 @@
 -- seldom: count_app_domain, group_parts, has_requested_rates, has_spider, is_seen, last_hit, look_up, power_of_life,
 --         ready_key, remove_queue, set_ready, set_strings, wake
 -- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, set_only_fingerprint, split_bucket
+-- seldom: due_in_turn, turn_of, turns_of
 local addition = {
   token = ARGV[3], run = tonumber(ARGV[4]), generation = ARGV[5], single = ARGV[6], packed_crawl = ARGV[7],
   digest = ARGV[8], packed_terms = ARGV[9], confirmed = tonumber(ARGV[10]), call = ARGV[11], number = ARGV[12],

@@ -10,10 +10,10 @@
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each
 -- Returns { 1 when a hit was charged, ms until it starts }, or { 0, ms until it is worth asking again, or ""
 --         when that is not known }
--- Touches (see keys.py) clock, policy, w:{scope}, x:{domain}
+-- Touches (see keys.py) c:{token}, clock, policy, w:{scope}, x:{domain}
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
--- include hits
+-- include turns
 local token, spider, domain, egress = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local rate = ARGV[7] ~= ""
   and { hits = tonumber(ARGV[7]), window = tonumber(ARGV[8]), moderated = ARGV[9] == "1" } or nil
@@ -23,11 +23,12 @@ if policy.off or policy.drops then
 end
 local blocked = block_of(domain)[BLOCK_ENDS]
 local scope = scope_of(policy, spider, domain, egress)
-local budgets = budgets_of(policy, { token = token, requested_rate = rate }, domain)
-local record = record_of(scope)
-if blocked <= now and free_hits(record, policy, budgets, 1) == 1 then
-  charge(scope, record, budgets, 1)
-  write_all()
-  return { 1, string.format("%.3f", starts[1] - now) }
+local crawl, record = { token = token, requested_rate = rate }, record_of(scope)
+local known = record[PARKED] ~= "" and crawl_of(token)
+local latest = blocked <= now and now + EARLY or 0
+local start, due = charge_one(scope, record, policy, crawl, known and known.pool .. "|" .. spider, domain, latest)
+write_all()
+if start then
+  return { 1, string.format("%.3f", start - now) }
 end
-return { 0, string.format("%.3f", math.max(blocked, next_allowed(scope, record, policy, budgets)) - now) }
+return { 0, string.format("%.3f", math.max(blocked, due) - now) }

@@ -58,8 +58,9 @@
 -- seldom: agenda_key, agenda_score, block_of, change_agenda, count_app_domain, has_requested_rates, has_spider, last_hit,
 --         leave_band, list_egresses, next_gap, policy_of, power_of_life, queue_key, record_of, remove_domain, remove_queue,
 --         scope_of, share_of, terms_number_of
--- seldom: check_finished, count_done, count_later, crawls_with_other_rates, discard_queue, end_reason, end_rests, enqueue,
---         give_way, lease_for_worker, park, release, remove_from_ready, starve
+-- seldom: check_finished, count_done, count_later, crawls_with_other_limits, discard_queue, end_reason, end_rests, enqueue,
+--         give_way, has_others, lease_for_worker, park, release, remove_from_ready, starve
+-- seldom: due_in_turn, end_turns, hits_in_turn, place_waiting, take_turn, turn_of, turns_of
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local leases_key = BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
@@ -94,7 +95,7 @@ if last_call then
     for index = 0, string.match(last_call, "^%d+ %d+ (%d+)") - 1 do
       local packed = redis.call("HGET", leases_key, first_id + index)
       if packed then
-        local run, token, _, _, domain, scope, entry = cmsgpack.unpack(packed)
+        local run, token, _, spider, domain, scope, entry = cmsgpack.unpack(packed)
         local crawl = crawl_of(token)
         if crawl and crawl.run == run then
           local row = #leases
@@ -102,7 +103,7 @@ if last_call then
           show_crawl(crawl, terms_number_of(entry))
         else -- its run was given up; a fresh one may have forgotten its terms
           redis.call("HDEL", leases_key, first_id + index)
-          release(scope, domain)
+          release(scope, domain, 1, string.sub(packed, -#SHARED) == SHARED and { [token .. "|" .. spider] = 1 })
         end
       end
     end
@@ -145,9 +146,9 @@ end
 
 -- Leases what is free at the head of one queue. Returns true where the domain may have more. `head`: see head_of. In this
 -- order: a queue whose crawl or part has ended is discarded; a blocked domain gets nothing; without a free
--- hit, the queue may give way; without a page left in the crawl's budget, it is set aside; else entries are taken.
+-- hit, the queue may give way (see resting.lua); without a page left in the crawl's budget, it is set aside; else entries are taken.
 -- Must leave share, counters, agenda and record of hits up to date: the next queue of the domain is judged by them.
-local function take(group, spider, domain, lease_egress, policy, head)
+local function take(group, spider, domain, lease_egress, policy, head, is_first)
   local token, priority, second = head.token, head.priority, head.second
   local crawl = crawls[token] or crawl_of(token, "h:" .. spider, "q:" .. spider, "p:" .. spider .. ":" .. priority)
   if not crawl or ((crawl.state ~= "r" or crawl.parts) and end_reason(crawl, spider)) then
@@ -162,9 +163,16 @@ local function take(group, spider, domain, lease_egress, policy, head)
   local record = records[scope] or record_of(scope)
   local budgets = block == NO_BLOCK and policy.budgets[token] or budgets_of(policy, crawl, domain)
   local most, room = limit - taken, budgets.concurrency - record[IN_FLIGHT]
-  local allowed = free_hits(record, policy, budgets, most < room and most or room)
+  local turns, turn, allowed, hit_budgets, own_until = turns_by_scope[scope], nil, nil, budgets, nil
+  turns = turns == nil and record[PARKED] ~= "" and turns_of(scope, record) or turns
+  if not turns then
+    allowed = free_hits(record, policy, budgets, most < room and most or room)
+  end
+  if turns or (allowed == 0 and not policy.drops and (is_first or has_others(group, domain, crawl))) then
+    turns, turn, allowed, hit_budgets, own_until = hits_in_turn(group, domain, scope, record, policy, crawl, most)
+  end
   if allowed == 0 then
-    return give_way(group, domain, head, scope, record, crawl, policy, budgets)
+    return give_way(group, domain, head, crawl, own_until or now)
   end
   local free, has_page_budget = allowed, crawl.max_pages and spider ~= ASSETS
   if has_page_budget then
@@ -217,7 +225,7 @@ local function take(group, spider, domain, lease_egress, policy, head)
         source.start, source.spacing, source.packed_end = start, spacing, pack("", 0, start, spacing)
       end
       local packed, row = source.packed .. pack(domain, scope, entry) .. source.packed_end, 2 * taken
-      lease_rows[row + 1], lease_rows[row + 2] = first_id + taken, packed
+      lease_rows[row + 1], lease_rows[row + 2] = first_id + taken, turn and packed .. SHARED or packed
       leases[row + 1], leases[row + 2] = taken, flags < SUSPECT and packed or lease_for_worker(packed)
       if source.shown ~= terms_number then
         source.shown = terms_number
@@ -244,8 +252,12 @@ local function take(group, spider, domain, lease_egress, policy, head)
     change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), head.member)
   end
   if count > 0 then
-    charge(scope, record, budgets, count)
+    charge(scope, record, hit_budgets, count)
     record[IN_FLIGHT] = record[IN_FLIGHT] + count
+    if turn then
+      take_turn(turns, scope, turn, record, starts[count], count, budgets.longest)
+      place_waiting(turns, group, domain)
+    end
     if has_page_budget then
       crawl.reserved = crawl.reserved + count
       count_crawl(token, "R", count)
@@ -311,12 +323,13 @@ local function lease_from_band(group, spider, band, lease_egress)
         leave_band(group, band, lease_egress, domain) -- its policy has changed; place_domain knows where it belongs
         head = false
       elseif head and (head.second or head.resting) and has_requested_rates() then
-        end_rests(group, domain)
+        end_rests(group, domain, scope_of(policy, spider, domain, lease_egress or ""), policy)
         head = head_of(group, domain)
       end
-      local more = not policy.off
+      local more, taken_here = not policy.off, false
       while more and head and not head.resting and head.band == band and taken < limit and dropped < MOST_DROPPED do
-        more = take(group, spider, domain, lease_egress or "", policy, head)
+        more = take(group, spider, domain, lease_egress or "", policy, head, not taken_here)
+        taken_here = true
         head = mine[domain] or head_of(group, domain)
       end
       place_domain(group, domain, band, stays)

@@ -81,7 +81,7 @@ local reclaimed_crawls, count = {}, 0
 -- may have died of it, queues it for later, so that the last of them can call again before it is given up.
 local function put_back(packed, worker)
   local run, token, priority, spider, domain, scope, entry = cmsgpack.unpack(packed)
-  release(scope, domain)
+  release(scope, domain, 1, string.sub(packed, -#SHARED) == SHARED and { [token .. "|" .. spider] = 1 })
   local crawl = crawl_of(token)
   if not crawl or crawl.run ~= run then
     return

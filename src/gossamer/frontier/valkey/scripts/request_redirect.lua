@@ -29,6 +29,7 @@ if not packed then
   return STALE
 end
 local run, token, priority, spider, domain, scope, entry, hopped, answer, start, spacing = cmsgpack.unpack(packed)
+local rest = string.sub(packed, -#SHARED) == SHARED and SHARED or "" -- see turns.lua
 if hopped == fingerprint then
   return answer -- the same call again
 end
@@ -42,11 +43,9 @@ else
   grow_seen(crawl)
   entry = with_tail(entry, tail)
   local policy = policy_of(domain)
-  local budgets = budgets_of(policy, crawl, domain)
   local record = record_of(scope)
-  local start_now = free_hits(record, policy, budgets, 1) == 1 and starts[1] <= now
-  if start_now and not policy.off and not policy.drops and block_of(domain)[BLOCK_ENDS] <= now then
-    charge(scope, record, budgets, 1)
+  local is_open = not policy.off and not policy.drops and block_of(domain)[BLOCK_ENDS] <= now
+  if is_open and charge_one(scope, record, policy, crawl, crawl.pool .. "|" .. spider, domain, now) then
     answer = GRANTED
     update_domain(crawl.pool .. "|" .. spider, domain)
   else
@@ -54,6 +53,6 @@ else
   end
 end
 redis.call("HSET", leases_key, id,
-  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, start, spacing))
+  cmsgpack.pack(run, token, priority, spider, domain, scope, entry, fingerprint, answer, start, spacing) .. rest)
 write_all()
 return answer

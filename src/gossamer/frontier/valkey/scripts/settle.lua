@@ -46,6 +46,7 @@
 -- seldom: count_app, count_backlog, count_queued, end_reason, group_parts, has_requested_rates, last_hit, load_shares,
 --         ready_key, set_ready, unpack_record, wake
 -- seldom: count_on_domain, drop_waiting, end_run, release, settle_other, spiders_of, stays_idle
+-- seldom: due_in_turn, end_turns, turn_of
 local RETRY_PENALTY = 10 -- a retry has so much less priority
 -- May be any number from -72000 to -60000 (-MAX_PRIORITY): below that, the scores of queues on an agenda would reach
 -- those of resting queues (RESTING in agendas.lua).
@@ -166,6 +167,7 @@ if redis.call("HDEL", leases_key, unpack(ids)) < #ids then -- some are settled a
   end
 end
 local holds = {} -- by scope: how many leases end
+local in_turns = {} -- by scope: how many of them were leased in turns, by "<token>|<spider>" (see turns.lua)
 local domains_by_crawl = {} -- by token: domains on which the share of the crawl may change
 local paged = {} -- pages that count against a budget on their domain: token, domain and budget of each
 local limits_of_others = {} -- by position
@@ -177,6 +179,11 @@ for k = 1, #ids do
     -- A stored lease begins with run, token, priority, spider, domain, scope, entry.
     local at, run, token, _, spider, domain, scope = cmsgpack.unpack_limit(packed, 6)
     holds[scope] = (holds[scope] or 0) + 1
+    if string.sub(packed, -#SHARED) == SHARED then
+      local name = token .. "|" .. spider
+      in_turns[scope] = in_turns[scope] or {}
+      in_turns[scope][name] = (in_turns[scope][name] or 0) + 1
+    end
     if token ~= last_token or spider ~= last_spider then
       if together > 0 then
         count_fetched(crawl, last_spider, together)
@@ -216,7 +223,7 @@ end
 for _, page in ipairs(paged) do
   count_on_domain(unpack(page))
 end
-release_all(holds)
+release_all(holds, in_turns)
 for k = fetched + 1, #ids do
   if found[k] then
     settle_other(found[k], 7 + 4 * (k - fetched - 1), limits_of_others[k])

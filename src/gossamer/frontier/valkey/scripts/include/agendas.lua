@@ -1,7 +1,7 @@
 -- Agendas: which queue of a domain is next. A member is "<token>|<priority>" (a token is 16 characters that stand for a
 -- crawl), and its score puts the queue of the highest priority first and, among those, the one that has waited longest
 -- for its turn. A group is "<pool>|<spider>"; a pool is a group of workers with requests of their own.
--- May be changed: the number of queues that crawls_with_other_rates looks at; fewer let a slow crawl hold up others.
+-- May be changed: the number of queues that crawls_with_other_limits looks at; fewer let a slow crawl hold up others.
 -- Fixed, because agendas are stored: the form of a member, and RESTING.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include places
@@ -67,27 +67,28 @@ local function change_agenda(command, group, domain, ...)
   return redis.call(command, agenda_key(group, domain), ...)
 end
 
--- Whether any crawl of this shard ever asked for a rate of its own. Only then queues rest.
+-- Whether any crawl of this shard ever asked for a rate or a number of requests in flight. Only then queues rest.
 local function has_requested_rates()
   if requested_rates == nil then requested_rates = call("HGET", BASE .. "n", "rates") end
   return requested_rates
 end
 
--- Returns a text that is equal for equal requested rates; "" for a crawl that asked for none.
-local function rate_name(crawl)
+-- Returns a text that is equal for crawls that ask for the same rate and the same number of requests in flight.
+local function limits_name(crawl)
   local rate = crawl.requested_rate
-  return rate and table.concat({ rate.hits, rate.window, tostring(rate.moderated) }, " ") or ""
+  return (rate and table.concat({ rate.hits, rate.window, tostring(rate.moderated) }, " ") or "") .. "|"
+    .. (crawl.concurrency or "")
 end
 
--- Returns the crawls among the domain's next queues that have another requested rate than this one. Looks at few
--- queues, and at none where no crawl ever asked for a rate. The domain has a queue.
-local function crawls_with_other_rates(group, domain, crawl)
+-- Returns the crawls among the domain's next queues that ask for other limits than this one. Looks at few queues, and at
+-- none where no crawl ever asked for any. The domain has a queue.
+local function crawls_with_other_limits(group, domain, crawl)
   local others = {}
   if head_of(group, domain).second and has_requested_rates() then
     local row = redis.call("ZRANGE", agenda_key(group, domain), 1, 20, "WITHSCORES")
     for i = 1, #row, 2 do
       local other = tonumber(row[i + 1]) < RESTING and crawl_of((read_member(row[i])))
-      if other and rate_name(other) ~= rate_name(crawl) then
+      if other and limits_name(other) ~= limits_name(crawl) then
         others[#others + 1] = other
       end
     end

@@ -5,14 +5,16 @@
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include deaths
 -- include terms
+-- include turns
 
 local leases, shown = { nil, nil }, { nil, nil, nil, nil, nil, nil } -- nil: room for one lease
 local ENTRY = 7 -- place of the entry among the fields of a lease (see lease.lua)
 
--- Returns a lease as a worker gets it: as it is stored, but for an entry (a packed request, see entries.lua) with names
+-- Returns a lease as a worker gets it: as it is stored, but for the mark SHARED (see turns.lua), and for an entry (a packed request, see entries.lua) with names
 -- of workers. It has the number of those that died while they held it, in flags 2 and 4, and no names. Seven bytes are
 -- its header.
 local function lease_for_worker(packed)
+  packed = string.sub(packed, -#SHARED) == SHARED and string.sub(packed, 1, -#SHARED - 1) or packed
   local lease = { cmsgpack.unpack(packed) }
   local entry = lease[ENTRY]
   if string.byte(entry, 1) < SUSPECT then

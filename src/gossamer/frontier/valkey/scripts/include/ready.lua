@@ -4,6 +4,7 @@
 -- requests leave from. A queue rests while its crawl may not lease from the domain yet (its requested rate is lower).
 -- A policy, from policies.lua: `off`, its domain is paused; `drops`, its requests are dropped at once; `by_ip`, each
 -- egress has limits of its own, and so a ready set of its own. A block: a time until which a domain may not be hit.
+-- Turns: crawls that share a scope and would take each other's hits (turns.lua).
 -- Must hold: a domain with work stands where its policy and the head of its agenda say, with a time that is not too
 -- late, or its requests wait for ever. A time that is too early costs one look: `lease` computes it again. So code
 -- that changes an agenda, a budget or a block must call place_domain or update_domain afterwards.
@@ -12,6 +13,7 @@
 -- include writes
 -- include agendas
 -- include windows
+-- include turns
 
 local wake_times = {} -- by pool
 
@@ -83,11 +85,15 @@ local function due_of(group, domain, egress, head)
   if not resting and #record < HITS and record[IN_FLIGHT] == 0 and forgot == 0 then -- every budget allows the first hit
     return now < block_ends and block_ends or now
   end
+  local turns = turns_by_scope[scope]
+  turns = turns == nil and record[PARKED] ~= "" and turns_of(scope, record) or turns
   local budgets = block == NO_BLOCK and policy.budgets[head.token] or budgets_of(policy, crawl, domain)
-  local at = resting or next_allowed(scope, record, policy, budgets)
+  local at = resting or turns and crawl and due_in_turn(turns, scope,
+    turn_of(turns, record, policy, crawl, group, domain), record, policy, domain)
+    or next_allowed(scope, record, policy, budgets)
   at = at < block_ends and block_ends or at
   -- 1. A request in flight that ends before the next hit is due delays nothing: it is counted when the hit is due.
-  if at <= now and record[IN_FLIGHT] >= budgets.concurrency then
+  if at <= now and not turns and record[IN_FLIGHT] >= budgets.concurrency then
     return park(scope, group)
   end
   if at <= now or not head.second then
@@ -95,10 +101,11 @@ local function due_of(group, domain, egress, head)
   end
   -- 2. Not where the head rests: then every queue rests, and the third time is the right one.
   if crawl and not resting then
-    for _, other in ipairs(crawls_with_other_rates(group, domain, crawl)) do
+    for _, other in ipairs(crawls_with_other_limits(group, domain, crawl)) do
       local their_budgets = budgets_of(policy, other, domain)
-      local their_time = next_allowed(scope, record, policy, their_budgets)
-      if their_time <= now and record[IN_FLIGHT] >= their_budgets.concurrency then
+      local their_time = turns and due_in_turn(turns, scope, turn_of(turns, record, policy, other, group, domain), record,
+        policy, domain) or next_allowed(scope, record, policy, their_budgets)
+      if their_time <= now and not turns and record[IN_FLIGHT] >= their_budgets.concurrency then
         their_time = park(scope, group)
       end
       at = math.min(at, their_time)
@@ -199,5 +206,21 @@ local function update_domain(group, domain)
   local head = head_of(group, domain)
   if head then
     place_domain(group, domain, head.band)
+  end
+end
+
+-- Notes that a group, whose domain has a queue, waits for its turn on the scope.
+local function await_turn(scope, record, group, domain)
+  local turns, crawl = turns_of(scope, record) or begin_turns(scope, record), crawl_of(head_of(group, domain).token)
+  if crawl then
+    set_waits(turns, scope, turn_of(turns, record, policy_of(domain), crawl, group, domain), WAITING)
+  end
+end
+
+-- Places a domain again for the groups that wait for a turn, but for the one that has just had one.
+local function place_waiting(turns, group, domain)
+  for i = #turns, 1, -1 do
+    local other = turns[i]
+    if other and other.waits ~= NOT_WAITING and other.group ~= group then update_domain(other.group, domain) end
   end
 end

@@ -5,23 +5,29 @@
 -- include ready
 
 -- Ends the hold of so many leases (nil: of one) on their scope, and places its domain again for the groups that waited
--- for that.
-local function release(scope, domain, count)
+-- for that. `in_turns`: those of them that were leased in turns (see turns.lua): their number by "<token>|<spider>".
+local function release(scope, domain, count, in_turns)
   local record = record_of(scope)
   record[IN_FLIGHT] = math.max(0, record[IN_FLIGHT] - (count or 1))
   changed[scope] = true
   if record[PARKED] ~= "" then
-    local parked = record[PARKED]
-    record[PARKED] = ""
+    local turns = turns_of(scope, record)
+    local parked = turns and end_turns(turns, scope, record, in_turns, domain) or record[PARKED]
+    record[PARKED] = turns and record[PARKED] or ""
     for group in string.gmatch(parked, "([^\n]+)\n") do
       update_domain(group, domain)
+      -- It waits again although a request has ended: others take what becomes free.
+      if not turns and string.find("\n" .. record[PARKED], "\n" .. group .. "\n", 1, true) then
+        await_turn(scope, record, group, domain)
+      end
     end
   end
 end
 
--- Ends the holds of many leases. `holds`: their number by scope. Reads the records with one command; those of which only
--- the number of requests in flight changes are written at once, without a table for each.
-local function release_all(holds)
+-- Ends the holds of many leases. `holds`: their number by scope; `in_turns`: see `release`, by scope. Reads the records
+-- with one command; those of which only the number of requests in flight changes are written at once, without a table
+-- for each.
+local function release_all(holds, in_turns)
   local scopes, keys, rows_by_power = {}, {}, {}
   for scope in pairs(holds) do
     scopes[#scopes + 1], keys[#keys + 1] = scope, BASE .. "w:" .. scope
@@ -35,7 +41,7 @@ local function release_all(holds)
     end
     if further or not start or parked ~= "" then
       records[scope] = records[scope] or unpack_record(packed)
-      release(scope, string.match(scope, "^[^|]*"), holds[scope]) -- a scope begins with its domain
+      release(scope, string.match(scope, "^[^|]*"), holds[scope], in_turns[scope]) -- a scope begins with its domain
     else
       local left = in_flight > holds[scope] and in_flight - holds[scope] or 0
       local power = power_of_life(start, keep, left)
