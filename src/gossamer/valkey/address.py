@@ -7,7 +7,7 @@ because they stand in people's settings, and that no message or printed address 
 import re
 import ssl
 from typing import Any, Self
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -60,7 +60,7 @@ class Address(msgspec.Struct, frozen=True):
         """
         try:
             netloc, parts = _split(text.strip())
-            options = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=False).items()}
+            options = parse_options(parts.query)
             scheme = parts.scheme.replace("valkey", "redis", 1)  # valkeys becomes rediss
             if parts.fragment or (parts.query and not options):
                 raise ValueError("# and ? end the host, and options are NAME=VALUE")
@@ -130,6 +130,19 @@ class Address(msgspec.Struct, frozen=True):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def parse_options(query: str) -> dict[str, str]:
+    """Return the options of an address, which stand behind its `?`. Raises ValueError, with a sentence, for one without
+    a value and for one that is named twice: the person meant something else than would happen."""
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if not value:
+            raise ValueError(f"the option {name} has no value; write {name}=VALUE, or leave it out")
+        if name in options:
+            raise ValueError(f"the option {name} is there twice; write it once")
+        options[name] = value
+    return options
 
 
 def _split(text: str) -> tuple[str, SplitResult]:

@@ -103,6 +103,10 @@ def test_no_part_of_a_password_that_is_not_encoded_is_shown(address: str) -> Non
         ("redis://:s3cret@h/0?table=a&expire=0", "expire is a number of seconds from 1 to"),
         ("mysql://me:s3cret@h/d?expire=5", "unknown option expire"),
         ("postgresql://h/d?host=elsewhere", "is not the path of a socket"),
+        ("postgresql://me:s3cret@h/d?table=", "the option table has no value; write table=VALUE, or leave it out"),
+        ("mysql://me:s3cret@h/d?table=a&key=", "the option key has no value"),
+        ("redis://:s3cret@h/0?table=a&expire=", "the option expire has no value"),
+        ("redis://:s3cret@h/0?table=a&table=b", "the option table is there twice"),
     ],
 )
 def test_a_wrong_address_is_refused_in_one_line(address: str, words: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
+from gossamer.errors import BadInput, FrontierError
 from gossamer.model.crawl import Rate
 from gossamer.valkey.address import Address
 from gossamer.valkey.client import ClientOptions
@@ -32,6 +32,10 @@ _KEY_BYTES: Final = 200
 _MARGIN_SECONDS: Final = 0.1
 """Time that a request may take from its moment to the server. Must be the same in all processes. A longer one lowers
 the rate that is reached; with a shorter one, a busy machine exceeds the rate."""
+
+
+class CacheAway(Exception):
+    """The cache's server cannot be used now. The text says why."""
 
 
 class Cached(NamedTuple):
@@ -64,7 +68,7 @@ class Throttle:
 
 
 class LookupCache:
-    """Cache of one kind of look-up on a server. Methods raise FrontierError and OSError while the server is away.
+    """Cache of one kind of look-up on a server. Methods raise CacheAway while the server is away.
 
     All methods belong to one asyncio loop.
     """
@@ -143,19 +147,21 @@ class LookupCache:
         return state, value
 
     async def _call(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """Return the reply to a call. Many may fail at a time, all of them within _CALL_SECONDS."""
+        """Return the reply to a call. Many may fail at a time, all of them within _CALL_SECONDS. Raises CacheAway."""
         if self.away:
             call.close()
-            raise FrontierUnavailable(f"{self}: away")
+            raise CacheAway("it has just failed")
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 return await call
         except TimeoutError:
-            self._away_until = time.monotonic() + _AWAY_SECONDS
-            raise FrontierUnavailable(f"no answer in {_CALL_SECONDS:g} s") from None
-        except (FrontierError, OSError):
-            self._away_until = time.monotonic() + _AWAY_SECONDS
-            raise
+            reason = f"no answer in {_CALL_SECONDS:g} s"
+        except FrontierError as error:  # the client's errors speak of the frontier, and this server is another one
+            reason = error.detail or "the server refuses the call"
+        except OSError as error:
+            reason = str(error)
+        self._away_until = time.monotonic() + _AWAY_SECONDS
+        raise CacheAway(reason)
 
     def _key(self, kind: str, key: str) -> str:
         # Pages may have halves of surrogate pairs, which have no UTF-8.

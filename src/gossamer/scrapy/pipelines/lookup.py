@@ -22,11 +22,11 @@ from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
-from gossamer.errors import BadInput, BadSetting, FrontierError
+from gossamer.errors import BadInput, BadSetting
 from gossamer.model.crawl import Rate
 from gossamer.scrapy.options import abort
 from gossamer.scrapy.pipelines.background import BackgroundLoop, outcome
-from gossamer.scrapy.pipelines.cache import Cached, LookupCache, Throttle
+from gossamer.scrapy.pipelines.cache import CacheAway, Cached, LookupCache, Throttle
 from gossamer.settings import parse_rate
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class LookupPipeline:
             return None
         try:
             return self._from_cache(await self._cache.read(key))
-        except (FrontierError, OSError) as error:
+        except CacheAway as error:
             self._cache_failed(error)
             return None
 
@@ -287,7 +287,7 @@ class LookupPipeline:
         while self._cache is not None and not self._cache.away:
             try:
                 cached = await self._cache.claim(key)
-            except (FrontierError, OSError) as error:
+            except CacheAway as error:
                 self._cache_failed(error)
                 break
             if cached.state == "go":
@@ -305,7 +305,7 @@ class LookupPipeline:
         life_seconds = self._failure_seconds if value is None else self._life_seconds
         try:
             await self._cache.settle(key, answer=value, failure=failure, life_seconds=life_seconds)
-        except (FrontierError, OSError) as error:
+        except CacheAway as error:
             self._cache_failed(error)
 
     def _cache_failed(self, error: Exception) -> None:

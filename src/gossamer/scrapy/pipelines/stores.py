@@ -237,7 +237,7 @@ class RedisHashPipeline(StorePipeline):
     def store_address(cls, text: str) -> str:
         """Return the address of a store. One that names no hash, such as `redis://cache.example`, means `items`."""
         split = urlsplit(text)
-        if "table" in parse_qs(split.query):
+        if "table" in parse_qs(split.query, keep_blank_values=True):
             return text
         return urlunsplit(split._replace(query="&".join(filter(None, (split.query, "table=items")))))
 

@@ -9,18 +9,39 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NoReturn, Self
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
+from scrapy.settings import BaseSettings
 from w3lib.url import canonicalize_url
 
 from gossamer.errors import BadInput
 from gossamer.model.request import Batch
 from gossamer.scrapy.redis.connection import RedisConnection
+from gossamer.scrapy.redis.replacements import refuse
 
 
 class RFPDupeFilter(ScrapyDupeFilter):
-    """Accepted value of DUPEFILTER_CLASS. It is never called: the frontier drops duplicates when it queues requests."""
+    """Accepted value of DUPEFILTER_CLASS. It is never called: the frontier drops duplicates when it queues requests.
+
+    Commands without a frontier, such as `scrapy shell`, make one as Scrapy's own."""
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Return a new object. Raises BadSetting for scrapy-redis's parameters `server` and `key`."""
+        if {"server", "key"} & named.keys() or not (not args or args[0] is None or isinstance(args[0], str)):
+            refuse("RFPDupeFilter(server, key)", "dupefilter")
+        return super().__new__(cls)
+
+    @classmethod
+    def from_spider(cls, spider: Spider) -> NoReturn:
+        """Refuse scrapy-redis's way to make one. Raises BadSetting."""
+        refuse("RFPDupeFilter.from_spider", "dupefilter")
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> NoReturn:
+        """Refuse scrapy-redis's way to make one. Raises BadSetting."""
+        refuse("RFPDupeFilter.from_settings", "dupefilter")
 
 
 def request_fingerprint(request: Request) -> str:

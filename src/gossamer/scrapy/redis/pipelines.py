@@ -7,10 +7,11 @@ after Redis has the item, because the item's page is reported as done after that
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
@@ -18,6 +19,7 @@ from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, BadSetting
 from gossamer.scrapy.options import abort
 from gossamer.scrapy.redis.connection import RedisConnection, connection_of, get_redis_from_settings
+from gossamer.scrapy.redis.replacements import refuse
 from gossamer.scrapy.redis.settings import ITEMS_KEY, check
 from gossamer.telemetry.logs import Troubles
 
@@ -51,6 +53,17 @@ class RedisPipeline:
             return cls(crawler, connection_of(crawler), settings.get("REDIS_ITEMS_KEY") or ITEMS_KEY, serialize)
         except BadInput as error:
             abort(error)
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Return a new object. Raises BadSetting for scrapy-redis's parameters `server`, `key` and `serialize_func`."""
+        if not args or not isinstance(args[0], Crawler):
+            refuse("RedisPipeline(server)", "pipeline")
+        return super().__new__(cls)
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> NoReturn:
+        """Refuse scrapy-redis's way to make one. Raises BadSetting."""
+        refuse("RedisPipeline.from_settings", "pipeline")
 
     def __init__(
         self, crawler: Crawler, connection: RedisConnection, key: str, serialize: Callable[[Any], str | bytes]

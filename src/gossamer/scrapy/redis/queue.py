@@ -5,7 +5,10 @@ The names, and what each means, are scrapy-redis's: fixed. The attributes of Bas
 scheduler of this package, which alone reads them.
 """
 
+from typing import Any
+
 from gossamer.model.crawl import Order
+from gossamer.scrapy.redis.replacements import refuse
 
 
 class Base:
@@ -15,6 +18,10 @@ class Base:
     """Order of requests with the same priority."""
     priorities = True
     """True: a higher priority comes first. FifoQueue and LifoQueue ignore priorities, as in scrapy-redis."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Refuse `PriorityQueue(server, spider, key)`. Raises BadSetting."""
+        refuse(f"{type(self).__name__}(server, spider, key)", "queue")
 
 
 class PriorityQueue(Base):

@@ -13,6 +13,7 @@ import os
 import time
 import uuid
 from dataclasses import replace
+from typing import Any, NoReturn, Self
 
 import msgspec
 from scrapy import Request, Spider
@@ -35,6 +36,7 @@ from gossamer.scrapy.redis import queue
 from gossamer.scrapy.redis.connection import SCRIPTS, RedisConnection, connection_of, server_address
 from gossamer.scrapy.redis.dupefilter import LegacyFingerprints
 from gossamer.scrapy.redis.feeder import MessageKey, TakenMessage, keep_while
+from gossamer.scrapy.redis.replacements import explain, refuse
 from gossamer.scrapy.redis.settings import DUPEFILTER_KEY, QUEUE_KEY, check, check_spider
 from gossamer.scrapy.scheduler import Scheduler as BaseScheduler
 from gossamer.scrapy.start import process_age_seconds
@@ -243,6 +245,23 @@ class Scheduler(BaseScheduler):
     The base class is the scheduler of a shared crawl. It calls the methods that this class overrides: `_read_options`
     to `_close` when it opens and closes, the others for requests. `enqueue_request` and `next_request` are Scrapy's.
     """
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Return a new object. Raises BadSetting for scrapy-redis's parameters."""
+        if named or len(args) != 1 or not isinstance(args[0], Crawler):
+            refuse("Scheduler(server, ...)", "scheduler")
+        return super().__new__(cls)
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> NoReturn:
+        """Refuse scrapy-redis's way to make one. Raises BadSetting."""
+        refuse("Scheduler.from_settings", "scheduler")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse attributes that are not there, those of scrapy-redis's scheduler with their replacement."""
+        if name in ("queue", "server"):
+            raise AttributeError(explain(f"scheduler.{name}", "queue"))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(self, crawler: Crawler) -> None:
         self._legacy: LegacyFingerprints | None = None

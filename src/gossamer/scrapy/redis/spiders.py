@@ -21,6 +21,7 @@ from gossamer.scrapy.engine import EngineAdapter
 from gossamer.scrapy.options import abort, runs_alone
 from gossamer.scrapy.redis.connection import connection_of, get_redis_from_settings
 from gossamer.scrapy.redis.feeder import Feeder, MessageKey, as_requests, parse_message
+from gossamer.scrapy.redis.replacements import refuse
 from gossamer.scrapy.redis.scheduler import IdleWaiter
 from gossamer.scrapy.redis.settings import START_KEY, check
 
@@ -87,9 +88,12 @@ class RedisMixin:
             raise BadSetting("crawler is required")
         settings = crawler.settings
         check(settings)
+        own = type(self)
         for name in _NOT_CALLED:
             if hasattr(self, name):
-                raise BadSetting(f"{type(self).__name__}.{name} is never called; override make_request_from_data")
+                raise BadSetting(f"{own.__name__}.{name} is never called; override make_request_from_data")
+        if own.start_requests is not RedisMixin.start_requests and own.start is RedisMixin.start:
+            refuse(f"{own.__name__}.start_requests", "start_requests")
         keys = self._read_keys(settings)
         # The spider's own attributes come before the settings.
         batch_size = settings.get("REDIS_START_URLS_BATCH_SIZE") or settings.getint("CONCURRENT_REQUESTS")
@@ -134,6 +138,10 @@ class RedisMixin:
         """Yield nothing: all start requests come from Redis."""
         return
         yield  # never reached; it makes the method a generator
+
+    def start_requests(self) -> Any:
+        """Refuse scrapy-redis's method, which is never called here. Raises BadSetting."""
+        refuse(f"{type(self).__name__}.start_requests", "start_requests")
 
     def make_request_from_data(self, data: Any) -> Any:
         """Return the request of a message, or several; None or [] for no request.

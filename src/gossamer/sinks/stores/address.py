@@ -13,6 +13,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets, hide_secrets_of
+from gossamer.valkey.address import parse_options
 
 StoreKind = Literal["postgresql", "mysql", "opensearch", "redis"]
 
@@ -106,9 +107,13 @@ class StoreAddress(msgspec.Struct, frozen=True):
             (split.hostname or "").encode("idna")  # drivers raise other errors for a name with an empty or long part
             if split.fragment:
                 raise ValueError("an address has no fragment")
-            options = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
+            parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
         except ValueError:
             raise BadInput(f"cannot read the address {shown}. {_example(text)}") from None
+        try:
+            options = parse_options(split.query)
+        except ValueError as error:
+            raise BadInput(f"{shown}: {error}") from None
         kind = _KINDS[split.scheme.lower()]
         allowed = _REDIS_OPTIONS if kind == "redis" else _OPTIONS
         if unknown := options.keys() - allowed:
