@@ -156,6 +156,11 @@ class CrawlSettings(SettingGroup):
         "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
         "one page; the first of these URLs is fetched, unchanged",
     )
+    drop_parameter: tuple[str, ...] = _setting(
+        (),
+        "Leave this query parameter out of URLs, such as ref, or utm_* for all names that begin so: links that differ "
+        "only in it are one page",
+    )
     sitemaps: bool = _setting(
         False, "Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps"
     )
@@ -214,6 +219,11 @@ class CrawlSettings(SettingGroup):
         "Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text: "
         "title=h1, price=.price @number, image=img.main@src @url",
         splits=False,
+    )
+    unique: tuple[str, ...] = _setting(
+        (),
+        "Write only the first of the items that have the same value in this field. With several fields, of those with "
+        "the same values in all of them. Items without any of the fields are all written",
     )
     each: str = _setting("", "CSS selector of one item, for the fields of field. Empty: one item for each page")
     assets: tuple[str, ...] = _setting(

@@ -195,6 +195,7 @@ OPTIONS = {
         "searched as those of --allow.",
     ),
     "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
+    "drop_parameter": SettingOption("crawl.drop_parameter", ("--drop-parameter",), list[str], WHAT, "NAME", tuple),
     "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
     "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),
     "spider": SettingOption("crawl.spider", ("--spider",), str, WHAT, "NAME|FILE"),
@@ -218,6 +219,7 @@ OPTIONS = {
     "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
     "extract": SettingOption("crawl.extract", ("--extract",), str, EXTRACT, "FILE"),
     "field": SettingOption("crawl.field", ("--field",), list[str], EXTRACT, "NAME=SELECTOR", tuple),
+    "unique": SettingOption("crawl.unique", ("--unique",), list[str], EXTRACT, "FIELD", tuple),
     "each": SettingOption(
         "crawl.each", ("--each",), str, EXTRACT, "SELECTOR",
         help="CSS selector of one item of several on a page: the selectors of --field are applied inside it. Unset: "

@@ -290,6 +290,7 @@ class Summary(CrawlResult):
             "proxy_failures": self.tally.proxies,
             "faulty_responses": self.tally.faulty_responses,
             "items": self.tally.items,
+            "repeated_items": self.tally.repeated_items,
             "assets": self.tally.assets,
             "assets_to": self.asset_folder,
             "assets_in_all": assets.fetched if assets else None,
@@ -344,6 +345,7 @@ class Summary(CrawlResult):
                 f"  {counted(tally.pages, 'page')}{assets}, {bytes_text(tally.bytes)}, "
                 f"in {duration_text(self.seconds)} ({rate:,.1f} pages/s)"
                 + (f"; {counted(tally.items, 'item')}" if tally.items else "")
+                + (f" ({tally.repeated_items:,} more repeat their keys)" if tally.repeated_items else "")
             )
             lines += response_lines(tally)
         if self.info is not None:

@@ -16,6 +16,7 @@ import msgspec
 from gossamer.commit.outlinks import FinishedLease, Outlinks
 from gossamer.commit.own_outputs import OwnOutputLimits, OwnOutputs
 from gossamer.commit.retrier import Retrier
+from gossamer.commit.unique_items import UniqueItems
 from gossamer.errors import FrontierForgot, OutputClosed
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.sinks.base import Sink, SplitSink
@@ -89,6 +90,7 @@ class Committer:
         """Writes to the sink if some of its outputs belong to single applications. None: none does."""
         self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Called with the pages of each batch that was settled."""
+        self.unique_items = UniqueItems(frontier, retrier)
         self._queue: list[FinishedLease] = []
         self._queued_bytes = 0
         self._in_progress = 0
@@ -234,6 +236,7 @@ class Committer:
         went away. Without an error, the others are written and settled apart, by `own_outputs`.
         """
         try:
+            await self.unique_items.drop_repeated(batch)
             if self.own_outputs is not None:
                 return await self.own_outputs.write(batch, self._tasks.create_task), None
             if outputs := [output for finished in batch for output in finished.outputs]:

@@ -22,10 +22,12 @@ from gossamer.frontier import base
 from gossamer.frontier.base import Frontier, SpiderRegistry
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.extraction import field_names, read_extraction
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import Batch, pack
 from gossamer.net.guard import Network, host_address, refusal_reason, within
 from gossamer.net.names import domain_name
+from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.scope import check_regex, compile_scope
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain
@@ -136,6 +138,9 @@ class RequestValidator:
         `sent_at`: epoch seconds at which the request was sent. A request whose `expires` has passed only since then is
         valid. None: it was sent now."""
         url = self._url(request.url)
+        if request.drop_parameters:
+            dropped = tuple(request.drop_parameters)
+            url = _checked("drop_parameters", lambda: dropped_parameters(dropped)).remove(url)
         now = self._now()
         request.check_expires(now=now if sent_at is None else min(sent_at, now))
         if request.spiderid == ASSET_SPIDER:
@@ -208,6 +213,9 @@ class RequestValidator:
     def _check_extraction(self, request: CrawlRequest) -> None:
         """Compile the extraction rules, so that a selector that does not parse is rejected here."""
         if request.extract is None:
+            has_items = request.spiderid not in BUILT_IN_SPIDERS or request.text or request.markdown
+            if request.unique and not has_items:
+                raise RequestRejected("needs items, which extract takes from the pages", field="unique")
             return
         from gossamer.extract.fields import check_rules  # imported late: most requests have no rules
 
@@ -218,9 +226,12 @@ class RequestValidator:
                 self._valid_rules[key] = None
                 if len(self._valid_rules) > _CACHED_RULES:
                     self._valid_rules.popitem(last=False)
+            names = field_names(read_extraction(request.extract)) if request.unique else ()
         except BadExtraction as fault:
             place = ".".join(map(str, ("extract", *fault.path)))
             raise RequestRejected(fault.reason, field=place) from None
+        if unknown := [field for field in request.unique or () if field not in names]:
+            raise RequestRejected(f"names {unknown[0]:.100}, which extract does not have", field="unique")
 
     def _check_http_options(self, request: CrawlRequest) -> None:
         """Check the fields that become part of HTTP requests."""

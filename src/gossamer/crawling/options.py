@@ -71,6 +71,8 @@ class CrawlOptions(RequestOptions, total=False):
     """Links to follow: to the domains of the given URLs, to their hosts, into their directories, or anywhere."""
     query_order: Literal["significant", "ignored"]
     """ignored: URLs whose query parameters differ only in their order are one page."""
+    drop_parameter: Texts
+    """Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page."""
     allow_domain: Texts
     """Further domains whose links are followed."""
     allow: Texts
@@ -112,6 +114,8 @@ class CrawlOptions(RequestOptions, total=False):
     """Fields of the item to take from each page: `{"title": "h1", "price": ".price @number"}`."""
     each: str
     """CSS selector: one item for each element that it matches, instead of one for each page. For `field`."""
+    unique: Texts
+    """Fields that tell items apart: of items with the same values in all of them, only the first is kept."""
     text: bool
     """True: `page.content` has the main content as plain text, with title, author, date and language."""
     markdown: bool
@@ -238,6 +242,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "domain_max_pages": ("crawl.domain_max_pages", None),
     "scope": ("crawl.scope", None),
     "query_order": ("crawl.query_order", None),
+    "drop_parameter": ("crawl.drop_parameter", _texts),
     "allow_domain": ("crawl.allow_domain", _texts),
     "allow": ("crawl.allow", _texts),
     "deny": ("crawl.deny", _texts),
@@ -258,6 +263,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "extract": ("crawl.extract", _rules),
     "field": ("crawl.field", _fields),
     "each": ("crawl.each", None),
+    "unique": ("crawl.unique", _texts),
     "text": ("crawl.text", None),
     "markdown": ("crawl.markdown", None),
     "chunk": ("crawl.chunk", None),

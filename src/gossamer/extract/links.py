@@ -195,8 +195,32 @@ class LinkExtractor:
             raise ValueError("this extractor has no scope; pass one to extract()")
         charset = None if encoding is None or is_utf8(encoding) else encoding
         document = html if isinstance(html, HtmlDocument) else HtmlDocument(html, encoding)
-        if self._native is not None:
-            return self._extract_compiled(document, base_url, active_scope, charset, nofollow=nofollow)
+        extract = self._extract_by_reference if self._native is None else self._extract_compiled
+        links = extract(document, base_url, active_scope, charset, nofollow=nofollow)
+        if active_scope.dropped is not None:
+            self._drop_parameters(links, base_url, active_scope)
+        return links
+
+    def _drop_parameters(self, links: Links, page: str, scope: LinkScope) -> None:
+        """Replace the URLs by those without the query parameters to leave out. Of equal ones, the first stays."""
+        seen = {scope.cleaned(page)}
+        urls, fingerprints, domains, hrefs = links.urls, links.fingerprints, links.domains, links.hrefs
+        links.urls, links.fingerprints, links.domains, links.hrefs = [], [], [], []
+        for url, value, domain, href in zip(urls, fingerprints, domains, hrefs, strict=True):
+            clean = scope.cleaned(url)
+            if clean in seen:
+                links.repeats += 1
+                continue
+            seen.add(clean)
+            links.urls.append(clean)
+            links.fingerprints.append(value if clean is url else self._fingerprint(clean, seed=self._seed))
+            links.domains.append(domain)
+            links.hrefs.append(href)
+
+    def _extract_by_reference(
+        self, document: HtmlDocument, base_url: str, scope: LinkScope, charset: str | None, *, nofollow: bool
+    ) -> Links:
+        """Return the links that the parser of Python finds. `charset`: as below."""
         links = Links(base=base_url, texts=[] if self._texts else None, nofollow=nofollow)
         follow = self._follow_nofollow
         first_hrefs: list[str] = []
@@ -225,7 +249,7 @@ class LinkExtractor:
             nofollow_count, hrefs = links.found, []
         if nofollow_count:
             links.dropped["nofollow"] = nofollow_count
-        self._follow(hrefs, base_url, charset, links, active_scope)
+        self._follow(hrefs, base_url, charset, links, scope)
         return links
 
     def _extract_compiled(

@@ -325,6 +325,13 @@ class Frontier(Protocol):
         A claim that is not repeated for 20 s is free again. Returns one answer for each, in order. The frontier
         remembers the tasks for 30 days after the last call, and forgets them when a fresh run begins."""
 
+    async def claim_keys(self, run: Run, keys: Sequence[str], *, owner: str) -> list[bool]:
+        """Give those of these keys of items to the request `owner` that no other request has. Returns for each, in
+        order, whether the request has it now. May be repeated.
+
+        The frontier remembers the keys for 30 days after the last call, and forgets them when a fresh run begins. A
+        key takes about 150 bytes of the memory of the crawl's home shard."""
+
     async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
         """Return a leaseholder for a worker that takes these spiders' requests in this pool and fetches from the egress
         address."""

@@ -186,6 +186,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Largest number of repetitions of a failed fetch. None: the worker's setting."""
     query_order: QueryOrder = QueryOrder.SIGNIFICANT
     """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
+    drop_parameters: tuple[str, ...] = ()
+    """Names of query parameters without which URLs are followed; with `*` for any characters. A URL that a redirect
+    leads to keeps them, but counts as the same URL as that without them."""
+    unique: tuple[str, ...] = ()
+    """Fields that tell items apart: of those with equal values in all of them, only the first is written. Scrapy
+    spiders ignore it. Empty: all items are written."""
     content: ContentOptions | None = None
     """Main content of pages that records or items are to have. None: none."""
     extract: Extraction | None = None

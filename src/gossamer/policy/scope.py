@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.net.names import domain_name
+from gossamer.policy.parameters import DroppedParameters, dropped_parameters
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, composed, host, is_address, origin, shown_url
 
 _ARCHIVES = """
@@ -339,6 +340,8 @@ class LinkScope:
         self._schemes = schemes
         self._url_starts = tuple(f"{scheme}://" for scheme in schemes)
         self._max_length = max_length
+        self.dropped: DroppedParameters | None = None
+        """Query parameters without which URLs are followed; None: none."""
         self._compiled: Any = None
         names = len(domains) + len(hosts) + len(prefixes)
         self._fixed_bytes = _SCOPE_BYTES + _ORIGIN_BYTES * names + allow.estimated_bytes + deny.estimated_bytes
@@ -379,7 +382,12 @@ class LinkScope:
             return "extension"
         return self._refused_by_expression(url) if self._has_expressions else None
 
+    def cleaned(self, url: str) -> str:
+        """Return a canonical URL as it is followed: without the parameters to leave out."""
+        return url if self.dropped is None or "?" not in url else self.dropped.remove(url)
+
     def _refused_by_expression(self, url: str) -> str | None:
+        url = self.cleaned(url)
         for name, expressions in (("deny", self._deny), ("allow", self._allow)):
             if not expressions.texts:
                 continue
@@ -456,7 +464,7 @@ class LinkScope:
             case "extension":
                 return f"denied extension: {self._denied_extension(url)}"
             case "deny_regex":
-                return f"denied by: {self._deny.first_match(url)}"
+                return f"denied by: {self._deny.first_match(self.cleaned(url))}"
             case "allow_regex":
                 return "allowed by none of: " + ", ".join(self._allow.texts)
             case "scheme":
@@ -476,6 +484,8 @@ class ScopeFilters(TypedDict, total=False):
     regex_from_host: bool
     deny_extensions: Iterable[str] | None
     """They may have a dot and any case. None: the default list; empty: no extension is denied."""
+    drop_parameters: Iterable[str]
+    """Query parameters that expressions do not see, because URLs are followed without them."""
     schemes: Iterable[str]
     """Unset: http and https."""
     max_length: int
@@ -492,7 +502,7 @@ def compile_scope(**filters: Unpack[ScopeFilters]) -> LinkScope:
     `deny_regex` may match.
     """
     extensions, from_host = filters.get("deny_extensions"), filters.get("regex_from_host", False)
-    return LinkScope(
+    scope = LinkScope(
         domains=frozenset(map(domain_name, filters.get("allowed_domains") or ())),
         hosts=frozenset(map(domain_name, filters.get("allowed_hosts") or ())),
         prefixes=tuple(dict.fromkeys(map(_prefix, filters.get("allowed_prefixes") or ()))),
@@ -502,6 +512,9 @@ def compile_scope(**filters: Unpack[ScopeFilters]) -> LinkScope:
         schemes=tuple(map(_scheme, filters.get("schemes", ("http", "https")))),
         max_length=filters.get("max_length", MAX_URL_LENGTH),
     )
+    if dropped := tuple(filters.get("drop_parameters") or ()):
+        scope.dropped = dropped_parameters(dropped)
+    return scope
 
 
 def _prefix(text: str) -> str:
@@ -550,6 +563,7 @@ def covers(old: Terms, new: Terms) -> bool:
         return True
     return (
         (old.maxdepth is None or (new.maxdepth is not None and new.maxdepth <= old.maxdepth))
+        and set(old.drop_parameters) == set(new.drop_parameters)  # else the URLs are others
         and _places_cover(old, new)
         and _expressions_cover(old, new)
         and _denied(old) <= _denied(new)

@@ -148,6 +148,9 @@ class Tally(msgspec.Struct):
     """The slowest hosts, and those on which most requests failed."""
     items: int = 0
     """Items that spiders and extraction rules took from pages."""
+    repeated_items: int = 0
+    """Items that were left out, because another item has the same values in the fields of --unique. They are not among
+    `items`."""
     rules: dict[str, "RuleCount"] = msgspec.field(default_factory=dict)
     """Pages and items of each extraction rule, by its name. Counted only in a process that runs a single crawl: a
     service has any number of crawls."""
@@ -222,6 +225,11 @@ class Tally(msgspec.Struct):
         """Count a failure of a proxy."""
         self.proxies[kind] = self.proxies.get(kind, 0) + 1
 
+    def leave_out_items(self, count: int) -> None:
+        """Count items that were found, and left out because others have their keys."""
+        self.items -= count
+        self.repeated_items += count
+
     def fail_asset(self, reason: str) -> None:
         """Count an asset that failed for good or was dropped."""
         self.assets_failed[reason] = self.assets_failed.get(reason, 0) + 1
@@ -273,6 +281,7 @@ class Tally(msgspec.Struct):
                 }
             ),
             items=self.items + other.items,
+            repeated_items=self.repeated_items + other.repeated_items,
             html=self.html + other.html,
             unread=_added(self.unread, other.unread),
             filters=merged(self.filters, other.filters),

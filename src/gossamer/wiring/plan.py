@@ -25,12 +25,13 @@ from gossamer.fetch.request import check_headers
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
-from gossamer.model.extraction import Extraction
+from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.record import Destination
 from gossamer.model.request import Batch
 from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
+from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.scope import check_regex, file_extension
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
@@ -43,7 +44,7 @@ from gossamer.policy.urls import (
     with_sorted_query,
 )
 from gossamer.service_settings import CENTURY_SECONDS
-from gossamer.settings import DEFAULT_USER_AGENT, Settings, parse_rate
+from gossamer.settings import DEFAULT_USER_AGENT, CrawlSettings, Settings, parse_rate
 from gossamer.sinks.assets import check_asset_folder
 from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction
@@ -82,6 +83,7 @@ def check_settings(settings: Settings) -> None:
         ("--allow-network", settings.allow_networks, parse_networks),
         ("--allow-domain", settings.crawl.allow_domain, lambda names: list(map(domain_name, names))),
         ("--headers-for", settings.crawl.headers_for, lambda names: list(map(domain_name, names))),
+        ("--drop-parameter", settings.crawl.drop_parameter, DroppedParameters),
         ("--deny-extension", settings.crawl.deny_extension, lambda endings: list(map(file_extension, endings))),
     )
     for option, value, check in checks:
@@ -213,6 +215,8 @@ _DIGEST_BYTES = 4
 """Length of the digest at the end of a derived id, which has two characters for each. Must not change."""
 _DEFAULT_AGENT_IN_ID = "gossamer/0.1.0 (+https://pypi.org/project/gossamer-crawl/)"
 """Stands in derived ids for the default user agent, which changes with each version. Must not change."""
+_BUILT_IN_SPIDERS = ("link", "wandering")
+"""Spiders that yield no items of their own. Must be those of `worker/spider.py`."""
 _PLACES_IN_SCOPE = 10_000
 """Maximum number of domains, hosts or directories in a scope, and of domains that get the cookie. May be changed: every
 link is compared with all directories, and each request carries the terms, so more make a crawl slower."""
@@ -266,8 +270,11 @@ def make_plan(
         raise BadInput("no URL is given. Try gossamer crawl https://example.com")
     crawl = settings.crawl
     check_settings(settings)
+    if crawl.drop_parameter:
+        seeds = tuple(dict.fromkeys(map(DroppedParameters(crawl.drop_parameter).remove, seeds)))
     spider = find_spider(crawl.spider)
     extraction = load_extraction(crawl)
+    _check_unique(crawl, extraction)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
     for kind, texts in (("--allow", crawl.allow), ("--deny", crawl.deny)):
         for text in texts:
@@ -291,6 +298,18 @@ def make_plan(
         loaded_spider=spider,
         priority=crawl.priority,
     )
+
+
+def _check_unique(crawl: CrawlSettings, extraction: Extraction | None) -> None:
+    """Check that there are items with the fields of --unique, as far as can be told. Raises BadInput."""
+    if not crawl.unique or extraction is None:
+        if crawl.unique and crawl.spider in _BUILT_IN_SPIDERS and not (crawl.text or crawl.markdown):
+            raise BadInput("--unique: the crawl takes no items from the pages. Add --field NAME=SELECTOR.")
+        return
+    names = field_names(extraction)
+    for field in crawl.unique:
+        if field not in names:
+            raise BadInput(f"--unique: there is no field {field}. Name one of: {', '.join(names)}.")
 
 
 def derived_id(
@@ -330,6 +349,8 @@ def derived_id(
         *([["content", content]] if (content := _content_identity(settings)) else []),
         # As text, because the order of fields counts.
         *([{"extract": msgspec.json.encode(extraction).decode()}] if extraction is not None else []),
+        *([{"drop_parameter": sorted(crawl.drop_parameter)}] if crawl.drop_parameter else []),
+        *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
@@ -469,6 +490,8 @@ def _terms(
         timeout_seconds=fetch.timeout,
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),
+        drop_parameters=tuple(sorted(set(crawl.drop_parameter))),
+        unique=tuple(sorted(set(crawl.unique))),
         content=content_options(settings),
         extract=extraction,
         assets=read_kinds(crawl.assets),

@@ -288,10 +288,12 @@ class _WorkerParts:
         )
         if egresses := self._proxies.egresses():  # before the first lease
             holder.set_egress(*egresses)
+        committer = Committer(frontier, holder, self._sink, self.retrier, self._commit_limits)
+        committer.unique_items.on_repeated = self.tally.leave_out_items
         return Worker(
             access,
             fetcher,
-            Committer(frontier, holder, self._sink, self.retrier, self._commit_limits),
+            committer,
             waits,
             self._counts,
             limits=WorkerLimits(

@@ -22,6 +22,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
 from gossamer.model.request import Lease
 from gossamer.policy.cache import BoundedCache
+from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
@@ -236,6 +237,8 @@ class Context:
 
     def fingerprint(self, url: str, *, method: str = "GET", body: bytes = b"") -> int:
         """Return the fingerprint of a request for this spider under these terms."""
+        if self.terms.drop_parameters:
+            url = dropped_parameters(self.terms.drop_parameters).remove(url)
         if self.terms.query_order is QueryOrder.IGNORED:
             url = with_sorted_query(url)
         return fingerprint(url, seed=self.seed, method=method, body=body)
@@ -322,6 +325,7 @@ def scope_of(terms: Terms) -> LinkScope:
         allow_regex=terms.allow_regex or (),
         deny_regex=terms.deny_regex or (),
         regex_from_host=terms.regex_from_host,
+        drop_parameters=terms.drop_parameters,
         deny_extensions=terms.deny_extensions,
     )
 
@@ -338,6 +342,7 @@ def scope_name(terms: Terms) -> bytes:
         terms.allow_regex,
         terms.deny_regex,
         terms.regex_from_host,
+        terms.drop_parameters,
         terms.deny_extensions,
         terms.query_order,
     )

@@ -159,6 +159,7 @@ async def _add_pages(attempt: Attempt, urls: Sequence[str], result: SitemapBatch
         if room <= 0 or len(batch.urls) >= domain_room:
             result.drop(DropReason.BUDGET)
             continue
+        url = scope.cleaned(url)
         value = context.fingerprint(url)
         if not context.has_seen(value):
             result.unlinked[value] = url

@@ -165,6 +165,7 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
     if reason is not None:
         count_drop(drops, drop_reason(reason))
         return None
+    url = context.scope.cleaned(url)
     spider = follow.spider or lease.spider
     if why := spider_name_error(spider):
         raise BadInput(f"the link to {url[:_SHOWN_CHARACTERS]}: {why}")

@@ -53,3 +53,19 @@ async def test_a_crawl_that_begins_with_nothing_seen_does_all_of_it_again(fronti
     assert await frontier.claim(Run(run.crawl, run.number + 1, run.generation), ["x"], owner="one") == [
         ClaimResult.DONE
     ]
+
+
+async def test_a_key_of_an_item_belongs_to_the_first_request_that_has_it(
+    frontier: ValkeyFrontier, clock: Clock
+) -> None:
+    """However long ago that was, for as long as it may be repeated; a fresh run begins with no keys."""
+    run = await frontier.open_crawl(a_crawl())
+    assert await frontier.claim_keys(run, ["x", "y"], owner="one") == [True, True]
+    clock.now += 24 * 3600
+    assert await frontier.claim_keys(run, ["y", "z"], owner="two") == [False, True]
+    assert await frontier.claim_keys(run, ["x", "y", "z"], owner="one") == [True, True, False]
+    assert await frontier.claim(run, ["x"], owner="process") == [ClaimResult.GRANTED], "tasks have names of their own"
+    following = Run(run.crawl, run.number + 1, run.generation + 1)
+    assert await frontier.claim_keys(following, ["x"], owner="two") == [True]
+    other = await frontier.open_crawl(a_crawl("other"))
+    assert await frontier.claim_keys(other, ["x"], owner="two") == [True]

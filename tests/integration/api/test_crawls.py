@@ -309,3 +309,23 @@ async def test_only_the_documentation_is_html(shared: Service) -> None:
     for path in ("/redoc", "/docs/nothing", "/", "/v1/crawls", "/openapi.json", "/nothing"):
         answer = await shared.http.get(path, headers={"Accept": "text/html"})
         assert answer.headers["content-type"].startswith(("application/json", PROBLEM))
+
+
+async def test_parameters_are_left_out_of_a_submitted_url_and_unknown_fields_of_items_are_refused(
+    service: Service,
+) -> None:
+    request = {"appid": "mine", "crawlid": "shop", "url": "a.test/p?ref=x&q=1", "drop_parameters": ["ref", "utm_*"]}
+    answer = await service.http.post("/v1/crawls", json=request)
+    assert (answer.status_code, answer.json()["url"]) == (201, "http://a.test/p?q=1")
+    again = await service.http.post("/v1/crawls", json={**request, "url": "a.test/p?q=1&utm_source=mail"})
+    assert (again.status_code, again.json()["reason"]) == (200, "duplicate")
+    for fields, named in (
+        ({"drop_parameters": ["a&b"]}, "drop_parameters"),
+        ({"unique": ["sku"]}, "unique"),
+        ({"unique": ["sku"], "extract": {"fields": {"name": "h1"}}}, "unique"),
+    ):
+        refused = await service.http.post("/v1/crawls", json={**request, **fields})
+        assert refused.status_code == 400, refused.text
+        assert named in refused.text
+    allowed = {"unique": ["name"], "extract": {"fields": {"name": "h1"}}, "url": "a.test/other"}
+    assert (await service.http.post("/v1/crawls", json={**request, **allowed})).status_code == 201

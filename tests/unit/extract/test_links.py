@@ -522,3 +522,27 @@ def test_links_are_read_to_the_end_of_a_long_page(encoding: str | None, filler: 
         assert [text for _, text in links.texts or ()] == ["one", "two", "three"]
     refused = extractor().extract(html + "<meta name=robots content=nofollow>", PAGE)
     assert (refused.urls, refused.dropped) == ([], {"nofollow": 3})
+
+
+def test_parameters_to_leave_out_make_links_equal() -> None:
+    scope = compile_scope(drop_parameters=["ref", "utm_*"], deny_regex=["never"])
+    finder = extractor(scope)
+    html = (
+        '<a href="/p/1?ref=list">1</a><a href="/p/1">1</a><a href="/p/2?utm_source=x&amp;page=2">2</a>'
+        '<a href="?ref=top">self</a><a href="/p/2?page=2&amp;ref=b">2</a><a href="/p/3?a=ref">3</a>'
+        '<a href="/p/4?ref=ü">4</a>'
+    )
+    found = finder.extract(html, "http://www.a.test/?ref=home")
+    assert found.urls == [
+        "http://www.a.test/p/1",
+        "http://www.a.test/p/2?page=2",
+        "http://www.a.test/p/3?a=ref",
+        "http://www.a.test/p/4",
+    ]
+    assert found.fingerprints == [fingerprint(url, seed=SEED) for url in found.urls]
+    assert found.repeats == 3
+    assert adds_up(found)
+    finder.remember(found)
+    again = finder.extract(html, "http://www.a.test/")
+    assert [url for url in again.urls if url not in found.urls] == []
+    assert adds_up(again)

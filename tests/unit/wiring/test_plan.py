@@ -72,11 +72,17 @@ OTHER_CRAWLS: dict[str, Any] = {
     "extract": {"fields": {"title": "h1"}},
     "field": ("title=h2",),
     "each": ".item",
+    "drop_parameter": ("ref",),
+    "unique": ("title",),
 }
 """What is asked of the pages: another value makes another crawl."""
 OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
 """The same for a crawl with Markdown; without it they are refused."""
-WITH: dict[str, dict[str, Any]] = {"each": {"crawl__field": ("title=h2",)}, "max_assets": {"crawl__assets": ("pdf",)}}
+WITH: dict[str, dict[str, Any]] = {
+    "each": {"crawl__field": ("title=h2",)},
+    "unique": {"crawl__field": ("title=h1",)},
+    "max_assets": {"crawl__assets": ("pdf",)},
+}
 """Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {
     "assets_to": "x",

@@ -11,6 +11,7 @@ the frontier before its note: an interrupted deletion can then be repeated.
 """
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,6 +36,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.net.credentials import hide_secrets
+from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.policy.words import counted
@@ -187,17 +189,19 @@ async def _find_url(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> Ur
     await frontier.spiders.refresh(crawl.spiders)
     unseen: UrlInfo | None = None
     any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
-    for spider in crawl.spiders:
+    # The crawl may follow the URL without some of its parameters.
+    urls = dict.fromkeys([url, *(dropped_parameters(terms.drop_parameters).remove(url) for terms in crawl.terms)])
+    for spider, one in itertools.product(crawl.spiders, urls):
         seed = spider_seed(frontier.secret, spider)
         # Each kind of worker has its own fingerprints, and possibly no worker of the spider runs now: all are tried.
         fingerprints = (
-            frontier.spiders.fingerprint(spider, url),
-            fingerprint(url, seed=seed),
-            fingerprint(scrapy_fingerprint(url), seed=seed),
-            *([fingerprint(with_sorted_query(url), seed=seed)] if any_order else []),
+            frontier.spiders.fingerprint(spider, one),
+            fingerprint(one, seed=seed),
+            fingerprint(scrapy_fingerprint(one), seed=seed),
+            *([fingerprint(with_sorted_query(one), seed=seed)] if any_order else []),
         )
         for candidate in dict.fromkeys(fingerprints):
-            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=url, fingerprint=candidate)
+            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=one, fingerprint=candidate)
             if found.seen:
                 return found
             unseen = unseen or found

@@ -40,6 +40,9 @@ processes handle the same item. `Frontier.claim` and `StartClaims` name the 20 s
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 """Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
 resumed later repeats its start items. `Frontier.claim` and `KeyPattern.ONCE` name the 30 days, too."""
+_KEY_OF_ITEM = "item:"
+"""Beginning of the names under which keys of items are claimed, beside the tasks of a crawl. Must not change, or a
+crawl that is resumed writes items again."""
 _CRAWL_DELAY_KEPT_MS = 24 * 3600 * 1000
 """Life of a domain's crawl delay after it was last set. May be longer. Must stay longer than `_DELAY_REFRESH_SECONDS`
 in `worker/robots.py`, after which a worker that still finds the delay in robots.txt sets it again."""
@@ -241,6 +244,15 @@ class ValkeyFrontier:
             home, "claim", token, run.generation, owner, _CLAIM_MS, _CLAIMS_KEPT_MS, *names
         )
         return [ClaimResult(answer) for answer in answers]
+
+    async def claim_keys(self, run: Run, keys: Sequence[str], *, owner: str) -> list[bool]:
+        token = run.crawl.id.token
+        home = home_shard(token, self._commands.count)
+        names = [f"{_KEY_OF_ITEM}{key}" for key in keys]
+        answers = await self._commands.call_confirmed(
+            home, "claim", token, run.generation, owner, _CLAIMS_KEPT_MS, _CLAIMS_KEPT_MS, *names
+        )
+        return [answer == ClaimResult.GRANTED for answer in answers]
 
     def clone(self) -> "ValkeyFrontier":
         commands = self._commands

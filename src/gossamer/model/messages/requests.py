@@ -60,6 +60,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     domain_concurrency: int | None = None
     order: Literal["fifo", "lifo"] = "fifo"
     query_order: Literal["significant", "ignored"] = "significant"
+    drop_parameters: tuple[str, ...] | None = None
+    unique: tuple[str, ...] | None = None
     sitemaps: bool = False
     links: bool = False
     text: bool = False
@@ -125,6 +127,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             timeout_seconds=self.timeout,
             retries=self.retries,
             query_order=QueryOrder(self.query_order),
+            drop_parameters=self.drop_parameters or (),
+            unique=self.unique or (),
             content=self.content(),
             extract=self.rules(),
             assets=read_kinds(self.assets or ()),
