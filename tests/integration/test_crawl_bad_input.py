@@ -56,11 +56,11 @@ CASES: dict[str, tuple[list[str], str]] = {
     "an extension": (["crawl", SEED, "--deny-extension", "/"], "--deny-extension: '/' is not a file extension"),
     "a frontier's address": (
         ["crawl", "http://example.invalid/", "--frontier", "http://x"],
-        "--frontier: server address: unknown scheme 'http'; expected one of unix://",
+        "--frontier: server address http://x: unknown scheme 'http'; expected one of unix://",
     ),
     "a frontier's address of another command": (
         ["info", "x", "--frontier", "redis:/x"],
-        "--frontier: server address: no host",
+        "--frontier: server address redis:/x: no host",
     ),
     "a data directory": (["crawl", SEED, "--data-dir", "/proc/x"], "--data-dir: /proc may not be written ("),
     "a data directory that is a file": (
