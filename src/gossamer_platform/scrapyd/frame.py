@@ -4,9 +4,9 @@ A page loads nothing from elsewhere and works without scripts. The style may be 
 attributes of rows and cells which clients read with regular expressions (`pages.py` and `listing.py` name them).
 """
 
-from html import escape
 from typing import Final, NamedTuple
 
+from gossamer.web.html import html_of
 from gossamer_platform.scrapyd.config import ScrapydConfig
 
 _STYLE: Final = """
@@ -125,7 +125,7 @@ class PageFrame(NamedTuple):
     @property
     def server(self) -> str:
         """Address of this server for commands, as HTML."""
-        return f"http://{escape(self.host)}{self.address('')}"
+        return f"http://{html_of(self.host)}{self.address('')}"
 
     def places(self) -> list[SitePlace]:
         """Return the pages in the navigation."""
@@ -142,7 +142,7 @@ class PageFrame(NamedTuple):
 
     def page(self, title: str, body: str, *, here: str = "") -> str:
         """Return a whole page. `body`: HTML; `here`: path of the page in the navigation."""
-        node = escape(self.config.node_name)
+        node = html_of(self.config.node_name)
         links = "\n".join(
             f'<a class="{"here" if place.path == here else "page"}" href="{self.address(place.path)}">{place.name}</a>'
             for place in self.places()
@@ -152,7 +152,7 @@ class PageFrame(NamedTuple):
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} · {node}</title>
+<title>{html_of(title)} · {node}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
@@ -171,8 +171,8 @@ class PageFrame(NamedTuple):
     def problem(self, title: str, reason: str) -> str:
         """Return a page in place of one that cannot be shown."""
         home = f'<p><a class="page" href="{self.address("/")}">Home</a></p>'
-        return self.page(title, f"<h1>{escape(title)}</h1>\n<p>{escape(reason)}</p>\n{home}")
+        return self.page(title, f"<h1>{html_of(title)}</h1>\n<p>{html_of(reason)}</p>\n{home}")
 
     def address(self, path: str) -> str:
         """Return the address of a path of this server, for an attribute."""
-        return escape(f"{self.prefix}{path}")
+        return html_of(f"{self.prefix}{path}")

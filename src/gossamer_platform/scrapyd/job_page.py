@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 from sqlalchemy import Row
 
+from gossamer.web.html import Html, html_of
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.frame import PageFrame
-from gossamer_platform.scrapyd.markup import Html, html_of
 
 _TAIL_BYTES: Final = 100_000
 """Bytes of the log to which the link to its end leads. May be changed."""

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from email.utils import formatdate, parsedate_to_datetime
-from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from gossamer.web.html import html_of
 from gossamer_platform.manager.files import OpenJobFile
 from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.storage.local_file import LocalFile
@@ -89,7 +89,7 @@ def folder_response(entries: Iterable[ListedEntry], request: PageRequest) -> Res
     shown = request.shown
     if not shown.endswith("/"):  # links in a listing are relative
         link = quote(f"{shown}/")
-        return HTMLResponse(f'<a href="{escape(link)}">{escape(shown)}/</a>\n', 302, {"Location": link})
+        return HTMLResponse(f'<a href="{html_of(link)}">{html_of(shown)}/</a>\n', 302, {"Location": link})
     return HTMLResponse(_folder(entries, shown, request.frame))
 
 
@@ -99,7 +99,7 @@ def _folder(found: Iterable[ListedEntry], shown: str, frame: PageFrame) -> str:
     root, *below = (part for part in shown.split("/") if part)
     up = '<p><a href="../">Up to the folder above</a></p>\n' if below else ""
     empty = "" if entries else '<p class="soft">This folder is empty.</p>\n'
-    body = f"""<h1>Directory listing for {escape(shown)}</h1>
+    body = f"""<h1>Directory listing for {html_of(shown)}</h1>
 {up}{empty}<div class="scroll">
 <table>
     <thead>
@@ -126,7 +126,7 @@ def _row(entry: ListedEntry, kind: str) -> str:
     media, encoding = ("Directory", "") if slash else _types(entry.name)
     modified = datetime.fromtimestamp(entry.modified_at).strftime("%Y-%m-%d %H:%M")
     return f"""<tr class="{kind}">
-    <td><a href="{quote(name)}{slash}">{escape(name.decode(errors="backslashreplace"))}{slash}</a></td>
+    <td><a href="{quote(name)}{slash}">{html_of(name.decode(errors="backslashreplace"))}{slash}</a></td>
     <td>{size}</td>
     <td>{modified}</td>
     <td>[{media}]</td>

@@ -2,28 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from html import escape
 from urllib.parse import quote, urlencode
 
+from gossamer.web.html import Html, html_of
 from gossamer_platform.scrapyd.frame import PageFrame
-
-
-class Html(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
-def html_of(value: object) -> Html:
-    """Return a value as HTML. None: an empty text."""
-    return value if isinstance(value, Html) else Html(escape("" if value is None else str(value)))
 
 
 def long_text(text: str) -> Html:
     """Return a text. Of one with several lines, such as a traceback, the last line is open."""
     *before, last = text.strip().splitlines() or [""]
     return (
-        Html(f"<details><summary>{escape(last)}</summary><pre>{escape(text)}</pre></details>")
+        Html(f"<details><summary>{html_of(last)}</summary><pre>{html_of(text)}</pre></details>")
         if before
         else html_of(last)
     )
@@ -46,7 +35,7 @@ def job_link(frame: PageFrame, number: int) -> Html:
 
 def state(word: str, text: object = None) -> Html:
     """Return a state in its colour. `text`: what is shown in place of the word."""
-    return Html(f'<span class="{escape(word)}">{html_of(word if text is None else text)}</span>')
+    return Html(f'<span class="{html_of(word)}">{html_of(word if text is None else text)}</span>')
 
 
 def time(at: float | None, zone: tzinfo = UTC) -> Html:
@@ -54,7 +43,7 @@ def time(at: float | None, zone: tzinfo = UTC) -> Html:
     if at is None:
         return Html("")
     shown = datetime.fromtimestamp(int(at), zone)
-    return Html(f'<time datetime="{shown.isoformat()}">{shown:%Y-%m-%d %H:%M:%S} {escape(str(zone))}</time>')
+    return Html(f'<time datetime="{shown.isoformat()}">{shown:%Y-%m-%d %H:%M:%S} {html_of(str(zone))}</time>')
 
 
 def duration(seconds: float) -> str:
@@ -64,11 +53,11 @@ def duration(seconds: float) -> str:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table, which a narrow window shows as a list."""
-    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    head = "".join(f"<th>{html_of(title)}</th>" for title in titles)
     lines = (
         "<tr>"
         + "".join(
-            f'<td data-title="{escape(title)}">{html_of(value)}</td>' for title, value in zip(titles, row, strict=True)
+            f'<td data-title="{html_of(title)}">{html_of(value)}</td>' for title, value in zip(titles, row, strict=True)
         )
         + "</tr>\n"
         for row in rows
@@ -83,7 +72,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     """Return names with their values, without those that have none (None or an empty text)."""
     shown = ((name, html_of(value)) for name, value in pairs)
     return (
-        "<dl>\n" + "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>\n" for name, value in shown if value) + "</dl>\n"
+        "<dl>\n" + "".join(f"<dt>{html_of(name)}</dt><dd>{value}</dd>\n" for name, value in shown if value) + "</dl>\n"
     )
 
 

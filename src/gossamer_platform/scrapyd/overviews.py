@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Row
 
+from gossamer.web.html import Html, html_of
 from gossamer_platform.lifecycle import ENDED, JobState
 from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.frame import PageFrame
-from gossamer_platform.scrapyd.markup import Html, html_of
 from gossamer_platform.state.jobs import JobFilter
 from gossamer_platform.state.nodes import state_of
 

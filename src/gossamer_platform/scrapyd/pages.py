@@ -9,12 +9,12 @@ for an earlier one that is missing. Columns may be added at the end. The style s
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from html import escape
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from sqlalchemy import Row
 
+from gossamer.web.html import html_of
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.config import ScrapydConfig
@@ -147,7 +147,7 @@ class JobsPage:
         zone = datetime.fromtimestamp(now).astimezone()
         body = f"""<h1>Jobs</h1>
 {_counts(count_states(live, ended))}
-<p class="soft">Times are local to the server, {escape(zone.strftime("%Z (UTC%z)"))}.</p>
+<p class="soft">Times are local to the server, {html_of(zone.strftime("%Z (UTC%z)"))}.</p>
 <div class="tools" hidden>
 <input type="search" id="search" placeholder="Filter" aria-label="Filter by project, spider, job, result or number">
 <label><input type="checkbox" id="refresh" checked> Refresh every 3 seconds</label>
@@ -186,7 +186,7 @@ class JobsPage:
         return f"        <tr>\n{read}{cancel}{result}{number}        </tr>\n"
 
     def _cells(self, job: Row[Any], now: float) -> dict[str, str]:
-        cells = {"Project": escape(job.project), "Spider": escape(job.spider), "Job": escape(job.name), "Cancel": ""}
+        cells = {"Project": html_of(job.project), "Spider": html_of(job.spider), "Job": html_of(job.name), "Cancel": ""}
         started, ended = job.started_at, job.ended_at
         if ended is not None and started is None:
             started = ended  # it could not be started
@@ -196,7 +196,7 @@ class JobsPage:
             cells["Log"] = self._link(self._files.log_url(job), "Log")
             cells["Items"] = self._link(self._files.items_url(job), "Items")
         state = _shown_state(job)
-        cells["Result"] = escape(f"{state}: {job.reason}" if job.reason else state)
+        cells["Result"] = html_of(f"{state}: {job.reason}" if job.reason else state)
         if ended is None:
             cells["PID"] = str(job.pid) if started is not None else ""
             cells["Cancel"] = self._cancel_button(job) if self._with_cancel else ""
@@ -210,8 +210,8 @@ class JobsPage:
     def _cancel_button(self, job: Row[Any]) -> str:
         return f"""
             <form method="post" action="{self._frame.address("/cancel.json")}">
-            <input type="hidden" name="project" value="{escape(job.project)}">
-            <input type="hidden" name="job" value="{escape(job.name)}">
+            <input type="hidden" name="project" value="{html_of(job.project)}">
+            <input type="hidden" name="job" value="{html_of(job.name)}">
             <input type="submit" value="Cancel">
             </form>
             """

@@ -12,7 +12,6 @@ import signal
 import tempfile
 import traceback
 import webbrowser
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -28,6 +27,7 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.extract.page import Page
 from gossamer.extract.selection import SelectorList
 from gossamer.settings import Settings
+from gossamer.web.html import html_of
 
 _HEAD = re.compile(r"<head[^>]*>", re.IGNORECASE)
 
@@ -160,7 +160,7 @@ class Prompt:
         )
         content = page.body
         if page.is_html:  # so that the page's images and styles are found
-            base = f'<base href="{escape(page.url)}">'
+            base = f'<base href="{html_of(page.url)}">'
             text = page.text
             head = _HEAD.search(text)
             content = (f"{text[: head.end()]}{base}{text[head.end() :]}" if head else base + text).encode()
