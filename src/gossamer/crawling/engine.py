@@ -221,7 +221,10 @@ class _Crawling(msgspec.Struct):
         result.retried, result.notes = retried, [*later.notes, *result.notes]
         result.unwritten = result.unwritten or later.unwritten
         if (note := read_note(self.settings.data_dir, identity.crawlid)) is not None:
-            self._note_made(note)
+            try:
+                self._note_made(note)
+            except BadInput as error:  # the work is done, and its summary counts more
+                result.notes.append(str(error))
         return result
 
     def _guard_changed(self, note: CrawlNote | None) -> bool:

@@ -6,6 +6,7 @@ texts of errors, the prefix of the short directory, and how much of the log an e
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -22,6 +23,8 @@ _ADDRESS = "valkey.addr"
 _SERVER = "valkey"
 """Folder in which the server keeps its data, log and process id."""
 _SOCKET = "s.sock"
+_ROOM = "room"
+"""File that `has_room` writes, in the server's folder."""
 _LONGEST_SOCKET_PATH = 100
 """Bytes. Linux allows 107 (unix(7), `sun_path`), macOS 103, so it must stay below that."""
 _SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory in it)
@@ -29,6 +32,10 @@ _SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory 
 _SHORT_PREFIX = "gossamer-"
 _LOG_TAIL_BYTES = 4096
 """Bytes of the log from which an error takes its last lines. May be changed freely."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a disk, or a quota, that is used up."""
+_ROOM_BYTES = 1024 * 1024
+"""Room without which a disk counts as full. A server with less would die again at one of its next writes."""
 _PROBE_SECONDS = 1.0
 """Limit for a connection to a local socket, which a running server accepts at once. May be changed freely."""
 
@@ -49,7 +56,22 @@ class DataDir:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.server.mkdir(exist_ok=True, mode=0o700)
         except OSError as exc:
-            raise _unusable(self.path, exc) from None
+            raise unusable(self.path, exc) from None
+
+    def has_room(self) -> bool:
+        """Return whether files can still grow here: some bytes are written, and deleted again."""
+        path = self.server / _ROOM
+        try:
+            with path.open("wb", buffering=0) as file:
+                left = _ROOM_BYTES
+                while left > 0:
+                    left -= file.write(bytes(left))
+        except OSError as exc:
+            return exc.errno not in _FULL
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        return True
 
     def choose_socket(self) -> Path:
         """Return the path of the socket: in the data directory, or in a short private one if that path is too long."""
@@ -65,10 +87,14 @@ class DataDir:
         return folder / _SOCKET
 
     def write_address(self, socket_path: Path) -> None:
-        """Write the server's address to its file, where other commands read it: whole, or not at all."""
+        """Write the server's address to its file, where other commands read it: whole, or not at all. Raises
+        BadInput."""
         temporary = self._address.with_suffix(".new")
-        temporary.write_text(f"{socket_path}\n", encoding="utf-8", errors="surrogateescape")
-        temporary.replace(self._address)
+        try:
+            temporary.write_text(f"{socket_path}\n", encoding="utf-8", errors="surrogateescape")
+            temporary.replace(self._address)
+        except OSError as exc:
+            raise unusable(self.path, exc) from None
 
     def read_address(self) -> Path | None:
         """Return the socket of the last server; None when there was none, or it was stopped. Raises BadInput."""
@@ -77,7 +103,7 @@ class DataDir:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise _unusable(self.path, exc) from None
+            raise unusable(self.path, exc) from None
         return Path(text.strip()) if text.strip() else None
 
     def remove_address(self) -> None:
@@ -115,7 +141,7 @@ class HeldLock:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise _unusable(path.parent, exc) from None
+            raise unusable(path.parent, exc) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -128,8 +154,14 @@ class HeldLock:
                 "another directory."
             ) from None
         # The file itself stays for ever: if it were deleted, two processes could hold locks on two files of this name.
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, content.encode(errors="surrogateescape"), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content.encode(errors="surrogateescape"), 0)
+        except OSError as exc:
+            if exc.errno not in _FULL:
+                os.close(descriptor)
+                raise unusable(path.parent, exc) from None
+            # The lock is held without the words for people: a full disk must be usable by a command that makes room.
         return cls(descriptor)
 
     def release(self) -> None:
@@ -139,11 +171,18 @@ class HeldLock:
             self.descriptor = -1
 
 
-def _unusable(path: Path, error: OSError) -> BadInput:
+def unusable(path: Path, error: OSError) -> BadInput:
     """Return the error for a data directory that cannot be used."""
+    if error.errno in _FULL:
+        return full_disk(path)
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     reason = "there is a file of this name" if is_file else error.strerror
     return BadInput(f"--data-dir: the data directory {path} cannot be used ({reason}). Name another.")
+
+
+def full_disk(path: Path) -> BadInput:
+    """Return the error for a data directory on a disk, or in a quota, without room."""
+    return BadInput(f"--data-dir: the disk of the data directory {path} is full. Make room there, or name another.")
 
 
 def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:

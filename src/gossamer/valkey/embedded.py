@@ -21,11 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from gossamer.errors import FrontierBusy, FrontierError, FrontierUnavailable, ServerFailed, ServerMissing
+from gossamer.errors import FrontierBusy, FrontierUnavailable, GossamerError, ServerFailed, ServerMissing
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
-from gossamer.valkey.datadir import DataDir, HeldLock, lock_data_dir, socket_address
+from gossamer.valkey.datadir import DataDir, HeldLock, full_disk, lock_data_dir, socket_address, unusable
 
 _NAMES = ("valkey-server", "redis-server")
 """Server programs that are looked for on the PATH, the preferred one first."""
@@ -152,10 +152,9 @@ their first write."""
 _STEADY_SECONDS = 10.0
 """A restarted server that lives for this time is restarted without a pause when it dies again. May be changed."""
 _REPORT_AGAIN_SECONDS = 60.0
-"""Shortest time between two equal reports while the disk is full. May be changed freely."""
+"""Shortest time between two equal reports while the disk is full."""
 _LOW_DISK_BYTES = 16 * 1024 * 1024
-"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS. May be changed:
-only messages depend on it."""
+"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS."""
 
 # Options of the server. Fixed: "noeviction" and "appendonly", or URLs would be lost; "port" and "unixsocketperm", or
 # other users could reach a server that has no password; "daemonize", or its process would not be our child. Tuning: the
@@ -265,7 +264,7 @@ class EmbeddedValkey:
         """Lock the directory, start the server, wait until it answers, and return its address.
 
         Raises FrontierBusy when another process uses the directory, ServerMissing, ServerFailed with the end of the
-        server's log, and BadInput for a directory that cannot be used.
+        server's log, and BadInput for a directory that cannot be used, as on a full disk.
         """
         if self._lock is not None:
             return self.address
@@ -278,8 +277,10 @@ class EmbeddedValkey:
             self._socket = self._dir.choose_socket()
             self._dir.write_address(self._socket)
             await self._launch()
-        except BaseException:
+        except BaseException as error:
             await self.stop()
+            if isinstance(error, ServerFailed) and not self._dir.has_room():
+                raise full_disk(self._dir.path) from None
             raise
         return self.address
 
@@ -299,13 +300,15 @@ class EmbeddedValkey:
         """Restart the server whenever it dies, until `stop`. Run this as a background task.
 
         Pauses between attempts grow up to _RESTART_SECONDS; the first one comes without a pause, unless the server has
-        just been restarted. Each failure is reported to `on_trouble` and the log, that of a full disk once a minute;
-        none is raised.
+        just been restarted. While the disk is full it is not started: it would die at its first write. Each failure is
+        reported to `on_trouble` and the log, that of a full disk once a minute; none is raised.
         """
         loop = asyncio.get_running_loop()
         attempt = 0
         """Restarts since the server last ran for _STEADY_SECONDS."""
         reported_at = 0.0
+        was_full = False
+        """True: the disk was full, and the server has not run for _STEADY_SECONDS since."""
         unresolved = False
         """True: a failure was reported, and that the server is back was not."""
         while True:
@@ -314,23 +317,28 @@ class EmbeddedValkey:
                 return
             trouble = f"the frontier's server died ({self._exit_description()}); starting it again"
             while not self._stopping:
-                if attempt < 2 or not self._low_disk_hint() or loop.time() - reported_at > _REPORT_AGAIN_SECONDS:
+                is_full = not await asyncio.to_thread(self._dir.has_room)
+                is_news = not was_full and (is_full or attempt < 2 or not self._low_disk_hint())
+                if is_news or loop.time() - reported_at > _REPORT_AGAIN_SECONDS:
                     reported_at, unresolved = loop.time(), True
-                    self._report(trouble)
+                    self._report(self._full_disk() if is_full else trouble)
+                was_full = was_full or is_full
                 if attempt:
                     await asyncio.sleep(min(_RESTART_SECONDS, outage_pause(attempt, random=random.random())))
                 attempt += 1
+                if is_full:
+                    continue
                 try:
                     await self._launch()
-                except (FrontierError, OSError) as exc:
+                except (GossamerError, OSError) as exc:
                     trouble = f"{exc}; trying again"
                 else:
-                    # On a full disk the server starts, and dies at its first write.
+                    # On a nearly full disk the server starts, and dies at its first write.
                     if unresolved and (attempt == 1 or await self._stays_up(_STARTED_SECONDS)):
                         unresolved = False
                         self._report("the frontier's server is back")
                     if await self._stays_up(_STEADY_SECONDS):
-                        attempt = 0
+                        attempt, was_full = 0, False
                     break
 
     async def _stays_up(self, seconds: float) -> bool:
@@ -379,7 +387,11 @@ class EmbeddedValkey:
             **self._options,
         }
         arguments = [text for name, value in settings.items() for text in (f"--{name}", value)]
-        with self._dir.log.open("ab") as log:  # for output before the server has read its `logfile` option
+        try:
+            log = self._dir.log.open("ab")  # for output before the server has read its `logfile` option
+        except OSError as exc:
+            raise unusable(self._dir.path, exc) from None
+        with log:
             return subprocess.Popen(
                 with_parent_death_signal([str(self._binary), *arguments]),
                 stdin=subprocess.DEVNULL,
@@ -454,6 +466,12 @@ class EmbeddedValkey:
         code = self._process.poll() if self._process is not None else None
         ended = f"signal {-code}" if code is not None and code < 0 else f"exit {code}"
         return f"{ended}; its log, {self._dir.log}, ends: {self._dir.last_log_lines()}{self._low_disk_hint()}"
+
+    def _full_disk(self) -> str:
+        return (
+            f"the disk of the data directory {self._dir.path} is full, so the frontier's server died; make room there: "
+            "it starts again then, and nothing is lost"
+        )
 
     def _low_disk_hint(self) -> str:
         """Return the end of a sentence if the disk is nearly full, else an empty text."""

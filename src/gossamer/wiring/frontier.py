@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo
@@ -24,6 +24,7 @@ from gossamer.model.record import PageRecord
 from gossamer.settings import Settings
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import has_content, is_local, local_path
+from gossamer.valkey.datadir import DataDir, full_disk, unusable
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from gossamer.valkey.topology import MEMORY_ONLY
@@ -35,7 +36,8 @@ async def frontier_address(
 ) -> AsyncIterator[str]:
     """Return the address of the frontier. Where the settings name none, run a Valkey server in the data directory.
 
-    That server lives as long as the context, and is restarted if it dies; `on_trouble` gets sentences about that.
+    That server lives as long as the context, and is restarted if it dies; `on_trouble` gets sentences about that. Where
+    it cannot be reached because its disk is full, the error says so.
     `name`: this command, which is shown to another command that wants the same data directory.
     """
     if settings.frontier:
@@ -46,6 +48,10 @@ async def frontier_address(
     supervision = asyncio.create_task(server.supervise())
     try:
         yield server.address
+    except FrontierUnavailable:
+        if not DataDir(settings.data_dir).has_room():
+            raise full_disk(settings.data_dir) from None
+        raise
     finally:
         supervision.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -183,9 +189,7 @@ def write_note(data_dir: Path, note: CrawlNote, *, is_start: bool = True) -> Non
             os.utime(new_path, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.replace(new_path, path)
     except OSError as error:
-        raise BadInput(
-            f"--data-dir: the data directory {data_dir} cannot be used ({error.strerror}). Name another."
-        ) from None
+        raise unusable(data_dir, error) from None
 
 
 def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:

@@ -16,7 +16,7 @@ import pytest
 
 from gossamer.errors import BadInput, FrontierBusy, ServerFailed, ServerMissing
 from gossamer.valkey.connection import retrying
-from gossamer.valkey.datadir import running_address
+from gossamer.valkey.datadir import delete_data_dir, running_address
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import folder
@@ -269,6 +269,16 @@ def small_disk() -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+def fill(ballast: Path) -> None:
+    """Take all room of its file system."""
+    with contextlib.suppress(OSError), ballast.open("wb") as file:
+        for size in (4096, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+                    file.flush()
+
+
 async def test_a_full_disk_stops_it_until_there_is_room(small_disk: Path) -> None:
     """The server ends rather than answer what is not on the disk; what it answered is there afterwards."""
     told = asyncio.Event()
@@ -286,21 +296,55 @@ async def test_a_full_disk_stops_it_until_there_is_room(small_disk: Path) -> Non
         watch = asyncio.create_task(server.supervise())
         shards = await Shards.connect(server.address)
         assert await shards.command("l", "RPUSH", "l", "a") == 1
-        with contextlib.suppress(OSError), ballast.open("wb") as file:
-            for size in (4096, 1):
-                with contextlib.suppress(OSError):
-                    while True:
-                        file.write(b"x" * size)
-                        file.flush()
+        fill(ballast)
         (answer,) = await asyncio.gather(shards.command("l", "RPUSH", "l", "b" * 100_000), return_exceptions=True)
         assert isinstance(answer, Exception)
         await told.wait()
-        assert "make room" in said[0]
+        assert said == [
+            f"the disk of the data directory {small_disk} is full, so the frontier's server died; make room there: "
+            "it starts again then, and nothing is lost"
+        ]
+        # It is not started meanwhile, and not called back: it would die at its first write.
+        ended = server.pid
+        (answer,) = await asyncio.gather(
+            retrying(lambda: shards.command("l", "PING"), timeout_seconds=5), return_exceptions=True
+        )
+        assert isinstance(answer, Exception)
+        assert server.pid == ended
         ballast.unlink()
         await back.wait()
+        assert len(said) == 2
         assert (await got(server))[0] == b"a"
         await shards.close()
     await watch
+
+
+async def test_it_does_not_start_on_a_full_disk(small_disk: Path) -> None:
+    """Neither for the first time nor again; the error is one line, and names the disk."""
+    for folder_name in ("new", "used"):
+        place = small_disk / folder_name
+        if folder_name == "used":
+            async with EmbeddedValkey(place) as server:
+                await put(server, "a")
+        fill(small_disk / "ballast")
+        with pytest.raises(BadInput, match=r"the disk of the data directory .* is full\. Make room there") as raised:
+            await EmbeddedValkey(place).start()
+        assert "\n" not in str(raised.value)
+        (small_disk / "ballast").unlink()
+        async with EmbeddedValkey(place) as server:
+            assert await got(server) == ([b"a"] if folder_name == "used" else [])
+
+
+def test_a_data_directory_on_a_full_disk_can_be_deleted(small_disk: Path) -> None:
+    place = small_disk / "data"
+    asyncio.run(use(place))
+    fill(small_disk / "ballast")
+    assert delete_data_dir(place)
+
+
+async def use(place: Path) -> None:
+    async with EmbeddedValkey(place) as server:
+        await put(server, "a")
 
 
 async def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
