@@ -176,8 +176,8 @@ class WorkerSettings(SettingGroup):
     drain: SecondsOrZero = field_of(30.0, "Seconds that a stopping worker gives its requests in flight")
     metrics: str = field_of(
         "",
-        "ADDRESS:PORT at which gossamer worker serves its metrics, for example 0.0.0.0:9090. Empty: nowhere. gossamer "
-        "up serves the metrics of its workers at /metrics of the API",
+        "ADDRESS:PORT at which gossamer worker serves its metrics, /healthz and /readyz, for example 0.0.0.0:9090. "
+        "Empty: nowhere. gossamer up serves the metrics of its workers at /metrics of the API",
     )
     app_outputs: dict[str, tuple[Destination, ...]] = field_of(
         {},

@@ -412,6 +412,11 @@ class Settings(SettingGroup):
         "Empty: a private server in data_dir",
         prepare=_checked_address,
     )
+    frontier_password: str = _setting(
+        "",
+        "Password of the frontier's server, as it is: unlike one in its address, it needs no percent-encoding. Empty: "
+        "that of the address",
+    )
     prefix: str = _setting("gossamer", "First part of every key in the frontier")
     shards: Annotated[int, integers(1, 4096)] | None = _setting(
         None, "Number of shards of a new frontier; 64 suits a cluster. Unset: the number it has, or 1 if it is new"
@@ -464,7 +469,12 @@ def load(
     values = _written(config)
     given = {name: value for name, value in (options or {}).items() if value is not None}
     merge(values, {name: Given(value, (names or {}).get(name, name)) for name, value in given.items()})
-    return build(Settings, values)
+    settings = build(Settings, values)
+    if not settings.frontier_password or not settings.frontier:
+        return settings
+    from gossamer.valkey.address import with_password  # late: few commands have a shared frontier
+
+    return settings.copy(frontier=with_password(settings.frontier, settings.frontier_password), frontier_password="")
 
 
 def _written(config: Path | None) -> dict[str, Given]:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from gossamer.api import openapi as describe
 from gossamer.api.context import ApiContext, Context, parse_json
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, failure, success
-from gossamer.api.status import is_bus_available, is_frontier_available, service_troubles, troubles_everywhere
+from gossamer.api.status import is_bus_available, is_frontier_available, troubles_everywhere, waited_for
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
@@ -63,11 +63,7 @@ async def index(context: Context, request: Request) -> Response:
         is_bus_available(context), is_frontier_available(context), troubles_everywhere(context)
     )
     health = (
-        "RED"
-        if not bus and not frontier
-        else "GREEN"
-        if bus and frontier and not service_troubles(troubles)
-        else "YELLOW"
+        "RED" if not bus and not frontier else "GREEN" if bus and frontier and not waited_for(troubles) else "YELLOW"
     )
     return JSONResponse(
         {

@@ -23,6 +23,7 @@ from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, bad_request
 from gossamer.control import stats
 from gossamer.errors import BusError, FrontierError
+from gossamer.telemetry.logs import service_troubles
 
 _PING_SECONDS = 2.0
 """Time in which the frontier and the bus must answer. May be changed, but must stay below the timeout of the readiness
@@ -45,15 +46,9 @@ async def is_frontier_available(context: ApiContext) -> bool:
     return await _answers(context.shards.everywhere("PING"))
 
 
-_OF_CRAWLS = ("robots", "proxies", "spider", "egress")
-"""First words of the names of troubles that concern sites, proxies and spiders of single crawls. They do not make the
-service less healthy."""
-
-
-def service_troubles(troubles: dict[str, dict[str, str]]) -> list[str]:
-    """Return the names of the troubles for which the service itself waits, sorted."""
-    names = {name for messages in troubles.values() for name in messages}
-    return sorted(name for name in names if not name.startswith(_OF_CRAWLS))
+def waited_for(troubles: dict[str, dict[str, str]]) -> list[str]:
+    """Return the names of the troubles of these processes for which the service itself waits, sorted."""
+    return service_troubles(name for messages in troubles.values() for name in messages)
 
 
 async def troubles_everywhere(context: ApiContext) -> dict[str, dict[str, str]]:
@@ -112,7 +107,7 @@ async def readyz(context: Context) -> Response:
         is_frontier_available(context), is_bus_available(context), troubles_everywhere(context)
     )
     ready = frontier and bus
-    names = service_troubles(troubles)
+    names = waited_for(troubles)
     status = "waiting" if not ready else "degraded" if names else "ready"
     return JSONResponse(
         {"status": status, "frontier": frontier, "bus": bus, "troubles": names},

@@ -166,6 +166,11 @@ class WorkRunner(Protocol):
 
     def stop(self) -> None: ...
 
+    @property
+    def is_working(self) -> bool:
+        """True once the work has begun, while a worker lives. May be read in any thread."""
+        ...
+
     def tally(self) -> Tally:
         """Return the counters since the start."""
         ...
@@ -183,14 +188,15 @@ async def work(
     *,
     observer: Observer,
     control: WorkControl,
+    monitor: "WorkMonitor | None" = None,
 ) -> WorkResult:
     """Work until the run of the assignment is over or the caller interrupts it.
 
-    `address`: that of the frontier, for worker processes. Raises GossamerError before anything is fetched.
+    `address`: that of the frontier, for worker processes. `monitor`: shows the counters, and is served already; None:
+    one is served where `worker.metrics` says. Raises GossamerError before anything is fetched.
     """
     pool, spiders, run, bus = assignment.pool, assignment.spiders, assignment.run, assignment.bus
     crawl = run.crawl.id if run else None
-    metrics_address = settings.worker.metrics
     warn_of_unusable_extension(observer.say)
     for folder in missing_folders(settings.crawl.output):
         if not Path(folder).is_relative_to(settings.data_dir):  # else it is an output of our own
@@ -199,7 +205,7 @@ async def work(
         processes = WorkerProcesses(
             settings, address, pool=pool, spiders=list(spiders), run=run, say=observer.say, bus=bus
         )
-        with _metrics_served(metrics_address, processes, frontier, settings):
+        with _shown(monitor, processes, frontier, settings):
             return WorkResult(await _attend(processes, frontier, observer, control, crawl), processes.fault)
     result: WorkResult | None = None
     try:
@@ -212,7 +218,7 @@ async def work(
             reader=assignment.reader,
             say=observer.say,
         ) as worker:
-            with _metrics_served(metrics_address, worker, frontier, settings):
+            with _shown(monitor, worker, frontier, settings):
                 result = WorkResult(await _attend(worker, frontier, observer, control, crawl))
     except SinkError as error:
         if result is None:
@@ -221,19 +227,44 @@ async def work(
     return result
 
 
-@contextlib.contextmanager
-def _metrics_served(address: str, runner: WorkRunner, frontier: ValkeyFrontier, settings: Settings) -> Iterator[None]:
-    """Serve the counters to Prometheus at this address. Empty: serve nothing."""
-    if not address:
-        yield
-        return
-    from gossamer.telemetry.metrics import Metrics  # imported late: its library takes time to load
+class WorkMonitor:
+    """Metrics and probes of a command that works. They are served from before the frontier can be reached."""
 
-    metrics = Metrics()
-    metrics.add_tally(runner.tally)
-    metrics.add_lost_shards(lambda: frontier.lost_shards)
-    metrics.add_performance(settings.data_dir / FOLDER)
-    with metrics.serve(address, option="the setting worker.metrics"):
+    def __init__(self) -> None:
+        from gossamer.telemetry.metrics import Metrics  # imported late: its library takes time to load
+        from gossamer.telemetry.probes import WorkProbes
+
+        self._metrics = Metrics()
+        self._probes = WorkProbes()
+
+    @classmethod
+    @contextlib.contextmanager
+    def serve(cls, address: str) -> "Iterator[WorkMonitor | None]":
+        """Serve them at this address. Empty: serve nothing, and yield None."""
+        if not address:
+            yield None
+            return
+        monitor = cls()
+        with monitor._metrics.serve(address, option="the setting worker.metrics", probes=monitor._probes):
+            yield monitor
+
+    def show(self, runner: WorkRunner, frontier: ValkeyFrontier, data_dir: Path) -> None:
+        """Show the counters of this work from now on."""
+        self._metrics.add_tally(runner.tally)
+        self._metrics.add_lost_shards(lambda: frontier.lost_shards)
+        self._metrics.add_performance(data_dir / FOLDER)
+        self._probes.attach(lambda: runner.is_working, lambda: runner.tally().troubles)
+
+
+@contextlib.contextmanager
+def _shown(
+    monitor: WorkMonitor | None, runner: WorkRunner, frontier: ValkeyFrontier, settings: Settings
+) -> Iterator[None]:
+    """Show the counters of the work. `monitor` None: in one that is served for so long, where the settings say so."""
+    address = settings.worker.metrics
+    with contextlib.nullcontext(monitor) if monitor is not None else WorkMonitor.serve(address) as shown:
+        if shown is not None:
+            shown.show(runner, frontier, settings.data_dir)
         yield
 
 

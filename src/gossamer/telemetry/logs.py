@@ -7,7 +7,7 @@ because people filter and alert by them: the names of events, with which message
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 # Names of log events. Names may be added, never changed.
@@ -142,6 +142,15 @@ class Troubles:
         log.log(self._level, "%s %s", TROUBLE_ENDED, name)
         if self._notify:
             self._notify(message)
+
+
+_OF_CRAWLS = ("robots", "proxies", "spider", "egress")
+"""First words of the names of troubles that concern sites, proxies and spiders of single crawls."""
+
+
+def service_troubles(names: Iterable[str]) -> list[str]:
+    """Return those of the troubles for which the service itself waits, sorted: not those of single crawls."""
+    return sorted(name for name in set(names) if not name.startswith(_OF_CRAWLS))
 
 
 _MAX_SEED_ERRORS = 3

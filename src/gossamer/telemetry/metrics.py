@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from gossamer.errors import BadInput
 from gossamer.model.performance import Measurement
 from gossamer.net.listening import listen_fault
+from gossamer.telemetry.probes import WorkProbes
 from gossamer.telemetry.recordings import running_processes
 from gossamer.telemetry.tally import Tally
 
@@ -205,17 +206,19 @@ class Metrics:
         self._registry.register(_PerformanceCollector(folder))
 
     @contextmanager
-    def serve(self, address: str, *, option: str) -> Iterator[str]:
+    def serve(self, address: str, *, option: str, probes: WorkProbes | None = None) -> Iterator[str]:
         """Serve the metrics over HTTP at `ADDRESS:PORT` while the context is open; yields the address in use.
 
-        Port 0 takes a free port. `option`: where a person chooses another port. Raises BadInput for an address that is
-        malformed or cannot be bound.
+        Port 0 takes a free port. `option`: where a person chooses another port. `probes`: answers `/healthz` and
+        `/readyz` there; None: nothing does. Raises BadInput for an address that is malformed or cannot be bound.
         """
         host, port = parse_listen_address(address)
         try:
             server, thread = start_http_server(port, host, registry=self._registry)
         except OSError as error:
             raise BadInput(f"metrics: {listen_fault(address, error, option=option)}") from None
+        if probes is not None and (app := server.get_app()) is not None:
+            server.set_app(probes.before(app))
         try:
             yield f"{address.rpartition(':')[0]}:{server.server_port}"
         finally:

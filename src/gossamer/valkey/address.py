@@ -7,7 +7,7 @@ because they stand in people's settings, and that no message or printed address 
 import re
 import ssl
 from typing import Any, Self
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -143,6 +143,17 @@ def parse_options(query: str) -> dict[str, str]:
             raise ValueError(f"the option {name} is there twice; write it once")
         options[name] = value
     return options
+
+
+def with_password(address: str, password: str) -> str:
+    """Return the address of a server with this password, which may have any characters. Raises BadInput if the address
+    has a password already."""
+    if Address.parse(address).password:
+        raise BadInput(f"the address {hide_secrets(address)} has a password, and frontier_password names one, too")
+    scheme, separator, rest = address.partition("://")
+    userinfo, at, hosts = rest.partition("@")
+    user = userinfo.removesuffix(":") if at else ""
+    return f"{scheme}{separator}{user}:{quote(password, safe='')}@{hosts if at else rest}"
 
 
 def _split(text: str) -> tuple[str, SplitResult]:

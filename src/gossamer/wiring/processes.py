@@ -185,10 +185,15 @@ class WorkerProcesses:
         self.fault = ""
         """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
 
+    @property
+    def is_working(self) -> bool:
+        """True while a process lives that has reported its counters."""
+        return bool(self._current)
+
     def tally(self) -> Tally:
         """Return the sum over all processes, dead ones included."""
         total = self._ended
-        for tally in self._current.values():
+        for tally in tuple(self._current.values()):
             total = total.plus(tally)
         return total
 

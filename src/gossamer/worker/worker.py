@@ -245,6 +245,11 @@ class Worker:
         return self._slots.busy
 
     @property
+    def is_working(self) -> bool:
+        """True: a worker that exists has begun. May be read in any thread."""
+        return True
+
+    @property
     def is_resting(self) -> bool:
         """True while slots are free and all requests that wait are not due yet. May be read in any thread."""
         return self._slots.busy < self._slots.count and self._holder.has_later_work

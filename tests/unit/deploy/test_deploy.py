@@ -1,15 +1,25 @@
 """The deployment files name what there is: metrics, settings, commands."""
 
+import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from gossamer.cli.app import COMMANDS
-from gossamer.settings import rows
+from gossamer.errors import ServerUnsuitable
+from gossamer.settings import load, rows
 from gossamer.telemetry.metrics import ALL_METRICS
+from gossamer.valkey.address import Address, with_password
+from gossamer.valkey.connection import retrying
+from gossamer.valkey.embedded import find_server
+from gossamer.valkey.shards import Shards
+from tests.servers.crawling import gossamer
+from tests.servers.valkey import free_ports
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
@@ -70,3 +80,164 @@ def test_kubernetes_probes_and_scrapes_the_port_that_needs_no_token() -> None:
 def test_units_call_commands_that_exist(path: Path) -> None:
     [command] = re.findall(r"ExecStart=\S+/gossamer (\w+)", path.read_text())
     assert command in COMMANDS
+
+
+# --- the image --------------------------------------------------------------------------------------------------------
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+
+
+def test_the_images_user_is_a_number() -> None:
+    """Else Kubernetes cannot see that it is not root (`runAsNonRoot`)."""
+    [user] = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+
+
+def test_the_images_default_command_listens_beyond_the_container_and_so_needs_a_token(tmp_path: Path) -> None:
+    [written] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    arguments = json.loads(written)
+    arguments[arguments.index("--data-dir") + 1] = str(tmp_path / "data")
+    assert arguments[arguments.index("--host") + 1] == "0.0.0.0"
+    done = gossamer(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "GOSSAMER_SERVICE__TOKEN" in done.stderr
+
+
+# --- compose ----------------------------------------------------------------------------------------------------------
+
+PASSWORDS = [
+    "plain",
+    "a/b",
+    "me@home",
+    "a:b",
+    "100%",
+    "%41",
+    "?#&=",
+    "two words",
+    "\"quoted\" 'too'",
+    "\\back",
+    "$HOME é",
+]
+
+
+def compose(password: str) -> dict[str, Any]:
+    """The compose file with its variables replaced, as Docker does it: within values, after the file was read."""
+
+    def replaced(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: replaced(value) for key, value in part.items()}
+        if isinstance(part, list):
+            return [replaced(value) for value in part]
+        if not isinstance(part, str):
+            return part
+        names = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}|\$\$")
+        return names.sub(lambda found: password if found[1] else "$", part)
+
+    found: dict[str, Any] = replaced(yaml.safe_load((DEPLOY / "compose.yaml").read_text()))
+    return found
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_a_password_of_any_characters_reaches_the_frontier(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server gets it as one argument, and the services and its health check from the environment."""
+    services = compose(password)["services"]
+    for name in ("service", "worker"):
+        with monkeypatch.context() as environment:
+            for variable, value in services[name]["environment"].items():
+                environment.setenv(variable, value)
+            address = Address.parse(load(config=None).frontier)
+            assert (address.user, address.password, str(address.endpoints[0])) == ("default", password, "valkey:6379")
+    command = services["valkey"]["command"]
+    assert command[command.index("--requirepass") + 1] == password
+    assert services["valkey"]["environment"]["REDISCLI_AUTH"] == password
+
+
+def test_valkey_starts_by_its_command_and_asks_for_the_password(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    password = "a/b@c \"d\" 'e' \\f %41"
+    _, *arguments = compose(password)["services"]["valkey"]["command"]
+    server = subprocess.Popen(
+        [find_server(), *arguments, "--port", str(port), "--bind", "127.0.0.1"], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    try:
+        asyncio.run(_knows(f"redis://default@127.0.0.1:{port}", password))
+    finally:
+        server.terminate()
+        server.wait(60)
+    assert list(tmp_path.rglob("*.aof")), "its data are in the folder of its volume, the working folder"
+
+
+async def _knows(address: str, password: str) -> None:
+    """Connect with the password, and see that the server has one and its settings."""
+    shards = await retrying(lambda: Shards.connect(with_password(address, password)), timeout_seconds=60)
+    assert await shards.everywhere("CONFIG", "GET", "maxmemory-policy") == [[b"maxmemory-policy", b"noeviction"]]
+    await shards.close()
+    with pytest.raises(ServerUnsuitable, match="password"):
+        await Shards.connect(address)
+
+
+def test_data_are_written_into_the_volumes() -> None:
+    services = compose("x")["services"]
+    volumes = {name: dict(v.split(":") for v in one.get("volumes", ())) for name, one in services.items()}
+    assert services["kafka"]["environment"]["KAFKA_LOG_DIRS"] == volumes["kafka"]["kafka"]
+    assert volumes["valkey"]["valkey"] == "/data"  # the working folder of the image
+    [made] = re.findall(r"install -d -o gossamer -g gossamer (.+)$", DOCKERFILE, re.MULTILINE)
+    for name in ("service", "worker"):
+        assert services[name]["environment"]["GOSSAMER_TOPICS__BLOBS"] == volumes[name]["blobs"]
+        # A new volume gets the owner of the image's folder; without one it belongs to root.
+        assert set(volumes[name].values()) <= set(made.split())
+
+
+def test_every_container_has_a_health_check_at_an_address_that_is_served() -> None:
+    for name, service in compose("x")["services"].items():
+        test = " ".join(service["healthcheck"]["test"])
+        if name in ("service", "worker"):
+            variable = {"service": "GOSSAMER_SERVICE__METRICS", "worker": "GOSSAMER_WORKER__METRICS"}[name]
+            assert f"http://{service['environment'][variable]}/readyz" in test
+
+
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
+
+MANIFESTS = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "gossamer.yaml").read_text()))
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The specification of each deployment's pods."""
+    return {
+        one["spec"]["template"]["metadata"]["labels"]["part"]: one["spec"]["template"]["spec"]
+        for one in MANIFESTS
+        if one["kind"] == "Deployment"
+    }
+
+
+@pytest.mark.parametrize("part", ["service", "worker"])
+def test_pods_have_probes_and_the_images_user(part: str) -> None:
+    pod = pods()[part]
+    [container] = pod["containers"]
+    named = {row["name"] for row in container["ports"]}
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"]["path"] == path
+        assert container[probe]["httpGet"]["port"] in named
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert f"USER {pod['securityContext']['runAsUser']}:" in DOCKERFILE
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert mounted == {"/data", "/tmp"}
+
+
+def test_only_prometheus_reaches_the_ports_that_need_no_token() -> None:
+    policies = {
+        one["spec"]["podSelector"]["matchLabels"]["part"]: one for one in MANIFESTS if one["kind"] == "NetworkPolicy"
+    }
+    assert policies.keys() == pods().keys()
+    for part, policy in policies.items():
+        [container] = pods()[part]["containers"]
+        rules = {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        assert rules.keys() == {row["name"] for row in container["ports"]}
+        assert rules["metrics"], f"everybody reaches the metrics of a {part}"
+
+
+def test_no_password_is_in_an_address() -> None:
+    for path in DEPLOY.rglob("*"):
+        if path.is_file() and path.suffix != ".json":
+            assert not re.findall(r"\w+://[^\s@]*:[^\s@]*@", path.read_text()), path

@@ -1,9 +1,10 @@
 """Addresses: what they mean, and what is none."""
 
+import msgspec
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.valkey.address import Address, Endpoint
+from gossamer.valkey.address import Address, Endpoint, with_password
 
 
 def test_a_socket() -> None:
@@ -68,3 +69,23 @@ def test_what_is_no_address(text: str, wrong: str) -> None:
 def test_a_ca_file_that_is_not_there() -> None:
     with pytest.raises(BadInput, match="certificate files"):
         Address.parse("rediss://h?ssl_ca_certs=/nowhere.pem").tls_context()
+
+
+@pytest.mark.parametrize("password", ["a/b", "me@home", "a:b", "%41", "100%", "?#&=[]", "two words", "é", "\\"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://h", "redis://me@h:1/2", "rediss://me:@[::1]:5?ssl_cert_reqs=none", "unix:///run/s.sock?db=3",
+        "unix://me@/run/s.sock", "redis+cluster://me@h:1,[::2]:3,i",
+    ],
+)  # fmt: skip
+def test_a_password_that_is_named_apart_may_have_any_characters(address: str, password: str) -> None:
+    before, after = Address.parse(address), Address.parse(with_password(address, password))
+    assert after.password == password
+    assert msgspec.structs.replace(after, password="") == before
+
+
+def test_a_password_in_the_address_and_apart_is_refused_and_not_shown() -> None:
+    with pytest.raises(BadInput, match="has a password") as refused:
+        with_password("redis://me:s3cret@h", "other")
+    assert "s3cret" not in str(refused.value)

@@ -17,7 +17,7 @@ from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
 from gossamer.crawling.outputs import find_contents
-from gossamer.crawling.work import Assignment, work
+from gossamer.crawling.work import Assignment, WorkMonitor, work
 from gossamer.errors import BadInput
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.net.credentials import hide_secrets
@@ -116,6 +116,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
     with (
         Display(f"Working for the pool {pool}; pages go to {_destinations(settings)}", quiet=quiet) as display,
         Interruption(None, display.say) as interruption,
+        WorkMonitor.serve(settings.worker.metrics) as monitor,
     ):
         frontier = await when_reachable("frontier", lambda: connect(settings, address), display.say)
         warn_of_memory_only(frontier, display.say)
@@ -128,6 +129,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
                 Assignment(pool, spiders, bus=bool(settings.bus)),
                 observer=display,
                 control=interruption,
+                monitor=monitor,
             )
             summary = Summary(
                 f"of the pool {pool}",
