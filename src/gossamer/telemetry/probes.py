@@ -12,7 +12,7 @@ import msgspec
 from gossamer.telemetry.logs import service_troubles
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _BLOCKING = frozenset({"frontier", "output"})
 """Troubles that keep a worker from all work."""
