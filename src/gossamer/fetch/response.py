@@ -191,8 +191,8 @@ class ResponseReader:
 
     def _is_whole_when_decoded(self, length: int) -> bool:
         """Return whether this length is that of the decoded body, which some servers send, and browsers accept."""
-        if length > max(self.limits.bomb_bytes, self.limits.bomb_ratio * self.body_bytes):
-            return False  # it would be a bomb
+        if length > self.limits.body_bytes:
+            return False  # more than is kept of a body: to decode it could be what a bomb wants
         limits = msgspec.structs.replace(self.limits, body_bytes=length)
         try:
             decoded = decode(self.body, parse_encodings(self.content_encodings), limits)
