@@ -174,7 +174,7 @@ def test_a_certificate_that_is_not_trusted_is_told_with_what_to_do(tmp_path: Pat
         ended = gossamer(*flags, cwd=tmp_path)
         assert ended.returncode == 1
         assert "the secure connection could not be established (" in ended.stderr
-        assert "--insecure accepts any." in ended.stderr
+        assert "--insecure accepts any certificate." in ended.stderr
         assert "Retrying" not in ended.stderr
 
 

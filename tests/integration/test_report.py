@@ -28,7 +28,9 @@ def sitemap(*urls: str) -> str:
 def web() -> Iterator[FakeWeb]:
     mounts = {
         ("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /private\n"),
-        ("a.test", "/"): html(page("Home", "/one", "/two", "/gone", "/moved", "/private", "javascript:alert(3)")),
+        ("a.test", "/"): html(
+            page("Home", "/one", "/two", "/gone", "/target", "/moved", "/private", "javascript:alert(3)")
+        ),
         ("a.test", "/one"): html(page("Same", "/gone", "/gone", "/copy", "/odd")),
         ("a.test", "/two"): html(page("Same", "/gone", "/broken", "/original", more="<p>two</p>")),
         ("a.test", "/copy"): html(page("Copied", "/one")),

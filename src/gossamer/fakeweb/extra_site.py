@@ -5,6 +5,7 @@ the port of the web, and returns the sites that the specification asks for, in t
 they serve a host.
 """
 
+import contextlib
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -52,7 +53,9 @@ def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
     """Return the sites that `spec` asks for. Raises `BadInput` where no package with them is installed."""
     if not (spec.estate or spec.hostile):
         return []
-    found: list[Callable[[WebSpec, int], list[ExtraSite]]] = [entry.load() for entry in entry_points(group=_GROUP)]
+    found: list[Callable[[WebSpec, int], list[ExtraSite]]] = []
+    with contextlib.suppress(ImportError):  # an entry point of a package that is gone
+        found += [entry.load() for entry in entry_points(group=_GROUP)]
     sites = [site for make in found for site in make(spec, port)]
     if not sites:
         raise BadInput(

@@ -425,8 +425,7 @@ class Frontier(Protocol):
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
     ) -> int:
-        """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged. A crawl
-        that has finished stays so: nothing is left to stop, and a later submission begins a new run.
+        """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged.
 
         From the next lease on none of its requests is handed out; leased ones may still be settled. A repeated call
         purges 0."""

@@ -165,25 +165,6 @@ async def test_stop_is_exact_and_obeyed_by_the_next_lease(pair: Pair, state: Cra
     assert info.state is state
 
 
-@pytest.mark.parametrize("spider", [None, "link"])
-@pytest.mark.parametrize("state", [CrawlState.STOPPED, CrawlState.EXPIRED])
-async def test_a_run_that_has_finished_is_not_ended_again(pair: Pair, state: CrawlState, spider: str | None) -> None:
-    """Its end was published. It refuses nothing afterwards."""
-    crawl = CrawlId("app", "one")
-    await submit(pair, "one", a_batch("a.test", range(3)))
-    await pair.drain()
-    await pair.stop(crawl, spider=spider, state=state)
-    await pair.check()
-    info = await pair.frontier.crawl_info(crawl)
-    assert info is not None
-    assert (info.state, info.run) == (CrawlState.FINISHED, 1)
-    assert [event.kind for event in await pair.frontier.pending_events()] == [CrawlState.FINISHED]
-    await submit(pair, "one", a_batch("b.test", range(3)))
-    assert pair.model.runs[crawl].number == 2
-    await pair.drain()
-    await pair.check()
-
-
 async def test_one_spiders_part_can_be_stopped(pair: Pair) -> None:
     await submit(pair, "one", a_batch("a.test", range(5)), a_batch("b.test", range(5), spider="other"))
     crawl = CrawlId("app", "one")

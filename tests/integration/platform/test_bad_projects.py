@@ -105,6 +105,7 @@ def test_names_that_are_no_file_names_are_refused(server: Scrapyd, name: str) ->
         if names["version"] in ("../up", "a/b", "..", "a\0b"):  # Scrapyd replaces what is unsafe in versions
             continue
         said = "project is invalid: it has a NUL" if "\0" in name else "DirectoryTraversalError"
+        said = "the name '" if len(name) > 200 else said
         assert server.deploy(egg(spider("good")), **names)["message"].startswith(said), names
         refused = server.client.post("/v1/versions", params=names, content=egg(spider("good")))
         assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (400, "invalid-request"), names

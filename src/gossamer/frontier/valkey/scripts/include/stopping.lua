@@ -9,18 +9,18 @@
 -- Marks the crawl (spider "") or the part as ended. `stopping` notes that its shards are still to be told, and the
 -- field "ev:<spider>" that an event is still to be recorded, once it is known how many requests were purged. The first
 -- end of a part counts. `state`: stopped, expired, or finished (given up: it may run anew). `marker_ms`: how long a
--- stopped crawl refuses submissions. Returns 1, or 0 where there is no such crawl, or it has finished by itself.
+-- stopped crawl refuses submissions. Returns 1, or 0 where there is no such crawl.
 local function end_early(token, state, spider, marker_ms, retention)
   local key = BASE .. "h:" .. token
   local before = redis.call("HGET", key, "state")
-  if not before or (before == "finished" and state ~= "finished") then
+  if not before then
     return 0
   end
   local letter, changed_now = string.sub(state, 1, 1), false
   if spider ~= "" then
     changed_now = redis.call("HSETNX", key, "st:" .. spider, letter) == 1
     unlist_part(token, spider)
-  elseif before == "running" then
+  elseif before == "running" or (before == "finished" and state ~= "finished") then
     changed_now = true
     write_end(key, state)
     unlist_running(token)
