@@ -6,7 +6,7 @@ Of a page that is longer than MAX_PARSED_BYTES, the beginning has a tree; its li
 tables and indexes, whose elements do not nest deeply; `is_nested_deeply` finds these by walking through the tags, and
 they are parsed all the same.
 
-Safe to change: that more pages count as nested deeply. Fixed: no content makes a method raise; and the depth that is
+Fixed: no content makes a method raise; and the depth that is
 counted here is never less than a parser's, whatever the page. Each rule below says why it is not, and a test compares
 with the parser.
 """

@@ -6,7 +6,7 @@ pages, and pages of many tags, are parsed without the elements that links do not
 
 `flatten` reads the tags as the compiled extension does (`native/src/scan.rs`), rule by rule, and a test compares both.
 
-Safe to change: the limits below, as far as they say. Fixed: `flatten` keeps every tag that readers of links want and
+Fixed: `flatten` keeps every tag that readers of links want and
 cuts no tag in two, or links are lost; and every expression takes time proportional to the page (hence the possessive
 quantifiers, `++` and `*+`, which never give a character back), or a page could stop a worker.
 """
@@ -30,7 +30,7 @@ about 360 bytes while the page is parsed."""
 
 MAX_TAG_BYTES = 4096
 """Longest tag that is left as it is. A page with a longer one is flattened, and the tag gets only the attributes that
-matter, because a parser compares all attributes of a tag with each other. Tuning only."""
+matter, because a parser compares all attributes of a tag with each other."""
 
 # Every formatting element begins like this (an element that is added to _FORMATTING must, too), and few others do.
 # Counting these takes a third of the time that _FORMATTING takes.
@@ -83,7 +83,7 @@ _SCRIPT_MARK = re.compile(rb"<(?P<end>/?)script(?=[%b/>])|<!(?=--)|(?P<closing>-
 """Place in a script where the states of the HTML standard change ("script data escaped" and "double escaped")."""
 
 _PIECE_BYTES = 128 * 1024
-"""Size from which a piece ends. Tuning only: larger pieces take memory while they are parsed, smaller ones calls."""
+"""Size from which a piece ends. Larger pieces take memory while they are parsed, smaller ones calls."""
 _BORDER = b"\0<border>\0"
 """Separator of two pieces. A page that contains it is cut there, too, which does no harm."""
 

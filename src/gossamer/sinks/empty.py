@@ -1,6 +1,6 @@
 """Recognises outputs without records, as `write_empty` and the sinks leave them.
 
-Safe to change: words, which docs and tests quote. Fixed: a file that holds anything of a person's own never counts as
+Fixed: a file that holds anything of a person's own never counts as
 empty, because the next crawl deletes its contents.
 """
 

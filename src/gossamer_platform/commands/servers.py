@@ -14,7 +14,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -24,6 +23,7 @@ from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
 from gossamer.extras import install_advice
+from gossamer.net.credentials import has_password
 from gossamer.platform_client.secret_variables import NODE_TOKEN, read_secret
 from gossamer.policy.words import counted
 from gossamer.telemetry import logs
@@ -154,7 +154,7 @@ async def _run_manager(
     files: list[Path], store: str, given: dict[str, Any], limits: tuple[float, dict[str, str]]
 ) -> None:
     """Run a manager. `given`: options of the configuration, None where the command line has none."""
-    if urlsplit(given["database_url"] or "").password:
+    if has_password(given["database_url"] or ""):
         terminal.say("Other users can read the password of --database. Set it in $SCRAPYD_DATABASE_URL.")
     try:
         from gossamer_platform.scrapyd.config import load
