@@ -59,7 +59,7 @@ STAGES: dict[str, Sequence[tuple[str, str]]] = {
 }
 """Functions of each stage: the module that calls or has them, and the name there. To measure another part, add it."""
 _CALIBRATIONS = 20_000
-"""Calls by which the cost of a timer is measured. May be changed freely."""
+"""Calls by which the cost of a timer is measured."""
 
 
 class Clock:

@@ -4,7 +4,7 @@
 
 Both servers run as processes of their own, on SQLite and a folder. The manager gets its files as a node sends them.
 While the log is sent, read and followed, another client asks for a job again and again: that is the API's latency.
-Figures depend on the machine and on what else runs on it. Safe to change: the numbers and what is printed.
+Figures depend on the machine and on what else runs on it.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python -m bench.start [--runs 9]
 
 The smallest of several runs counts, because other programs on the machine only add to it. The Valkey server that a
-crawl starts is a process of its own and does not count. Safe to change: everything.
+crawl starts is a process of its own and does not count.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 _TIMEOUT_SECONDS = 60.0
-"""Longest wait for the first request. May be changed freely."""
+"""Longest wait for the first request."""
 
 
 def help_seconds() -> float:

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bound on all new URLs of a page together, in bytes. As MAX_URL_BYTES of the reference.
 const MAX_URL_BYTES: usize = 16 * 1024 * 1024;
-/// Origins whose decision or domain is remembered. May be changed: each takes about 200 bytes.
+/// Origins whose decision or domain is remembered. Each takes about 200 bytes.
 const MAX_ORIGINS: usize = 10_000;
 
 type Texts = HashSet<Box<str>, BuildTextHasher>;

@@ -1,7 +1,7 @@
 //! Bounded memory of hrefs that were resolved on a site before. `gossamer/extract/memory.py` is the reference and says
 //! which hrefs are remembered, and where; a crawl uses one of the two.
 //!
-//! May be changed: the numbers, and what is forgotten first. Fixed: where an href is remembered, or a page that links to
+//! Fixed: where an href is remembered, or a page that links to
 //! it would never be fetched.
 
 use crate::urls::Base;

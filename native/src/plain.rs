@@ -4,7 +4,7 @@
 //! page, which then is parsed: a link with a paragraph or a table in it, an end tag that closes more than its own
 //! element, an odd comment, an attribute without a space before it, a character reference without a semicolon.
 //!
-//! May be changed: it may give up earlier, which is slower. Fixed: what it returns. A test compares it with the parser.
+//! Fixed: what it returns. A test compares it with the parser.
 
 use memchr::{memchr, memmem};
 

@@ -1,6 +1,6 @@
 //! Decodes attribute values: character references, NUL and line ends, as the tokenizer of the HTML standard does.
 //!
-//! May be changed: the tables' form. Fixed: the result, which the standard defines ("named character reference state"
+//! Fixed: the result, which the standard defines ("named character reference state"
 //! and those after it).
 
 use entities::ENTITIES;

@@ -6,7 +6,7 @@
 //! what hides or reveals a link: templates, framesets, and where a drawing ends. It never moves back in the page but for
 //! one look at a comment's end, so its time is proportional to the page's length, and it keeps nothing but the links.
 //!
-//! May be changed: how it skips what it does not need. Fixed: which links it finds; the Python reference
+//! Fixed: which links it finds; the Python reference
 //! (`gossamer/extract/links.py`) must find the same ones, and tests compare both.
 
 use crate::references::decode;
@@ -62,11 +62,11 @@ struct Open<'a> {
     math: bool,
 }
 
-/// Most elements of drawings whose names are remembered; deeper ones are only counted. May be changed: an end tag is
+/// Most elements of drawings whose names are remembered; deeper ones are only counted. An end tag is
 /// compared with all of them.
 const MAX_OPEN: usize = 128;
 
-/// How often a page is looked through for an open element. May be changed: each look takes as long as the page does.
+/// How often a page is looked through for an open element. Each look takes as long as the page does.
 const MAX_LOOKS: u8 = 16;
 
 /// Values of the attributes that links need. The first attribute of a name counts, as in the standard; an attribute

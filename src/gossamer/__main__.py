@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _COLLECT_AFTER = 200_000
-"""Number of new objects after which Python looks for cycles of unused ones. Tuning only: at Python's default, loading a
-command's modules takes a tenth more CPU time, for cycles that there are not."""
+"""Number of new objects after which Python looks for cycles of unused ones. At Python's default, loading a command's
+modules takes a tenth more CPU time, for cycles that there are not."""
 
 
 def main() -> "NoReturn":

@@ -2,10 +2,9 @@
 
 The first line of a class's docstring is the message that a person reads; details follow it after a colon.
 
-Safe to change: the messages, except that tests and docs quote some (search both for the old words), and that the
-message of a FetchError must be the title of its `kind` in policy/words.py (a test compares). Fixed: which class an
-error is derived from, because callers catch the base classes (a call that raised FrontierUnavailable is repeated, one
-that raised CrawlRefused is not), and the words in `kind` and `reason`, which users find in records and counters.
+Fixed: which class an error is derived from, because callers catch the base classes (a call that raised
+FrontierUnavailable is repeated, one that raised CrawlRefused is not), and the words in `kind` and `reason`, which users
+find in records and counters.
 """
 
 from typing import Any, ClassVar

@@ -1,9 +1,8 @@
 """Settings of workers and of a service: its bus, Kafka and the REST API; and the ranges that several groups use.
 
 `settings.py` has the rest, and explains how settings are given. The bus, on which requests arrive and pages are
-published, is Kafka or Valkey Streams ("streams" below). Safe to change: descriptions (one line, no full stop at the
-end), defaults, and ranges (`ge`, `le`) without a comment, which only catch mistakes. Then regenerate docs/reference.
-Fixed: the names of settings and the words that they accept, which stand in users' files.
+published, is Kafka or Valkey Streams ("streams" below). Then regenerate docs/reference. Fixed: the names of settings
+and the words that they accept, which stand in users' files.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,14 +12,14 @@ from gossamer.model.record import Destination, destination_fields
 from gossamer.setting_groups import SettingGroup, field_of, integers, numbers
 
 SERVICE_IDLE_SECONDS = 5.0
-"""`crawl.idle_seconds` of a service's crawls where it is not set. May be changed freely: longer reports the end of a
-crawl later; shorter may end a crawl before its next request is fed."""
+"""`crawl.idle_seconds` of a service's crawls where it is not set. Longer reports the end of a crawl later; shorter may
+end a crawl before its next request is fed."""
 STREAMS_BODY_BYTES = 4096
-"""`topics.max_inline_body` on streams where it is not set. May be changed freely: more fills the memory that holds the
-streams sooner; less makes consumers fetch more bodies from the blob store."""
+"""`topics.max_inline_body` on streams where it is not set. More fills the memory that holds the streams sooner; less
+makes consumers fetch more bodies from the blob store."""
 DOMAIN_MAX_PENDING = 1_000_000
-"""Default of `service.domain_max_pending` below. May be changed freely: more lets an endless site fill the frontier's
-memory; less drops URLs of large sites."""
+"""Default of `service.domain_max_pending` below. More lets an endless site fill the frontier's memory; less drops URLs
+of large sites."""
 _MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
 _DAY_SECONDS = 86400.0
 CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS

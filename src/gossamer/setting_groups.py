@@ -5,8 +5,7 @@ its setting. Messages name the place where the value was written: `--scope`, `GO
 `gossamer.toml: crawl.scope`.
 
 Every command loads this module before its first request, so it imports nothing that loads slowly, such as pydantic.
-Safe to change: the sentences (tests quote some). Fixed: how names are written in the environment, and the words for
-true and false, which stand in users' files.
+Fixed: how names are written in the environment, and the words for true and false, which stand in users' files.
 """
 
 import types
@@ -21,9 +20,9 @@ from gossamer.errors import BadInput
 ENVIRONMENT_PREFIX = "GOSSAMER_"  # fixed
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
-"""Words for true and false in text. May be extended; none may be removed, because users' files hold them."""
+"""Words for true and false in text. None may be removed, because users' files hold them."""
 _SHOWN_CHARACTERS = 200
-"""Characters of a wrong value in a message. May be changed: more only make messages longer."""
+"""Characters of a wrong value in a message. More only make messages longer."""
 
 GroupT = TypeVar("GroupT", bound="SettingGroup")
 
@@ -231,7 +230,7 @@ def _suggestion(root: type[SettingGroup], name: str) -> str:
 
 
 _VERY_NEAR = 0.75
-"""Likeness of two names, from 0 to 1 (difflib), that makes a sure suggestion. May be tuned; 0.6 is difflib's own."""
+"""Likeness of two names, from 0 to 1 (difflib), that makes a sure suggestion. 0.6 is difflib's own."""
 
 
 def values_of_environment(model: type[SettingGroup], environment: Mapping[str, str]) -> dict[str, Given]:
@@ -351,12 +350,12 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 _TYPE_WORDS = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts", dict: "a table"}
-"""Words for each type in messages. May be changed; a type that is missing is "another value"."""
+"""Words for each type in messages. A type that is missing is "another value"."""
 
 
 _UNLIMITED = 2**40
-"""Upper limit from which a message does not name it: it has no meaning of its own, such as the largest exact integer.
-May be changed."""
+"""Upper limit from which a message does not name it: it has no meaning of its own, such as the largest exact
+integer."""
 
 
 def _expected(kind: Any) -> str:

@@ -4,10 +4,9 @@ The setting `a.b` is GOSSAMER_A__B in the environment (lists with commas or as J
 gossamer.toml, and `--b` where a command has that option. Options override the environment, which overrides the file.
 Only `wiring` and the commands read settings.
 
-Safe to change: descriptions (one line, no full stop at the end), defaults, and ranges (`integers`, `numbers`) without a
-comment, which only catch mistakes. Then regenerate docs/reference. Fixed: the names of settings and the words that they
-accept, which stand in users' files. A new default of a setting in `derived_id` (wiring/plan.py) gives the same command
-another crawl id, so that it does not resume its crawl.
+Then regenerate docs/reference. Fixed: the names of settings and the words that they accept, which stand in users'
+files. A new default of a setting in `derived_id` (wiring/plan.py) gives the same command another crawl id, so that it
+does not resume its crawl.
 """
 
 import math

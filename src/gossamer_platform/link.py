@@ -14,13 +14,13 @@ from gossamer_platform.lifecycle import EnvironmentKind
 from gossamer_platform.outcome import MAX_FAULT, AttemptEnd
 
 _MAX_SPIDERS, _MAX_SPIDER = 20_000, 1000
-"""Spiders of a version, and characters of a name. May be changed."""
+"""Spiders of a version, and characters of a name."""
 _MAX_WARNINGS: Final = 20
-"""Warnings of a version that are kept. May be changed."""
+"""Warnings of a version that are kept."""
 _MAX_REQUIREMENTS: Final = 2000
-"""Lines of requirements that are kept. May be changed."""
+"""Lines of requirements that are kept."""
 _MAX_LOG: Final = 64 * 1024
-"""Characters of what a builder, or the listing, printed. May be changed."""
+"""Characters of what a builder, or the listing, printed."""
 
 
 class ManagerUnavailable(GossamerError):

@@ -1,8 +1,8 @@
 """Decides from an attempt's traces whether it succeeded, and names the reason if not. Pure: no I/O.
 
-The exit code alone does not tell: Scrapy exits with 0 when `start()` raises and when it is terminated. So success
-needs exit code 0 and a finish_reason that the runner has reported. The default of good reasons may be changed; the
-words in `reason` are stored and shown, and must not.
+The exit code alone does not tell: Scrapy exits with 0 when `start()` raises and when it is terminated. So success needs
+exit code 0 and a finish_reason that the runner has reported. The words in `reason` are stored and shown, and must not
+change.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,19 +12,19 @@ GOOD_FINISH_REASONS: Final = frozenset(
     {"finished", "closespider_itemcount", "closespider_pagecount", "closespider_timeout"}
 )
 """Reasons with which Scrapy closes a spider that did what it should: nothing was left, or the limit that the project
-itself set was reached. May be changed; reasons of the project's own count as failures unless they are listed."""
+itself set was reached. Reasons of the project's own count as failures unless they are listed."""
 
 
 MAX_REASON: Final = 1000
-"""Characters of a finish_reason. May be changed."""
+"""Characters of a finish_reason."""
 MAX_FAULT: Final = 4000
-"""Characters of other reasons. May be changed."""
+"""Characters of other reasons."""
 _MAX_COUNTERS: Final = 300
-"""Counters of an attempt that are kept. May be changed; Scrapy itself has about fifty."""
+"""Counters of an attempt that are kept. Scrapy itself has about fifty."""
 _MAX_COUNTER_CHARACTERS: Final = 200
-"""Characters of the name of a counter, and of one that is text. May be changed."""
+"""Characters of the name of a counter, and of one that is text."""
 _JUDGED: Final = ("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL", "response_received_count")
-"""Counters that are kept however many there are, because others depend on them. May be extended."""
+"""Counters that are kept however many there are, because others depend on them."""
 
 
 class AttemptEnd(NamedTuple):

@@ -3,8 +3,8 @@
 An egg or a wheel is a zip. The manager checks one before it keeps it, and a node unpacks one; both see the same limits,
 because a small zip may contain an immense file, and a name in it may lead out of the folder.
 
-May be changed: the limits. Fixed: the message for a file that is no zip, which clients of Scrapyd compare; and that
-sizes are checked by what the zip announces before anything is read, and again while it is unpacked.
+Fixed: the message for a file that is no zip, which clients of Scrapyd compare; and that sizes are checked by what the
+zip announces before anything is read, and again while it is unpacked.
 """
 
 import os
@@ -21,22 +21,22 @@ from typing import IO, Final
 from gossamer.errors import GossamerError
 
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
-"""Largest sum of the sizes of all files in an artefact. May be changed."""
+"""Largest sum of the sizes of all files in an artefact."""
 _MAX_FILES: Final = 50_000
-"""Largest number of files in an artefact. May be changed, up to 65,534: a zip with more has another format."""
+"""Largest number of files in an artefact. Up to 65,534: a zip with more has another format."""
 _MAX_DIRECTORY_BYTES: Final = 16 * 1024 * 1024
-"""Largest table of contents of a zip, which is read into memory at once. May be changed."""
+"""Largest table of contents of a zip, which is read into memory at once."""
 _RATIO_BYTES: Final = 64 * 1024 * 1024
-"""Unpacked size from which the ratio counts. May be changed."""
+"""Unpacked size from which the ratio counts."""
 _MAX_RATIO: Final = 100
-"""Largest ratio of unpacked to packed size. May be changed; code is compressed to a quarter or so."""
+"""Largest ratio of unpacked to packed size. Code is compressed to a quarter or so."""
 _MAX_METADATA_BYTES: Final = 1024 * 1024
-"""Largest file with metadata that is read. May be changed."""
+"""Largest file with metadata that is read."""
 _END: Final = struct.Struct("<4s4H2LH")
 """Last record of a zip. The format's: fixed, as is the next."""
 _END_MARK, _LONG_END_MARK, _LONG_END_BYTES = b"PK\5\6", b"PK\6\7", 20
 _BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
-"""Errors of zipfile for a file that is damaged, or forged. May be extended."""
+"""Errors of zipfile for a file that is damaged, or forged."""
 _DIST_INFO: Final = re.compile(r"[^/]+\.dist-info/(METADATA|WHEEL|requirements\.txt)", re.ASCII)
 
 

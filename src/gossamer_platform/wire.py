@@ -33,19 +33,19 @@ INCARNATION_HEADER: Final = "Gossamer-Incarnation"
 PREFIX: Final = "/nodes/v1"
 """Path before all calls of nodes. Fixed."""
 RELEASE: Final = f"Gossamer {version('gossamer-crawl')}, Python {platform.python_version()}"
-"""Releases that a node runs, which operators see. May be changed."""
+"""Releases that a node runs, which operators see."""
 LONGEST_WAIT_SECONDS: Final = 25.0
-"""Longest time for which a manager keeps a call that waits for work. May be lowered; proxies cut longer ones off."""
+"""Longest time for which a manager keeps a call that waits for work. Proxies cut longer ones off."""
 
 
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
-"""Longest part of a log or of items that a node may send at a time. May be raised; managers first, then nodes."""
+"""Longest part of a log or of items that a node may send at a time. Managers first, then nodes."""
 
 
 MAX_CALL_BYTES: Final = 16 * 1024 * 1024
 """Longest body of another call: a list of spiders may have 4 MiB. As above."""
 _MAX_NUMBER: Final = 2**53
-"""Bound of numbers in messages: larger ones are not exact everywhere. May be lowered."""
+"""Bound of numbers in messages: larger ones are not exact everywhere."""
 
 
 class Registration(NamedTuple):

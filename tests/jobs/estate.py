@@ -1,8 +1,8 @@
 """Managers, machines with a node each, and the database, as processes that can be killed, frozen and cut off.
 
 A machine here is a folder with a node's agent, its shims and its jobs; they are found by the folder's name in their
-command lines and environments. Safe to change: the times. Fixed: a node is always started again in its own folder,
-because that is what a restarted machine does.
+command lines and environments. Fixed: a node is always started again in its own folder, because that is what a
+restarted machine does.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Holds what the jobs themselves noted against what the platform says of them.
 
-Times are those of the machine's monotonic clock, which all processes of a run share. Safe to change: the tolerances,
-if a promise in docs/explanation names other figures.
+Times are those of the machine's monotonic clock, which all processes of a run share.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """A real MariaDB server on a unix socket and a port of 127.0.0.1, with a new database for each test that asks for one.
 
-The server's programs come from the system's package (tests/servers/install). Safe to change: the options.
+The server's programs come from the system's package (tests/servers/install).
 """
 
 import contextlib

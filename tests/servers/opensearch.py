@@ -1,8 +1,7 @@
 """A real OpenSearch server: one node, on 127.0.0.1.
 
-The distribution comes from Maven into `.cache/opensearch`, once: `python -m tests.servers.opensearch`. The
-server may run as root: it asks a native library whether it does, and the library is not loaded here. Safe to change:
-the options.
+The distribution comes from Maven into `.cache/opensearch`, once: `python -m tests.servers.opensearch`. The server may
+run as root: it asks a native library whether it does, and the library is not loaded here.
 """
 
 import contextlib

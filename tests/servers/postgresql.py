@@ -1,7 +1,7 @@
 """A real PostgreSQL server on a unix socket, with a new database for each test that asks for one.
 
-The server's programs come from the system's package (tests/servers/install). Safe to change: the options. Fixed: the
-server does not run as root, because PostgreSQL refuses to, and its folder is therefore not below that of pytest.
+The server's programs come from the system's package (tests/servers/install). Fixed: the server does not run as root,
+because PostgreSQL refuses to, and its folder is therefore not below that of pytest.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Completion scripts of bash, zsh and fish, generated from the commands and their options.
 
 A script is complete in itself: pressing Tab runs no Python, and names of crawls are those of the notes in the data
-directory. `gossamer completion` prints these files. Safe to change: everything that the tests in real shells allow.
+directory. `gossamer completion` prints these files.
 """
 
 import re

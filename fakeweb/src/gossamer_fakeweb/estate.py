@@ -4,7 +4,7 @@ The content of a page depends only on the property's number, so it is the same e
 (numbers that a form accepts once) and the geocoder's limit remember anything.
 
 Fixed: the paths, the markup with its class and itemprop names, the logins and PER_INDEX, which the examples and the
-tutorials rely on. Safe to change: the words (estate_words.py) and GEOCODE_DELAY_MS.
+tutorials rely on.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """Middleware that protects the API: authentication, the rate limit of a client, and the limits of a request's body.
 
-The numbers below may be tuned. Fixed: status codes and titles of the problems, which clients read; and that a body is
-read whole, within its limits, before an endpoint runs: endpoints have no limits of their own.
+Fixed: status codes and titles of the problems, which clients read; and that a body is read whole, within its limits,
+before an endpoint runs: endpoints have no limits of their own.
 """
 
 import asyncio
@@ -78,10 +78,10 @@ def client_of(host: str) -> str:
 
 _MAX_CLIENTS = 10_000
 """Clients whose rate is remembered. Beyond it, the one that has been silent longest is forgotten and starts with a full
-burst. Tuning only: more clients need more memory."""
+burst. More clients need more memory."""
 _BURST_SECONDS = 2.0
-"""Size of a burst, in seconds of the allowed rate. May be changed together with the help of the setting
-service.max_requests, which promises bursts of twice the rate."""
+"""Size of a burst, in seconds of the allowed rate. The help of the setting service.max_requests promises bursts of
+twice the rate."""
 
 
 class TokenBuckets:
@@ -131,10 +131,10 @@ class RateLimit:
 
 
 _LINGER_SECONDS = 2.0
-"""Longest time for which the rest of a refused body is read before the connection is closed. Tuning only: with less,
-clients on slow networks may lose the response; with more, refused requests hold their connections longer."""
+"""Longest time for which the rest of a refused body is read before the connection is closed. With less, clients on slow
+networks may lose the response; with more, refused requests hold their connections longer."""
 _LINGER_BYTES = 16 * 1024 * 1024
-"""Most bytes of a refused body that are read in that time. Tuning only, with the same effect."""
+"""Most bytes of a refused body that are read in that time."""
 
 
 class BodyLimit:

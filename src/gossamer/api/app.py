@@ -38,12 +38,12 @@ _ABOUT = """Submit crawls, watch them, stop them.
 `/`, `/feed` and `/poll` are Scrapy Cluster's, and wrap their answers as it does. All paths under `/v1` have meaningful
 status codes and report errors as `application/problem+json` (RFC 9457). Ids in paths may contain any printable
 character, percent-encoded."""
-"""Introduction of the description. May be changed freely; docs/reference/openapi.json contains it."""
+"""Introduction of the description. docs/reference/openapi.json contains it."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, domains.router, status.cluster,
     classic.router, status.health, openapi.docs,
 )  # fmt: skip
-"""All endpoints, in the order of the description. No two match the same path, so the order may be changed freely."""
+"""All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {
     **{f"{name.capitalize()}Request": name for name in (*REQUESTS, "poll")},  # poll: only for REST, not on the bus
     "Wrapper": "rest_answer",

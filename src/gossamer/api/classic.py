@@ -1,8 +1,7 @@
 """Scrapy Cluster's REST endpoints `/`, `/feed` and `/poll`, with its messages, status codes and wrapper.
 
 Its clients work with them unchanged, so nothing that they read may change: paths, fields, messages, and the status 500
-where the paths under /v1 answer 503. Descriptions and examples may be changed freely. The frontier is the cluster's
-queue of requests; the bus carries its messages.
+where the paths under /v1 answer 503. The frontier is the cluster's queue of requests; the bus carries its messages.
 """
 
 import asyncio

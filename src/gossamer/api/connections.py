@@ -5,9 +5,8 @@ client, and of all clients together, is reserved for waiting ones. At the limit 
 connection, which is closed when a new connection needs room: idle clients keep no new one out. A request that would
 make a reserved connection busy is answered with 503.
 
-Safe to change: the values in ConnectionLimits, within the bounds that their texts give. Fixed: the names that
-`on_limit` of `Connections` gets; and that only `_set_state` changes the state of a connection, because one that stayed
-counted after its end would use up the limit for ever.
+Fixed: the names that `on_limit` of `Connections` gets; and that only `_set_state` changes the state of a connection,
+because one that stayed counted after its end would use up the limit for ever.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ from gossamer.net.guard import Network, within
 from gossamer.web.problems import Problem
 
 _RESERVED_SHARE = 8
-"""One in this many connections (rounded down, but at least one) is reserved for waiting ones. May be changed: a smaller
-number leaves more room for new connections and allows fewer requests at once. Must be at least 2."""
+"""One in this many connections (rounded down, but at least one) is reserved for waiting ones. A smaller number leaves
+more room for new connections and allows fewer requests at once. Must be at least 2."""
 _EVENT_STREAM = b"text/event-stream"
 """Media type of event streams (`api.events`), by which they are recognized, so that they do not count as busy for
 hours. Fixed by the standard of Server-Sent Events."""
@@ -39,8 +38,7 @@ hours. Fixed by the standard of Server-Sent Events."""
 class ConnectionLimits:
     """Limits of the connections of one process. Times in seconds. `api.events` limits event streams separately.
 
-    The defaults may be changed freely unless their text says otherwise: lower ones protect the process from slow and
-    greedy clients, higher ones spare clients on bad networks.
+    Lower values protect the process from slow and greedy clients, higher ones spare clients on bad networks.
     """
 
     total: int = 1000

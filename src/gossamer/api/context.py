@@ -1,8 +1,7 @@
 """Inputs of endpoints: the API's context, the crawl that a path names, and the parsed request body.
 
 Ids in paths may contain any printable character, even an encoded slash, so a path must be split before it is decoded.
-Defaults of `ApiContext` may be changed within the bounds of their texts; most have a setting `service.*`, whose own
-default applies in a running service.
+Most fields of `ApiContext` have a setting `service.*`, whose own default applies in a running service.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

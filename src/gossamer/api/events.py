@@ -1,9 +1,8 @@
 """The progress of a crawl as Server-Sent Events.
 
 A run of a crawl lasts from a first request until nothing is left to do; the frontier, the cluster's queue of requests,
-keeps its state. The numbers below may be tuned. Fixed, because clients rely on it: the names of the events and their
-data; `end` is the last event of a stream; and every `progress` and `end` contains the whole state, so that a client may
-miss some.
+keeps its state. Fixed, because clients rely on it: the names of the events and their data; `end` is the last event of a
+stream; and every `progress` and `end` contains the whole state, so that a client may miss some.
 """
 
 import asyncio
@@ -23,14 +22,13 @@ from gossamer.model.info import CrawlInfo
 from gossamer.web.problems import Problem
 
 MAX_STREAMS = 200
-"""Most open event streams of one process. May be changed: each costs a call to the frontier every `_POLL_SECONDS`, and
-a connection. The limit of connections does not count streams; `_CONNECTION_SHARE` in api/server.py leaves open files
-for them."""
+"""Most open event streams of one process. Each costs a call to the frontier every `_POLL_SECONDS`, and a connection.
+The limit of connections does not count streams; `_CONNECTION_SHARE` in api/server.py leaves open files for them."""
 _RETRY_SECONDS = 5
-"""Retry-After when there are too many streams. May be changed freely."""
+"""Retry-After when there are too many streams."""
 _POLL_SECONDS = 1.0
-"""Time between two reads of a crawl's state. May be changed: shorter costs more calls, longer delays the events. The
-description of the endpoint says "at most once a second"."""
+"""Time between two reads of a crawl's state. Shorter costs more calls, longer delays the events. The description of the
+endpoint says "at most once a second"."""
 _KEEPALIVE_POLLS = 15
 """Unchanged polls after which a comment is sent, so that no proxy closes the connection. Proxies wait 30 s or more, so
 _KEEPALIVE_POLLS * _POLL_SECONDS must stay below that."""

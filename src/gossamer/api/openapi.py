@@ -1,7 +1,7 @@
 """Building blocks of the OpenAPI description (models, responses, examples), and the page at `/docs` that shows it.
 
-Texts and examples may be changed freely; docs/reference/openapi.json, which is generated, contains them. Fixed: paths,
-names of fields, and names and titles of problems, which clients read.
+docs/reference/openapi.json, which is generated, contains texts and examples. Fixed: paths, names of fields, and names
+and titles of problems, which clients read.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ _DESCRIPTIONS = {
     429: "This address sends more requests than service.max_requests allows. See Retry-After",
     503: "The frontier or the bus is unavailable or full. See Retry-After; the request may be repeated",
 }
-"""Description of each status code that refuses a request. Texts may be changed freely. A status code that an endpoint
-passes to `refusals` must stand here."""
+"""Description of each status code that refuses a request. A status code that an endpoint passes to `refusals` must
+stand here."""
 _EXAMPLES: dict[int, tuple[str, str, str]] = {
     400: ("invalid-request", "Invalid request", "maxdepth: must be at least 0"),
     401: ("unauthorized", "Unauthorized", "send the header Authorization: Bearer <token>"),
@@ -47,7 +47,7 @@ _EXAMPLES: dict[int, tuple[str, str, str]] = {
     503: ("frontier-unavailable", "Frontier unavailable", "The frontier could not be reached"),
 }
 """Examples by status code: name, title and detail of the problem. A code needs none. Name and title must be those of
-the answer that the API gives; the detail may be changed freely."""
+the answer that the API gives."""
 COMMON_REFUSALS = (401, 403, 429)
 """Status codes that each endpoint may return unless it is open to requests without a token (`access.OPEN_PATHS`).
 Change it together with `access`, which returns them."""
@@ -105,14 +105,13 @@ def response(example: object, *, description: str) -> dict[str, Any]:
 
 
 Cursor = Annotated[str, Query(description="`cursor` of the previous answer. Empty: the first page", max_length=4096)]
-"""Query parameter of lists. `max_length` may be raised, but must fit the cursors of Kafka topics: some characters per
-partition."""
+"""Query parameter of lists. `max_length` must fit the cursors of Kafka topics: some characters per partition."""
 Limit = Annotated[
     int, Query(description="Number of entries to return. There may be a few more or fewer", ge=1, le=1000)
 ]
-"""Query parameter of lists. Its bounds may be changed; one call to the frontier returns all these entries."""
+"""Query parameter of lists. One call to the frontier returns all these entries."""
 
-# The objects from here to EXAMPLES are examples. They may be changed freely, as long as they fit the models.
+# The objects from here to EXAMPLES are examples. They must fit the models.
 
 _COUNTS = {
     "added": 42,
@@ -312,8 +311,7 @@ _DOCS_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _CACHE_SECONDS = 3600
-"""Time for which browsers keep the files of the package. May be changed freely: after an update they show the old page
-that long."""
+"""Time for which browsers keep the files of the package. After an update they show the old page that long."""
 
 docs = APIRouter(include_in_schema=False)
 

@@ -1,7 +1,7 @@
 """Endpoints for the pages, failures and items of a crawl, read from the message bus as long as it keeps them.
 
-The limits of a call may be tuned. Fixed: the form of an answer and of its cursor, which clients keep; and the order of
-reading and acknowledging in `_read`: the cursor moves past acknowledged messages only.
+Fixed: the form of an answer and of its cursor, which clients keep; and the order of reading and acknowledging in
+`_read`: the cursor moves past acknowledged messages only.
 """
 
 import base64
@@ -22,21 +22,21 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
 
 MAX_TOPIC_READS = 4
-"""Concurrent reads of topics in one process; further calls wait. May be changed: each read holds a batch of messages
-and up to `_MAX_BYTES` of records in memory."""
+"""Concurrent reads of topics in one process; further calls wait. Each read holds a batch of messages and up to
+`_MAX_BYTES` of records in memory."""
 _MAX_MESSAGES_READ = 20_000
-"""Messages that one call reads to find records. May be changed: with more, rare records need fewer calls, and each call
-reads more of the bus."""
+"""Messages that one call reads to find records. With more, rare records need fewer calls, and each call reads more of
+the bus."""
 _MAX_SECONDS = 3.0
-"""Longest time for which one call reads. May be changed, but must stay below the timeouts of clients and proxies."""
+"""Longest time for which one call reads. Must stay below the timeouts of clients and proxies."""
 _MAX_BYTES = 16 * 1024 * 1024
-"""Size of all records of one answer; the first record is returned whatever its size. May be changed: a larger value
-needs memory for each of `MAX_TOPIC_READS`."""
+"""Size of all records of one answer; the first record is returned whatever its size. A larger value needs memory for
+each of `MAX_TOPIC_READS`."""
 _BATCH_SIZE = 500
-"""Messages that one poll takes. May be changed freely: larger batches need fewer polls and more memory."""
+"""Messages that one poll takes. Larger batches need fewer polls and more memory."""
 _POLL_SECONDS = 0.05
-"""Longest wait of one poll. May be changed: a remote broker may need several polls without messages before it reports
-the end of a topic, so a longer wait delays the answers and a shorter one polls more often."""
+"""Longest wait of one poll. A remote broker may need several polls without messages before it reports the end of a
+topic, so a longer wait delays the answers and a shorter one polls more often."""
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 

@@ -5,9 +5,8 @@ A process owns the requests that it answers, as long as it gives signs of life: 
 servers of the frontier (the cluster's queue of requests, in Valkey). The first poll after the owner's death hands the
 request to the process that was polled. A handler is the code that answers one kind of request.
 
-The numbers may be tuned. Fixed: names and contents of the keys, which processes of different versions share; and the
-order of steps: a request is stored before its answer, and forgotten by the script that stores the answer, so that it is
-answered at least once.
+Fixed: names and contents of the keys, which processes of different versions share; and the order of steps: a request is
+stored before its answer, and forgotten by the script that stores the answer, so that it is answered at least once.
 """
 
 import asyncio
@@ -37,22 +36,22 @@ _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 _MAX_PENDING = 1000
 """Most tasks that answer requests in one process. A late request counts twice, for its handler and for the task that
-stores its answer; a task that publishes answers on the bus counts, too. Tuning only: more need more memory; with fewer,
-clients get 503 earlier."""
+stores its answer; a task that publishes answers on the bus counts, too. More need more memory; with fewer, clients get
+503 earlier."""
 _MAX_UUID = 100
 """Characters of a request's `uuid` that can serve as its poll id, which is a part of keys. A request with a longer one
-gets a random id. Tuning only."""
+gets a random id."""
 _PUBLISH_ATTEMPTS = 10
-"""Attempts to publish an answer on the bus, with pauses of 10 to 22 s in all. Tuning only: after the last attempt the
-answer is missing on the bus, but the client still gets it."""
+"""Attempts to publish an answer on the bus, with pauses of 10 to 22 s in all. After the last attempt the answer is
+missing on the bus, but the client still gets it."""
 _HANDOVER_SECONDS = 2.0
-"""Time that a process which is closing takes to release its requests. Tuning only: if it is too short, other processes
-take them over after the owner's timeout; a longer time delays the stop during an outage."""
+"""Time that a process which is closing takes to release its requests. If it is too short, other processes take them
+over after the owner's timeout; a longer time delays the stop during an outage."""
 _SIGNS_PER_TIMEOUT = 3
 """Signs of life in the owner's timeout: two may be lost. May be larger; must be at least 2, or a request changes its
 owner although the owner lives."""
 _MAX_REASON_CHARACTERS = 300
-"""Longest reason in a rejection that names a handler's error. Tuning only."""
+"""Longest reason in a rejection that names a handler's error."""
 
 # First part of the reply of scripts/poll.lua; see there for the other parts.
 _ANSWERED = 1

@@ -30,9 +30,9 @@ _OWN_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs
 """Beginnings of Gossamer's own paths. A new endpoint outside /v1 must be added, or its errors come in Scrapy Cluster's
 wrapper."""
 OUTAGE_RETRY_SECONDS = 5
-"""Retry-After of an outage. Tuning only: with a shorter time clients notice the end earlier and call more often."""
+"""Retry-After of an outage. With a shorter time clients notice the end earlier and call more often."""
 _LONG_RETRY_SECONDS = 30
-"""Retry-After when storage is full or in a state that does not pass quickly. Tuning only, with the same effect."""
+"""Retry-After when storage is full or in a state that does not pass quickly."""
 
 _encode = msgspec.json.Encoder().encode
 

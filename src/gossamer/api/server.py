@@ -1,7 +1,7 @@
 """HTTP server of the API, inside a running event loop.
 
-The numbers below may be tuned. Fixed: without a token the API listens on this machine only (the probes may be reached
-by others); and the order in which `_serve` stops: streams end, new connections are refused, running requests finish.
+Fixed: without a token the API listens on this machine only (the probes may be reached by others); and the order in
+which `_serve` stops: streams end, new connections are refused, running requests finish.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from gossamer.telemetry.metrics import parse_listen_address
 log = logging.getLogger("gossamer.api")
 
 _BACKLOG = 512
-"""Connections that the kernel accepts before the server takes them. Tuning only: with fewer, clients that connect in a
-burst are refused or wait a second. The kernel has its own upper limit (net.core.somaxconn)."""
+"""Connections that the kernel accepts before the server takes them. With fewer, clients that connect in a burst are
+refused or wait a second. The kernel has its own upper limit (net.core.somaxconn)."""
 _HEADER_BYTES = 64 * 1024
-"""Longest request line and headers together. Tuning only: each connection may fill this much memory; long cursors in
-the query need some thousand bytes."""
+"""Longest request line and headers together. Each connection may fill this much memory; long cursors in the query need
+some thousand bytes."""
 _OPEN_FILES = 4096
-"""Limit of open files to ask the system for. May be raised. Must be at least `_CONNECTION_SHARE` times the limit of
-connections (`ConnectionLimits.total` in api/connections.py), or fewer connections are accepted."""
+"""Limit of open files to ask the system for. Must be at least `_CONNECTION_SHARE` times the limit of connections
+(`ConnectionLimits.total` in api/connections.py), or fewer connections are accepted."""
 _CONNECTION_SHARE = 4
 """Connections may use one in this many open files. The others are for event streams, which do not count, for
-connections that are being closed, and for the servers behind the API. May be changed, but must stay above 1."""
+connections that are being closed, and for the servers behind the API. Must stay above 1."""
 
 
 class _Server(uvicorn.Server):
@@ -143,7 +143,7 @@ def _raise_file_limit() -> int:
 
 
 _NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-"""Errors of an address that this machine does not have. May be extended by errors of the same meaning."""
+"""Errors of an address that this machine does not have."""
 
 
 async def _listen(host: str, port: int, *, is_public: bool, option: str) -> list[socket.socket]:

@@ -4,8 +4,7 @@ and statistics.
 The frontier is the cluster's queue of requests; the bus carries messages between the cluster and its clients. A backlog
 is the number of requests that wait. Fixed, because clients and probes use them: paths, HTTP status codes and names of
 fields; fields may be added. /healthz must not ask other services: an outage of one would restart every process.
-Summaries, descriptions and docstrings of endpoints may be changed: docs/reference/openapi.json is generated from
-them."""
+docs/reference/openapi.json is generated from the summaries, descriptions and docstrings of endpoints."""
 
 import asyncio
 import contextlib
@@ -26,8 +25,8 @@ from gossamer.errors import BusError, FrontierError
 from gossamer.telemetry.logs import service_troubles
 
 _PING_SECONDS = 2.0
-"""Time in which the frontier and the bus must answer. May be changed, but must stay below the timeout of the readiness
-probes that call /readyz."""
+"""Time in which the frontier and the bus must answer. Must stay below the timeout of the readiness probes that call
+/readyz."""
 _ROLES = (stats.INTAKE, stats.ACTIONS, stats.REST, stats.CRAWLER)
 """Kinds of processes that are listed, by Scrapy Cluster's names. Kinds may be added; each must write heartbeats to the
 statistics (`stats.Counters`)."""

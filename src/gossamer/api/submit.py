@@ -3,7 +3,7 @@
 A run of a crawl lasts from a first request until nothing is left to do; a request with `fresh` asks for a new run.
 
 Fixed, because clients read them: statuses, names of fields, and that the results of a batch are in the order of its
-requests. The numbers below may be tuned. Texts may be changed; docs/reference/openapi.json contains them.
+requests. docs/reference/openapi.json contains them.
 """
 
 import asyncio
@@ -37,9 +37,8 @@ from gossamer.errors import FrontierError, RequestRejected
 from gossamer.web.problems import Problem
 
 MAX_BATCH = 10_000
-"""Most requests in one batch. May be changed: larger batches keep the process busy for longer, while other clients
-wait; smaller ones break clients that send full batches (docs/howto/rest.md names the number). service.max_body limits
-them as well."""
+"""Most requests in one batch. Larger batches keep the process busy for longer, while other clients wait; smaller ones
+break clients that send full batches (docs/howto/rest.md names the number). service.max_body limits them as well."""
 
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
@@ -80,11 +79,11 @@ class BatchResult(ResponseModel):
 
 
 _FLUSH_SECONDS = 1.0
-"""Delay after which counts are added to the shared counters, so that one call serves many requests. Tuning only: longer
-needs fewer calls, but a process that dies loses the counts of that time."""
+"""Delay after which counts are added to the shared counters, so that one call serves many requests. Longer needs fewer
+calls, but a process that dies loses the counts of that time."""
 _CLOSE_SECONDS = 1.0
-"""Time for the last counts to be added when the process stops; then they are lost. Tuning only: it delays the stop
-while the servers of the frontier, which hold the counters, are unavailable."""
+"""Time for the last counts to be added when the process stops; then they are lost. It delays the stop while the servers
+of the frontier, which hold the counters, are unavailable."""
 
 
 class SubmissionCounter:
@@ -141,7 +140,7 @@ _KEY_SECONDS = 3600
 """Time for which a key is remembered. Must be that for which the frontier remembers the key of a fresh run: a process
 that dies between the submission and its answer leaves only that. docs/howto/rest.md names it."""
 _MAX_KEY = 200
-"""Longest idempotency key. May be raised."""
+"""Longest idempotency key."""
 IdempotencyKey = Annotated[
     str,
     Header(

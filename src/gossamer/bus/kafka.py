@@ -1,8 +1,7 @@
 """The message bus on Kafka, through librdkafka: publishing in batches, and topics. Consumers are in `kafka_consumer`.
 
-Timeouts, pauses and buffer sizes may be tuned as each says. `acks` and `enable.idempotence` may not: a message must be
-on every in-sync replica, once and in order, when `publish` returns. librdkafka calls back from threads, which may touch
-the event loop only through `call_soon_threadsafe`.
+`acks` and `enable.idempotence` may not: a message must be on every in-sync replica, once and in order, when `publish`
+returns. librdkafka calls back from threads, which may touch the event loop only through `call_soon_threadsafe`.
 """
 
 import asyncio
@@ -74,12 +73,12 @@ _DELIVERY_SECONDS = 15.0
 """Time for the broker to take a message: `publish` fails after it, and `close` waits that long at most. May be longer;
 a shorter one fails while a partition moves to another broker, which takes several seconds."""
 _POLL_SECONDS = 0.005
-"""Pause before the next look at a full queue or at a topic that is being created. Tuning only: shorter pauses need more
-CPU, longer ones delay publishing."""
+"""Pause before the next look at a full queue or at a topic that is being created. Shorter pauses need more CPU, longer
+ones delay publishing."""
 _LINGER_MS = 5
-"""Time that a message waits for others of its batch. Tuning only: longer means larger batches and slower calls."""
+"""Time that a message waits for others of its batch. Longer means larger batches and slower calls."""
 _BUFFER_KIB = 256 * 1024
-"""Memory for messages that no broker has taken yet; `publish` waits while it is full. Tuning only."""
+"""Memory for messages that no broker has taken yet; `publish` waits while it is full."""
 _OVERHEAD_BYTES = 1024
 """Part of the message limit that is left for Kafka's headers, the key included. May be larger, not smaller: a message
 just below the limit would be refused by the broker."""

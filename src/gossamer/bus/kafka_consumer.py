@@ -1,8 +1,8 @@
 """Consumers of the Kafka bus, in a group or alone, and what producer and consumers share: options, errors, threads.
 
-Timeouts may be tuned as each says. Fixed: the form of cursors, which clients keep; the options that KafkaConsumer sets
-itself and an operator cannot, because offsets are committed here, after the work; and that all calls of a consumer run
-in its one thread, because librdkafka's consumer must not be used by two threads at once.
+Fixed: the form of cursors, which clients keep; the options that KafkaConsumer sets itself and an operator cannot,
+because offsets are committed here, after the work; and that all calls of a consumer run in its one thread, because
+librdkafka's consumer must not be used by two threads at once.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ _RESERVED = {
     "enable.partition.eof": _GROUPS,
 }
 """Options of librdkafka, aliases included, that the bus needs to keep its promises, and why an operator cannot set
-them. Texts may be changed, and options added. None may be removed: `check_options` would let an operator set it, and
-KafkaBus applies an operator's options last."""
+them. None may be removed: `check_options` would let an operator set it, and KafkaBus applies an
+operator's options last."""
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -107,8 +107,7 @@ def bus_error(error: Any) -> BusError:
 
 
 _CLOSE_CHECK_SECONDS = 1.0
-"""Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long. May be
-changed freely."""
+"""Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Offset in a cursor. It comes from a client, so it must fit into librdkafka's 64 bits with room for one more."""
 _REBALANCED = {

@@ -1,8 +1,8 @@
 """The message bus on Valkey Streams, in the server of the frontier (the store of waiting requests).
 
-Numbers of messages per call and intervals may be tuned as each says. Fixed: the form of cursors, which clients keep,
-and the order of steps around an awaited call, which loses no message when the call is cancelled or its reply is lost.
-What is stored in the server is decided in `streams_store.py` and in the scripts.
+Fixed: the form of cursors, which clients keep, and the order of steps around an awaited call, which loses no message
+when the call is cancelled or its reply is lost. What is stored in the server is decided in `streams_store.py` and in
+the scripts.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from gossamer.bus.streams_store import StreamKeys, StreamsStore, WakeSignal, to_
 from gossamer.errors import BadInput, BusError, BusUnavailable, MessageTooLarge
 from gossamer.valkey.shards import Shards
 
-# A call that publishes is sent as soon as it has this many messages or bytes. Tuning only: larger calls are fewer, and
-# block the server for longer.
+# A call that publishes is sent as soon as it has this many messages or bytes. Larger calls are fewer, and block the
+# server for longer.
 _MESSAGES_PER_CALL = 500
 _BYTES_PER_CALL = 1024 * 1024
 _RECORD_USE_SECONDS = 3600.0
-"""Interval at which a process renews the names of its topics. May be changed, but must stay far below the 30 days that
-the server keeps them (`_UNUSED_TOPIC_MS` in `streams_store.py`)."""
+"""Interval at which a process renews the names of its topics. Must stay far below the 30 days that the server keeps
+them (`_UNUSED_TOPIC_MS` in `streams_store.py`)."""
 
 
 class StreamsBus:
@@ -146,13 +146,12 @@ class StreamsBus:
 
 
 _RENEWED_PER_CALL = 1000
-"""Messages whose claims are renewed in one call. Tuning only: larger calls are fewer, and block the server for
-longer."""
+"""Messages whose claims are renewed in one call. Larger calls are fewer, and block the server for longer."""
 _RENEWALS_PER_CLAIM = 3
 """Renewals of a member's messages in `claim_seconds`. Must be more than 1, or other members process the messages, too;
 with 3, one renewal may fail."""
 _LOOKS_PER_CLAIM = 2
-"""Looks for messages of dead members in `claim_seconds`. May be changed freely: fewer looks delay these messages."""
+"""Looks for messages of dead members in `claim_seconds`. Fewer looks delay these messages."""
 
 
 class StreamsConsumer:

@@ -1,7 +1,7 @@
 """The server side of the bus on Valkey Streams: its keys, its calls, and the notifications that wake consumers.
 
 Fixed: names of keys, fields of a stream in their order, and the form of notifications, because messages outlive the
-process that published them, and processes of two versions may share a bus. Lifetimes and sizes of calls may be tuned.
+process that published them, and processes of two versions may share a bus.
 """
 
 import asyncio
@@ -22,15 +22,14 @@ T = TypeVar("T")
 SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 
 _UNUSED_TOPIC_MS = 30 * 86400 * 1000
-"""Lifetime of the name of an unused topic, and of an empty topic of requests with its groups. May be changed, with the
-texts below that say 30 days."""
+"""Lifetime of the name of an unused topic, and of an empty topic of requests with its groups. Texts
+below say 30 days."""
 _DEAD_MEMBER_MS = 3600 * 1000
-"""Idle time after which a member without messages is removed. If it lives after all, its next read adds it again. May
-be changed freely."""
+"""Idle time after which a member without messages is removed. If it lives after all, its next read adds it again."""
 _ACKNOWLEDGED_PER_CALL = 5000
-"""Messages acknowledged in one call. Tuning only: larger calls are fewer, and block the server for longer."""
+"""Messages acknowledged in one call. Larger calls are fewer, and block the server for longer."""
 _SUBSCRIBE_SECONDS = 5.0
-"""Time for the server to confirm a subscription. May be changed: a shorter one fails while the server is busy."""
+"""Time for the server to confirm a subscription. A shorter one fails while the server is busy."""
 _RELEASED = b"!"
 """Prefix of a topic's name in a notification that a member has left messages behind: fixed. No topic name begins with
 it."""

@@ -1,9 +1,8 @@
 """The table of commands, the parser of the command line, and `gossamer completion`.
 
-Safe to change: help lines and the order of commands; then regenerate docs/reference. Fixed: the names of commands,
-which scripts use; and that the script of `gossamer completion` goes to standard output, because the start files of
-shells run this command. Nothing here may import a command's module before the command is known: the program would start
-slowly.
+Fixed: the names of commands, which scripts use; and that the script of `gossamer completion` goes to standard output,
+because the start files of shells run this command. Nothing here may import a command's module before the command is
+known: the program would start slowly.
 """
 
 import inspect
@@ -148,7 +147,7 @@ some versions of Typer import it from click and others contain a copy of click."
 
 
 _HELP_COLUMNS = 120
-"""Width of the help on a wide terminal. May be changed freely; docs/reference is made without it."""
+"""Width of the help on a wide terminal. docs/reference is made without it."""
 
 
 def parse_and_run(arguments: Sequence[str]) -> int:
@@ -290,7 +289,7 @@ def load(command: str | None = None) -> typer.Typer:
 
 
 SHELLS = ("bash", "zsh", "fish")
-"""May be extended; each needs a script `cli/completion/gossamer.SHELL`."""
+"""Each needs a script `cli/completion/gossamer.SHELL`."""
 
 
 def completion(
@@ -384,9 +383,9 @@ def _show_usage_error(error: Exception, *, advice: str = "") -> int:
 
 
 _LEAST_PREFIX = len("--x")
-"""Characters of an unknown option from which those that begin with it are suggested. May be changed freely."""
+"""Characters of an unknown option from which those that begin with it are suggested."""
 _SUGGESTED = 3
-"""Most options that are suggested. May be changed freely."""
+"""Most options that are suggested."""
 
 
 def _unknown_option(error: Any, context: Any) -> str:

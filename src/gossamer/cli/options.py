@@ -1,8 +1,7 @@
 """The options that several commands share: their flags, their panels in `--help`, and the settings that they set.
 
 An option's help text is the description of its setting, with its default. To add an option, add it to `OPTIONS` and to
-the `takes(...)` of each command that has it. Safe to change: panels, and the names of values in the help (`N`, `FILE`);
-then regenerate docs/reference. Fixed: flags, which users' scripts hold.
+the `takes(...)` of each command that has it. Fixed: flags, which users' scripts hold.
 """
 
 import functools
@@ -33,8 +32,8 @@ WHERE = "Where it runs"
 DISPLAY = "Display"
 
 SERVICE_LOG_LEVEL = "info"
-"""Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. May be changed freely. Other commands log
-errors only, because their terminal shows their output."""
+"""Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. Other commands log errors only, because
+their terminal shows their output."""
 
 
 class ParserCall(msgspec.Struct, frozen=True):
@@ -330,7 +329,7 @@ def takes(*names: str) -> Callable[[Command], Command]:
 
 
 _TAKEN = "__taken_options__"
-"""Attribute of a command with the names that `takes` got. May be changed freely."""
+"""Attribute of a command with the names that `takes` got."""
 
 
 def describe_to_typer(command: Callable[..., Any]) -> None:

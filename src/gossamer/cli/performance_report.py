@@ -1,7 +1,4 @@
-"""Texts of `gossamer top` and `gossamer diagnose`: a table of processes, a diagnosis, and a comparison of two runs.
-
-Safe to change: everything here; the documentation quotes some of it.
-"""
+"""Texts of `gossamer top` and `gossamer diagnose`: a table of processes, a diagnosis, and a comparison of two runs."""
 
 import shlex
 import textwrap
@@ -22,15 +19,15 @@ from gossamer.policy.words import duration_text
 from gossamer.telemetry.recordings import is_running, is_stopped, recordings, silent_seconds
 
 WIDEST = 132
-"""Columns of a table that is complete. May be changed freely."""
+"""Columns of a table that is complete."""
 _NARROWEST = 50
-"""Columns to which text is wrapped at least. May be changed freely."""
+"""Columns to which text is wrapped at least."""
 _SILENT_SECONDS = 5.0
 """Time without a measurement from which a process is shown as silent. It measures once a second in its first hour."""
 _ADVISED = 3
-"""Pieces of advice that `top` shows. May be changed freely."""
+"""Pieces of advice that `top` shows."""
 _NAMED = 3
-"""Processes that `top` names before an advice. May be changed freely."""
+"""Processes that `top` names before an advice."""
 
 
 # --- top --------------------------------------------------------------------------------------------------------------

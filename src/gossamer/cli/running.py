@@ -1,8 +1,4 @@
-"""Runs the work of commands in an event loop, and calls to a running cluster.
-
-Safe to change: the pauses and the numbers for garbage collection and memory, which only cost or save CPU time, and the
-sentences, except that tests wait for some.
-"""
+"""Runs the work of commands in an event loop, and calls to a running cluster."""
 
 import asyncio
 import ctypes
@@ -62,8 +58,8 @@ async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
         yield context
 
 
-# Pauses between attempts to reach a server; each is about twice the one before. Tuning only: longer ones delay the
-# start after an outage.
+# Pauses between attempts to reach a server; each is about twice the one before. Longer ones delay the start after an
+# outage.
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
 
@@ -102,10 +98,10 @@ async def when_reachable(
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of glibc's mallopt(3): fixed
 _KEPT_BYTES = 32 * 1024 * 1024
-"""Freed memory that glibc keeps for the next page. Tuning only: less costs CPU time; more costs memory."""
+"""Freed memory that glibc keeps for the next page. Less costs CPU time; more costs memory."""
 _COLLECT_AFTER = (50_000, 20, 20)
 """Arguments of `gc.set_threshold`. Pages create many objects but hardly any cycles; looking for cycles at Python's
-default interval takes a tenth of the CPU time. Tuning only: larger numbers let cycles occupy memory for longer."""
+default interval takes a tenth of the CPU time. Larger numbers let cycles occupy memory for longer."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -4,8 +4,8 @@ A tally has the counts of this command alone; an info (`CrawlInfo`) those of the
 commands and machines. "leased" counts requests that a worker has, "later" those that wait for a retry, "waiting" these
 and those in queues. For a person, and in the field `queued` of the JSON, a waiting request is "queued".
 
-Safe to change: all that a person reads (docs and tests quote some lines). Fixed: the exit codes, and the names and
-meanings of the fields of `Summary.as_json`, because scripts read them; fields may be added.
+Fixed: the exit codes, and the names and meanings of the fields of `Summary.as_json`, because scripts read them; fields
+may be added.
 """
 
 import contextlib
@@ -36,14 +36,13 @@ if TYPE_CHECKING:  # imported late: only a terminal needs it
 
 
 _PLAIN_SECONDS = 10.0
-"""Interval of progress lines where standard error is not a terminal. May be changed freely: shorter fills logs."""
+"""Interval of progress lines where standard error is not a terminal. Shorter fills logs."""
 _RATE_SECONDS = 10.0
-"""Time over which the rates of pages and bytes are measured. May be changed freely: shorter shows them less steady."""
+"""Time over which the rates of pages and bytes are measured. Shorter shows them less steady."""
 _ESTIMATE_SECONDS = 3.0
-"""Time over which a rate must be known for an estimate of what is left. May be changed, but must stay below the time
-above."""
+"""Time over which a rate must be known for an estimate of what is left. Must stay below the time above."""
 _FETCHING_LINES = 3
-"""URLs in progress that the terminal shows. May be changed; a worker reports few (`worker/worker.py`)."""
+"""URLs in progress that the terminal shows. A worker reports few (`worker/worker.py`)."""
 
 
 class _Sample(NamedTuple):
@@ -433,7 +432,7 @@ class Summary(CrawlResult):
 
 
 _NAMED = 3
-"""Hosts, and kinds of errors, that a line of the summary names. May be changed: more make the summary longer."""
+"""Hosts, and kinds of errors, that a line of the summary names. More make the summary longer."""
 
 
 def _by_count(row: tuple[str, int]) -> tuple[int, str]:
@@ -515,4 +514,4 @@ def _not_fetched(dropped: dict[str, int]) -> str:
 
 _CONTINUED = {DropReason.MOVED.value: 0}
 """Merged into counts, it hides these reasons, because `reason_counts` leaves out counts of 0: requests that a redirect
-continues under another domain are not of interest to a person. May be extended by such reasons."""
+continues under another domain are not of interest to a person."""

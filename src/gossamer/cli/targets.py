@@ -1,6 +1,6 @@
 """Options and texts that the commands for Scrapy projects share: the target, the project, the display of jobs.
 
-Safe to change: sentences and columns (tests quote some). Fixed: flags, which scripts hold.
+Fixed: flags, which scripts hold.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ _REASONS: Final = {
 }
 """Meaning of the first word of a job's reason. The words are the server's: docs/howto/from-scrapyd.md lists them."""
 _START_SECONDS: Final = 5.0
-"""Time that a server on this machine has to start. May be changed."""
+"""Time that a server on this machine has to start."""
 _LOOK_SECONDS: Final = 0.1
 SIZES: Final = frozenset({"memory_limit", "file_limit"})
 SPANS: Final = frozenset({"time_limit", "pending_limit", "retry_seconds"})
@@ -79,7 +79,7 @@ SPANS: Final = frozenset({"time_limit", "pending_limit", "retry_seconds"})
 _WORDS: Final = frozenset({"label", "environment"})
 _LISTS: Final = frozenset({"good_reasons"})
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-"""Units of times that are typed. May be extended."""
+"""Units of times that are typed."""
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 _BYTES_BY_UNIT: Final = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)?", re.ASCII)

@@ -4,8 +4,8 @@
 `errors.py`, `controls.py` and `net/credentials.py`; a module that loads slowly, such as asyncio or a package for the
 terminal, must not be added.
 
-Safe to change: the sentences (tests wait for some of them). Fixed: exit codes, and the order of what three signals do,
-on which a user in a hurry relies. What runs in a signal handler must neither raise nor wait for a lock.
+Fixed: exit codes, and the order of what three signals do, on which a user in a hurry relies. What runs in a signal
+handler must neither raise nor wait for a lock.
 """
 
 import contextlib
@@ -116,11 +116,11 @@ def confirmed(question: str) -> bool:
 INTERRUPTED_EXIT_CODE = 130
 """Exit code of a shell's command that Ctrl-C ended (128 + SIGINT). Scripts test for it; must not change."""
 GRACE_SECONDS = 3.0
-"""Seconds that a process has, after it was told to stop at once, for giving back its requests; then it exits. May be
-changed freely: requests that it did not give back are reclaimed after the worker's heartbeats stop."""
+"""Seconds that a process has, after it was told to stop at once, for giving back its requests; then it exits. Requests
+that it did not give back are reclaimed after the worker's heartbeats stop."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command. May be extended by signals that Python can handle."""
+"""Signals that end a command."""
 _SHOW_CURSOR = b"\x1b[?25h"
 """Control sequence for a cursor that the progress display may have hidden; set by terminals, must not change."""
 _CLEAR_LINE = b"\x1b[K"

@@ -1,8 +1,7 @@
 """The worker processes that other commands start: the other end of wiring/processes.py.
 
-This module loads nothing of the commands, so that a process starts quickly; keep it so. Safe to change: what parent and
-process send each other, together with wiring/processes.py. Fixed: a worker process ends when its standard input does,
-so that none outlives its parent.
+This module loads nothing of the commands, so that a process starts quickly; keep it so. Fixed: a worker process ends
+when its standard input does, so that none outlives its parent.
 """
 
 import asyncio
@@ -32,8 +31,8 @@ from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
 
 _REPORT_SECONDS = 0.5
-"""Interval at which a worker process reports its counters to its parent. Tuning only: a process that is killed loses
-the counts since its last report; the parent shows progress every half second."""
+"""Interval at which a worker process reports its counters to its parent. A process that is killed loses the counts
+since its last report; the parent shows progress every half second."""
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 The frontier is the store of the requests that wait, divided into shards by domain. A lease is its loan of a request to
 this worker. To settle a lease is to report the outcome, after which no worker fetches the page again.
 
-Safe to change: the sizes and waits below. Fixed: the order of the three steps and the unlimited retries, because pages
-would be lost after a crash.
+Fixed: the order of the three steps and the unlimited retries, because pages would be lost after a crash.
 """
 
 import asyncio
@@ -22,12 +21,12 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.sinks.base import Sink, SplitSink
 
 _BATCH_WAIT_SECONDS = 0.05
-"""Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. May be
-tuned: longer waits save calls and delay settlements. Only with several shards."""
+"""Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. Longer
+waits save calls and delay settlements. Only with several shards."""
 
 
 class CommitLimits(msgspec.Struct, frozen=True):
-    """Sizes of the committer's batches and queues. All may be tuned: larger ones take memory and save calls."""
+    """Sizes of the committer's batches and queues. Larger ones take memory and save calls."""
 
     batch_pages: int = 64
     """With `batch_bytes`: largest batch. A larger one repeats more work after a crash."""
@@ -45,11 +44,11 @@ class CommitLimits(msgspec.Struct, frozen=True):
 
 
 _CLOSE_SECONDS = 3.0
-"""Longest wait for settlements after the reader of an output (such as a pipe) went away. May be changed: pages that are
-not settled by then are fetched and written again when the crawl is resumed."""
+"""Longest wait for settlements after the reader of an output (such as a pipe) went away. Pages that are not settled by
+then are fetched and written again when the crawl is resumed."""
 _BATCHES_IN_PROGRESS = 2
 """Batches that are committed at a time (slots): the disk writes of one overlap the frontier's round trips of the other.
-May be changed: 1 is slower, more take memory."""
+1 is slower, more take memory."""
 
 
 class Committer:
@@ -374,11 +373,11 @@ class Committer:
 
 
 _SETTLED_WITHIN_SECONDS = 0.01
-"""Longest wait of a lease for a commit. May be tuned: a longer one leaves slots free for longer while an output or the
-frontier is slow."""
+"""Longest wait of a lease for a commit. A longer one leaves slots free for longer while an output or the frontier is
+slow."""
 _WAITS_AFTER_EMPTY_LEASE = 16
-"""Leases that wait for a commit after one before a commit got nothing. May be tuned: with more, slots of a crawl whose
-domains change may be free for some milliseconds more often."""
+"""Leases that wait for a commit after one before a commit got nothing. With more, slots of a crawl whose domains change
+may be free for some milliseconds more often."""
 
 
 class LeasesAfterCommits:

@@ -3,9 +3,8 @@
 The frontier is the store of the requests that wait, divided into shards by domain. A lease is its loan of a request to
 this worker.
 
-An addition is one call that gives the frontier some links. Safe to change: the estimates below as they say, and how
-links are grouped into additions. Fixed: the names of additions (`_call_id`), because links would be added twice after a
-crash.
+An addition is one call that gives the frontier some links. Fixed: the names of additions (`_call_id`), because links
+would be added twice after a crash.
 """
 
 import asyncio

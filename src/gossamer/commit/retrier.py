@@ -1,7 +1,7 @@
 """Retries of calls that the frontier (the store of the requests that wait) or an output cannot serve now.
 
-Safe to change: the texts of the messages, and the pauses (`outage_pause`). Fixed: there is no limit on retries, because
-giving up would lose pages. Any other error must be raised at once: the same call would fail again.
+Fixed: there is no limit on retries, because giving up would lose pages. Any other error must be raised at once: the
+same call would fail again.
 """
 
 import asyncio

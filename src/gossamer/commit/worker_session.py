@@ -4,9 +4,8 @@ The frontier is the store of the requests that wait, divided into shards. Worker
 sends no heartbeat to a shard for `dead_after_seconds` (the setting `worker.heartbeat`) counts as dead there, and other
 workers reclaim its leases. The session has its own tasks for each shard, so that an unreachable shard delays no other.
 
-Safe to change: the random variations and the pauses, within the limits that stand beside them. Fixed: a living worker
-must send HEARTBEATS_BEFORE_DEATH heartbeats in `dead_after_seconds` even while its event loop is blocked, and may
-declare others dead only when its LivenessJudge allows it. Otherwise pages would be fetched twice.
+Fixed: a living worker must send HEARTBEATS_BEFORE_DEATH heartbeats in `dead_after_seconds` even while its event loop is
+blocked, and may declare others dead only when its LivenessJudge allows it. Otherwise pages would be fetched twice.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
 """Time after which an event loop that stands still counts as stuck for good: HeartbeatThread then sends no more
-heartbeats, and other workers reclaim the worker's leases. May be changed, but must exceed the longest blocking call of
-a spider; a longer time delays the requests of a worker that is stuck."""
+heartbeats, and other workers reclaim the worker's leases. Must exceed the longest blocking call of a spider; a longer
+time delays the requests of a worker that is stuck."""
 _JITTER = 0.1
-"""Share by which intervals vary at random, so that workers do not act at the same moment. May be changed between 0 and
-0.4: HeartbeatThread must not take the longest interval for a stall."""
+"""Share by which intervals vary at random, so that workers do not act at the same moment. HeartbeatThread must not take
+the longest interval for a stall."""
 
 
 class HeartbeatThread:
@@ -257,7 +256,7 @@ def _pause_after_empty(empty_leases: int) -> float:
 def _reclaim_delay() -> float:
     """Return a random delay in seconds, so that workers do not all reclaim at the same moment.
 
-    The upper bound may be changed: it delays reclaims. The lower one must be above 0, or the heartbeat might arrive
-    just before the other worker counts as dead.
+    The upper bound delays reclaims. The lower one must be above 0, or the heartbeat might arrive just before the other
+    worker counts as dead.
     """
     return random.uniform(0.05, 1.0)

@@ -4,8 +4,8 @@
 and `submit` adds them in batches without further checks. A new rule for requests belongs in
 `model/messages/schemas/crawl.json` if a JSON Schema can express it, otherwise in `RequestValidator.admit`.
 
-Safe to change: cache sizes, the order of the checks, and the sentences of rejections, which are for people. Fixed: the
-reason DUPLICATE, and that the three steps may be repeated after a failure and add each request at most once."""
+Fixed: the reason DUPLICATE, and that the three steps may be repeated after a failure and add each request at most
+once."""
 
 import itertools
 from collections import OrderedDict
@@ -36,18 +36,18 @@ _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensio
 """Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`. A filter that is
 missing here is not checked on submission."""
 _CACHED_FILTERS = 1000
-"""Number of sets of filters that are remembered as valid. May be changed freely: more need memory, fewer are compiled
-more often, which is slow. Producers send the same set with many requests."""
+"""Number of sets of filters that are remembered as valid. More need memory, fewer are compiled more often, which is
+slow. Producers send the same set with many requests."""
 _CACHED_RULES = 100
-"""Number of extraction rules that are remembered as valid. May be changed freely: each takes up to 32 KiB, and those
-that are not remembered are compiled again."""
+"""Number of extraction rules that are remembered as valid. Each takes up to 32 KiB, and those that are not remembered
+are compiled again."""
 _CACHED_HOSTS = 10_000
-"""Number of hosts whose check is remembered. May be changed freely: more need memory."""
+"""Number of hosts whose check is remembered. More need memory."""
 DUPLICATE = "duplicate"
 """Reason of a request whose URL this run of the crawl has already seen. Clients test for it; must not change."""
 JOINED = "the crawl is running: the request has joined its run"
 """Reason that is given with an added request that has `fresh` while its crawl is running: no fresh run (life of the
-crawl with an empty set of seen URLs) was begun. The text may be changed."""
+crawl with an empty set of seen URLs) was begun."""
 MAX_BODY_BYTES = 512 * 1024
 """Size limit of a request's body. May be smaller. Larger: waiting requests with their bodies are in the memory of the
 frontier (the store of waiting requests), which refuses more than `model.request.MAX_PAYLOAD_BYTES`; and the message

@@ -4,8 +4,8 @@ to the frontier (the store of requests that wait), others are answered.
 To add a built-in kind of request, write a class with `handle` here and name it in `built_in_handlers`; its schema and
 its rank (a message is compared with the schemas of all kinds in this order) belong into `model.messages.reader`. A
 handler must be safe to call again with the same request. Fixed: the names of kinds and plug-ins (senders and statistics
-use them), and the signature of `Handler`, which plug-ins implement. Page sizes may be tuned. Fields of answers belong
-to `model.messages.answers`."""
+use them), and the signature of `Handler`, which plug-ins implement. Fields of answers belong to
+`model.messages.answers`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,11 @@ from gossamer.model.messages.requests import ActionRequest, DomainRequest, Stats
 CRAWL = "crawl"
 """The only kind of request without an answer: it is submitted to the frontier. Fixed, as all names of kinds."""
 _PAGE_SIZE = 1000
-"""Crawls or domains that are read from the frontier in one call, and crawls in one answer about an application. Tuning
-only: larger pages mean fewer calls, each of which takes the server longer."""
+"""Crawls or domains that are read from the frontier in one call, and crawls in one answer about an application. Larger
+pages mean fewer calls, each of which takes the server longer."""
 _MIN_NAMED_DOMAINS = 10
-"""Domains that an answer about an application lists for each crawl at least, however many crawls there are. May be
-changed: above MAX_NAMED_DOMAINS / _PAGE_SIZE, a higher number makes the largest answers larger."""
+"""Domains that an answer about an application lists for each crawl at least, however many crawls there are. Above
+MAX_NAMED_DOMAINS / _PAGE_SIZE, a higher number makes the largest answers larger."""
 
 
 class Handler(Protocol):

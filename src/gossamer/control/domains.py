@@ -28,17 +28,16 @@ from gossamer.net.names import domain_name
 from gossamer.policy.urls import registered_domain
 
 MAX_YAML_BYTES = 16 * 1024 * 1024
-"""Size limit of a text with policies, in UTF-8. May be changed: a lower limit refuses longer lists, and a text of this
-size already keeps the parser busy for many seconds."""
+"""Size limit of a text with policies, in UTF-8. A lower limit refuses longer lists, and a text of this size already
+keeps the parser busy for many seconds."""
 _MAX_YAML_DEPTH = 10
-"""Levels of nesting. May be changed, but not below 3, which a valid text has; the parser's time grows with the square
-of the depth."""
+"""Levels of nesting. Not below 3, which a valid text has; the parser's time grows with the square of the depth."""
 DEFAULT_POLICY = "*"
 """Name of the default policy, in place of a domain, in requests and in the API: fixed."""
 _MAX_DOMAIN_CHARACTERS = 253
 """Longest name in DNS: fixed. The schema `domain.json` has the same limit."""
 _MAX_ERROR_CHARACTERS = 300
-"""Characters of a YAML error that are repeated. May be changed freely."""
+"""Characters of a YAML error that are repeated."""
 
 
 class _Field(NamedTuple):
@@ -95,8 +94,7 @@ _FIELDS: dict[str, _Field] = {
     "blacklisted": _Field("blacklisted", *_FLAG),
     "when_blacklisted": _Field("when_blacklisted", "held or dropped", WhenBlacklisted),
 }
-"""Fields of a policy by their names in YAML and JSON, in the order in which they are written. The order may be
-changed."""
+"""Fields of a policy by their names in YAML and JSON, in the order in which they are written."""
 
 
 # --- policies as text -------------------------------------------------------------------------------------------------
@@ -269,8 +267,8 @@ def _sequence(value: object, where: str) -> list[Any]:
 # --- policies in the frontier -----------------------------------------------------------------------------------------
 
 EDIT_ATTEMPTS = 20
-"""Attempts of an edit when other edits come first. Each failed attempt means that another edit succeeded. May be
-changed freely: more attempts let an edit succeed among more concurrent ones."""
+"""Attempts of an edit when other edits come first. Each failed attempt means that another edit succeeded. More attempts
+let an edit succeed among more concurrent ones."""
 
 
 class Blacklist:

@@ -2,7 +2,7 @@
 
 Fixed: the keys and digests of imported entries, which are stored and tell a repeated import what to skip; the order of
 the steps in `_import_batch`, which lets an import be killed and repeated; and the field names of SpiderLeftovers and
-ImportResult, which `gossamer migrate --json` prints. Safe to change: the constants, as far as each one says.
+ImportResult, which `gossamer migrate --json` prints.
 """
 
 import base64
@@ -30,7 +30,7 @@ from gossamer.policy.urls import canonical, fingerprint, host, registered_domain
 from gossamer.valkey.shards import Shards
 
 MAX_PICKLE_BYTES = 16 * 2**20
-"""Size limit of one pickle. May be changed; reading a pickle takes several times its size of memory."""
+"""Size limit of one pickle. Reading a pickle takes several times its size of memory."""
 
 
 class BadPickle(BadInput):
@@ -95,8 +95,7 @@ def loads(data: bytes) -> Any:
 
 
 _BATCH_SIZE = 500
-"""Entries of the queue that are imported at once. May be changed freely: larger batches need fewer calls and more
-memory."""
+"""Entries of the queue that are imported at once. Larger batches need fewer calls and more memory."""
 _IMPORTED = ":migrated"
 """Suffix of the key of a queue under which the digests of imported entries are kept: a set. Must not change, or the
 next import would add every request again."""

@@ -1,8 +1,8 @@
 """Statistics in Scrapy Cluster's form: counters over windows of time, living processes, and backlogs.
 
 Fixed: names of groups, counters and windows, and the shape of `body`, which clients of Scrapy Cluster read. Names of
-counters and keys are also stored, for LIFE_SECONDS. Limits and intervals may be tuned as each says. All counts are for
-people: none decides what is crawled, so a lost or doubled one does no harm.
+counters and keys are also stored, for LIFE_SECONDS. All counts are for people: none decides what is crawled, so a lost
+or doubled one does no harm.
 """
 
 import asyncio
@@ -47,12 +47,11 @@ WINDOWS = (
 needs."""
 
 LIFE_SECONDS = 30 * 86400
-"""A counter that did not change for this long is deleted, including its lifetime count. May be changed, but must stay
-above the longest window."""
+"""A counter that did not change for this long is deleted, including its lifetime count. Must stay above the longest
+window."""
 
 SILENT_SECONDS = 120
-"""A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT. May be changed: the
-intervals of heartbeats, here and in `services.reporter`, follow from it."""
+"""A process without a heartbeat for this long counts as gone; Scrapy Cluster's HEARTBEAT_TIMEOUT."""
 
 _TROUBLE_SECONDS = 30
 """Age at which the reported troubles of a process are forgotten. Must be a few times the pause between two reports
@@ -188,7 +187,7 @@ _INTAKE_PLUGINS = {
 """Scrapy Cluster's plug-in under whose name a kind of request is counted: fixed."""
 
 MAX_NAMED_DOMAINS = 1000
-"""Domains listed in one spider's backlog. May be changed: more make the answer larger, and it must fit on the bus."""
+"""Domains listed in one spider's backlog. More make the answer larger, and it must fit on the bus."""
 
 _SEPARATOR = "|"
 """Separates host, spider and status code in the names of the group `crawler`. Must not change: stored names have it."""
@@ -302,7 +301,7 @@ def _sum_into(sums: dict[str, int], windows: dict[str, int]) -> None:
 
 
 _REPORT_SECONDS = 5.0
-"""Time between two reports. May be changed, but must stay below _HEARTBEAT_SECONDS: heartbeats go with reports."""
+"""Time between two reports. Must stay below _HEARTBEAT_SECONDS: heartbeats go with reports."""
 _HEARTBEAT_SECONDS = SILENT_SECONDS / 4
 """Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter."""
 

@@ -2,9 +2,9 @@
 scripts, notebooks (whose event loop already runs) and asyncio programs. `Handover` gives them the records of a crawl.
 
 A crawl writes to `Handover` as to any output, and goes on when the program has read the batch. So a slow program slows
-the crawl down. Safe to change: the wait at the end of the program. Fixed: a page counts as done only when the program
-has asked for the next one, or it would be lost when the program stops or fails; and whatever runs here when the program
-ends is stopped first, or its server, its files and the requests that it holds would outlive it.
+the crawl down. Fixed: a page counts as done only when the program has asked for the next one, or it would be lost when
+the program stops or fails; and whatever runs here when the program ends is stopped first, or its server, its files and
+the requests that it holds would outlive it.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from gossamer.model.record import ItemRecord, Output, PageRecord
 T = TypeVar("T")
 
 _EXIT_SECONDS = 10.0
-"""Longest wait, at the end of the program, for a crawl that it left. May be changed freely: the requests of an
-abandoned crawl go to other workers after its heartbeats stop, and its server ends with the program."""
+"""Longest wait, at the end of the program, for a crawl that it left. The requests of an abandoned crawl go to other
+workers after its heartbeats stop, and its server ends with the program."""
 
 
 class BackgroundTask(Generic[T]):

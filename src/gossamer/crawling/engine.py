@@ -5,8 +5,8 @@ life of a crawl, from its first request to its end, is a run; a crawl that is cr
 a crawl is a file in the data directory, in which a command leaves what later ones need to know of it. This module
 prints nothing: an observer gets progress and sentences, and the result says what happened.
 
-Safe to change: sentences (tests quote some). Fixed: the order of the steps in `_Crawling`: a kill between two of them
-must leave a crawl that the same call resumes.
+Fixed: the order of the steps in `_Crawling`: a kill between two of them must leave a crawl that the same call
+resumes.
 """
 
 import asyncio

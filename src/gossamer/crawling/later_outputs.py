@@ -1,7 +1,4 @@
-"""Outputs that a person names when a crawl is finished: made from the crawl's other outputs, without fetching.
-
-Safe to change: sentences (tests quote some), and the order in which existing outputs are tried as a source.
-"""
+"""Outputs that a person names when a crawl is finished: made from the crawl's other outputs, without fetching."""
 
 import asyncio
 import contextlib
@@ -46,12 +43,12 @@ _BEST_FIRST = (
     ".warc.gz",
     ".json",
 )
-"""Endings of outputs in the order in which they are tried as a source; other formats come last. May be changed: the
-first should be those that keep all of a record."""
+"""Endings of outputs in the order in which they are tried as a source; other formats come last. The first should be
+those that keep all of a record."""
 
 _LARGE_BYTES = 100 * 2**20
-"""Size from which a source is announced, because its export takes some time. May be changed: smaller announces exports
-that take less than a second."""
+"""Size from which a source is announced, because its export takes some time. Smaller announces exports that take less
+than a second."""
 
 
 class LaterOutputs(msgspec.Struct):
@@ -214,7 +211,7 @@ def _with_pages_and_items(sources: Sequence[Source], options: ExportOptions) -> 
 
 
 _CHECKED_EVERY = 1000
-"""Records after which a search notices that the work was cancelled. May be changed: more delay Ctrl-C."""
+"""Records after which a search notices that the work was cancelled. More delay Ctrl-C."""
 
 
 def _rank(path: str) -> int:

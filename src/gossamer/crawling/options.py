@@ -1,7 +1,7 @@
 """Options of `gossamer.crawl` and `gossamer.get`: those of the command line, with underscores and Python's own types.
 
-To add an option of the command, add it here, too, with the setting that it sets; a test compares the two. Safe to
-change: what each option accepts may grow. Fixed: names, which people's programs use.
+To add an option of the command, add it here, too, with the setting that it sets; a test compares the two. Fixed: names,
+which people's programs use.
 """
 
 import os
@@ -281,7 +281,7 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
 """Setting of each option, and the function that converts its value; None: the setting gets the value as it is. Must
 have every option above that is not in NOT_SETTINGS."""
 NOT_SETTINGS = frozenset({"seeds", "config", "crawl_id", "fresh", "append", "failures"})
-"""Options that set no setting: `crawling/python.py` reads them. May be extended together with it."""
+"""Options that set no setting: `crawling/python.py` reads them."""
 
 
 _OWN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {

@@ -1,8 +1,8 @@
 """Outputs around a crawl: those that exist before it, and empty ones. Those that a person names when it is finished are
 in `later_outputs.py`.
 
-Safe to change: sentences (tests quote some). Fixed: a file with the records of another crawl is neither emptied nor
-added to, except in the cases in the docstring of `find_existing`, which users rely on.
+Fixed: a file with the records of another crawl is neither emptied nor added to, except in the cases in the docstring of
+`find_existing`, which users rely on.
 """
 
 from collections.abc import Sequence
@@ -225,10 +225,10 @@ def _refusal(path: Path, writer: str, replaceable: bool) -> str:
 
 _OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."
 _REPLACE = "Replace it with --fresh, name another output, add --append to keep what it holds, or delete it."
-"""Ends of refusals of an output; the second where --fresh may replace it. May be changed; tests quote them."""
+"""Ends of refusals of an output; the second where --fresh may replace it. Tests quote them."""
 
 _MOST_FAILURES = 1000
-"""Records among which `_has_only_failures` looks for a page. May be changed: larger files count as having one."""
+"""Records among which `_has_only_failures` looks for a page. Larger files count as having one."""
 
 
 def _crawls_in(path: Path, *, all_records: bool) -> set[str]:

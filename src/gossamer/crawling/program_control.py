@@ -1,7 +1,6 @@
 """Messages of a crawl to the Python program that runs it, in the log, and the way in which the program stops it.
 
-Safe to change: which sentences are held back, and for how long. Fixed: `stop` works before the crawl has begun its
-work, too.
+Fixed: `stop` works before the crawl has begun its work, too.
 """
 
 import logging

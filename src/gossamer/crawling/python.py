@@ -1,8 +1,8 @@
 """The Python API: `gossamer.crawl` and `gossamer.get`.
 
 A crawl runs in a thread with an event loop of its own, so that the same object serves scripts, notebooks and asyncio
-programs, and code in the loop over the pages may take its time. Safe to change: messages. Fixed: names and what the
-docstrings promise, on which people's programs rely.
+programs, and code in the loop over the pages may take its time. Fixed: names and what the docstrings promise, on which
+people's programs rely.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _TURNS = 4
 leaves an `async for` by `break`, Python closes it later, in another task. That task must tell its crawl to stop before
 the program's next crawl starts, which may be in the same directory."""
 _TEMPORARY = "gossamer-crawl-"
-"""First part of the names of temporary data directories. May be changed: leftovers under the old name then stay."""
+"""First part of the names of temporary data directories. Leftovers under the old name then stay."""
 _LEFTOVER_SECONDS = 60.0
 """Age of a temporary data directory from which it may be a leftover. Must exceed the time between its making and the
 start of its server, which locks it."""

@@ -2,8 +2,7 @@
 
 Seeds are given, or listed in files, at URLs or on standard input. Private hosts are refused before the start, unless
 the person who starts the crawl permits them. The check here only spares that person a wait: every host is checked again
-when it is fetched. Safe to change: messages (tests quote some), and limits as their texts say. Fixed: the order of the
-URLs, which is that of the sources.
+when it is fetched. Fixed: the order of the URLs, which is that of the sources.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from gossamer.wiring.worker import make_clients
 from gossamer.worker.attempt import MAX_HOPS
 
 _MAX_SEED_BYTES = 256 * 1024 * 1024
-"""Largest list of seeds. May be changed freely: the list is held in memory, and takes several times its size there."""
+"""Largest list of seeds. The list is held in memory, and takes several times its size there."""
 
 
 async def gather_seeds(
@@ -136,9 +135,9 @@ def _text(content: bytes, source: str) -> str:
 
 
 _SNIFFED_BYTES = 1024
-"""Bytes of a list that tell a web page. May be changed freely."""
+"""Bytes of a list that tell a web page."""
 _LINES_SHOWN = 5
-"""Numbers of faulty lines after the first that a message shows. May be changed freely."""
+"""Numbers of faulty lines after the first that a message shows."""
 
 
 def _other_lines(numbers: Sequence[int]) -> str:
@@ -192,7 +191,7 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
 
 
 _NOT_PUBLIC = ("localhost", "test", "example", "invalid", "local", "internal")
-"""Top levels of names that are not on the public internet. May be extended."""
+"""Top levels of names that are not on the public internet."""
 
 
 def has_public_host(settings: Settings, seeds: Sequence[str], private_hosts: Sequence[str]) -> bool:
@@ -210,13 +209,13 @@ def has_public_host(settings: Settings, seeds: Sequence[str], private_hosts: Seq
 
 
 _NAMES_CHECKED = 1000
-"""Maximum number of host names that are looked up before the start. May be changed freely: more make a start slower.
-The rest is checked when it is fetched, as every link is. With --allow-private all names are looked up, because the
-crawl has to know which hosts are private."""
+"""Maximum number of host names that are looked up before the start. More make a start slower. The rest is checked when
+it is fetched, as every link is. With --allow-private all names are looked up, because the crawl has to know which hosts
+are private."""
 
 _SLOW_LOOKUP_SECONDS = 3.0
-"""Time after which a person is told that names are still looked up. May be changed; together with the start of the
-command it should stay below 5 seconds."""
+"""Time after which a person is told that names are still looked up. Together with the start of the command it should
+stay below 5 seconds."""
 _LOOKUPS_AT_ONCE = 32
 """Number of parallel look-ups. May be lower, but not higher than the resolver's number of threads (`threads` in
 `net/resolve.py`): a look-up that waits for a thread could time out."""

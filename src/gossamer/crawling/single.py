@@ -1,8 +1,7 @@
 """Fetches one page the way a crawl would, without a frontier: for `gossamer.get` and the commands that look at a page.
 
-Safe to change: what the trace of the requests (`FetchedPage.hops`) records, by adding fields. Fixed: every decision
-(robots.txt, headers, redirects, scope) is made by the code that crawls use, never by a copy here, or a page could look
-different from what a crawl gets.
+Fixed: every decision (robots.txt, headers, redirects, scope) is made by the code that crawls use, never by a copy here,
+or a page could look different from what a crawl gets.
 """
 
 import base64
@@ -36,7 +35,7 @@ from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
 
 _SHOWN_CHARACTERS = 200
-"""Characters of an invalid redirect that an error shows. May be changed: more only make the message longer."""
+"""Characters of an invalid redirect that an error shows. More only make the message longer."""
 
 
 @dataclass(frozen=True, slots=True)

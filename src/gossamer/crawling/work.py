@@ -4,9 +4,9 @@ Also holds what comes of the work: the result of a command, and the report. A cr
 file on this machine (but standard output, remote storage or tables) keeps its pages in a private file in the data
 directory until the report is written.
 
-Safe to change: the interval, and the sentences, except that tests wait for some. Fixed: what an interruption means. The
-first stops the work after the requests in flight, the second cancels the task; either must leave requests in the
-frontier, never lose one. Also fixed: the name of the private file, which the command that resumes the crawl looks for.
+Fixed: what an interruption means. The first stops the work after the requests in flight, the second cancels the task;
+either must leave requests in the frontier, never lose one. Also fixed: the name of the private file, which the command
+that resumes the crawl looks for.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from gossamer.wiring.worker import open_worker
 log = logging.getLogger("gossamer")
 
 _REFRESH_SECONDS = 0.5
-"""Interval at which progress is shown and the frontier (the store of requests) is checked for lost data. Tuning only:
-shorter costs calls to the frontier."""
+"""Interval at which progress is shown and the frontier (the store of requests) is checked for lost data. Shorter costs
+calls to the frontier."""
 
 
 class Snapshot(msgspec.Struct):
@@ -338,8 +338,8 @@ def _on_lost_data(runner: WorkRunner, observer: Observer, crawl: CrawlId | None)
 
 
 _KEPT_SECONDS = 30 * 86_400.0
-"""Time after which pages that are kept for a report are deleted, if their crawl has not gone on. May be changed: it
-must be longer than people leave a crawl interrupted."""
+"""Time after which pages that are kept for a report are deleted, if their crawl has not gone on. It must be longer than
+people leave a crawl interrupted."""
 
 
 def kept_pages(data_dir: Path, crawl: CrawlId) -> Path:

@@ -1,7 +1,7 @@
 """Finds the assets of a page or style sheet: URLs of the files that it embeds or links, with their kinds.
 
-`model/assets.py` has the kinds. Safe to change: which elements and attributes are read, and the limits as they say.
-Fixed: no content makes a function raise, and the time grows with the length of the content only.
+`model/assets.py` has the kinds. Fixed: no content makes a function raise, and the time grows with the length of the
+content only.
 """
 
 import re
@@ -17,12 +17,12 @@ from gossamer.model.assets import LINKED_KINDS, kind_of_type, kind_of_url
 from gossamer.policy.urls import BaseUrl
 
 MAX_ASSETS = 10_000
-"""Assets of one page or style sheet that are taken. May be changed: more of them take memory in the frontier."""
+"""Assets of one page or style sheet that are taken. More of them take memory in the frontier."""
 _MAX_CSS_BYTES = 2 * 1024 * 1024
-"""Part of a style sheet, or of all styles of a page, that is read. May be changed: more takes longer."""
+"""Part of a style sheet, or of all styles of a page, that is read. More takes longer."""
 
-# Patterns of CSS and HTML. They may be extended, with possessive quantifiers (`*+`), which never backtrack.
-# A string of CSS. The end of the file closes it, as in browsers. `{0}` begins the names of its groups.
+# Patterns of CSS and HTML, with possessive quantifiers (`*+`), which never backtrack. A string of CSS. The end of the
+# file closes it, as in browsers. `{0}` begins the names of its groups.
 _STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.|\\\Z)*+)(?:"|\Z)|'(?P<{0}single>(?:[^'\\\n]|\\.|\\\Z)*+)(?:'|\Z))"""
 _TEXT = r"""(?:"(?:[^"\\\n]|\\.|\\\Z)*+(?:"|\Z|(?=\n))|'(?:[^'\\\n]|\\.|\\\Z)*+(?:'|\Z|(?=\n)))"""
 """A string of which nothing is taken. A line end ends it, too."""
@@ -49,7 +49,7 @@ _PIECE_TAGS = frozenset(b"img source input link script video audio track object 
 _CANDIDATE = re.compile(r"[\s,]*+(\S++)")
 """URL of the next candidate of a `srcset`. It may hold commas; if it ends with some, no descriptor (`2x`) follows."""
 # Values of the attribute `rel` for icons; kinds of `source` elements by the element around them, and of preloaded files
-# by the attribute `as`. All may be extended.
+# by the attribute `as`.
 _ICONS = frozenset(("icon", "apple-touch-icon", "apple-touch-icon-precomposed", "mask-icon", "fluid-icon"))
 _KINDS_OF_SOURCES = {"video": "video", "audio": "audio", "picture": "images"}
 _PRELOADED = {

@@ -1,9 +1,8 @@
 """Writes the tree that trafilatura returns as blocks of Markdown or plain text: headings, lists, tables, code.
 
 Trafilatura's own Markdown leaves out blank lines of code and mixes code in lists with prose, so this module writes its
-own. Safe to change: how an element looks, as long as Markdown that is parsed again has the same words and structure:
-whatever the page wrote that Markdown would read as markup is escaped. The elements are those of trafilatura 2: `head`,
-`p`, `list` with `item`, `quote`, `code`, `table` with `row` and `cell`, `hi`, `ref`, `del`, `lb`.
+own. The elements are those of trafilatura 2: `head`, `p`, `list` with `item`, `quote`, `code`, `table` with `row` and
+`cell`, `hi`, `ref`, `del`, `lb`.
 """
 
 import re

@@ -4,8 +4,7 @@ A section with all its subsections is one chunk if it fits. If it does not, its 
 chunks of their own; a text that is still too long is cut between blocks, then lines, then words. A code block that is
 cut is closed and opened again, and a table that is cut repeats its header. Lengths are characters of the result.
 
-Safe to change: where long texts are cut, and the numbers below. Fixed: no chunk is longer than the limit, and the
-chunks together have every block, in order.
+Fixed: no chunk is longer than the limit, and the chunks together have every block, in order.
 """
 
 import re
@@ -20,8 +19,8 @@ _FENCE = re.compile(r"\s*(`{3,})[^`]*$")
 _RULE = re.compile(r"\s*\|(?: --- \|)+$")
 """Line below the header of a table."""
 _REPEATED_PART = 4
-"""A fence or table header is repeated in each piece only if it is shorter than one part in this many of the limit. May
-be changed, above 2: longer ones leave little room for the text."""
+"""A fence or table header is repeated in each piece only if it is shorter than one part in this many of the limit.
+Above 2: longer ones leave little room for the text."""
 _BETWEEN_BLOCKS = len("\n\n")
 """Characters between two blocks, as `join_blocks` writes them."""
 

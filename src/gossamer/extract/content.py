@@ -2,8 +2,7 @@
 
 trafilatura is a library that separates the text of a page from navigation and the like. It runs in a process of its own
 (`content_process.py`), because some pages take seconds and gigabytes; nothing else may import this module, which loads
-trafilatura and lxml. Fixed: the text of a `pre` (code, as a rule) reaches the result unchanged. Safe to change: which
-elements count as anchors or line numbers, and the options for trafilatura; the texts of new records then differ.
+trafilatura and lxml. Fixed: the text of a `pre` (code, as a rule) reaches the result unchanged.
 """
 
 import logging
@@ -33,22 +32,22 @@ logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it warns of pages
 _ANCHOR_TEXTS = frozenset(
     ("", "¶", "#", "§", "🔗", "⚓", "\uf0c1", "\uf02b", "link", "permalink", "anchor", "copy link")
 )
-"""Texts, in lower case, of links that only name their own heading. May be extended."""
+"""Texts, in lower case, of links that only name their own heading."""
 _LINE_NUMBERS = re.compile(
     r"(?i)(?:^|\s)(?:line-?numbers?(?:-rows)?|linenos?|linenodiv|gutter|hljs-ln-numbers|blob-num|rouge-gutter)(?:\s|$)"
 )
-"""Classes of elements that hold the line numbers of code. May be extended."""
+"""Classes of elements that hold the line numbers of code."""
 _LANGUAGE = re.compile(
     r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:|sourceCode)[-\s]\s*([\w+#.-]{1,20})(?=\s|;|$)"
 )
-"""Class that names the language of code. May be extended."""
+"""Class that names the language of code."""
 _NO_LANGUAGES = frozenset(("default", "none", "text", "plain", "plaintext", "notranslate", "nohighlight", "txt"))
-"""Names that stand there for no language. May be extended."""
+"""Names that stand there for no language."""
 _INLINE_TAGS = frozenset(("a", "b", "code", "em", "i", "span", "strong", "tt"))
-"""Elements inside of a line. May be extended."""
+"""Elements inside of a line."""
 _SHOWN_WORDS_CHARACTERS = 2000
-"""Characters of code that trafilatura sees, so that it counts a page full of code as one full of text. May be changed:
-more only take time."""
+"""Characters of code that trafilatura sees, so that it counts a page full of code as one full of text. More only take
+time."""
 
 
 def extract_content(page: str, url: str, options: ContentOptions) -> tuple[PageContent, list[ContentChunk] | None]:
@@ -175,11 +174,11 @@ def _separate_divisions(tree: html.HtmlElement) -> None:
 
 
 _TITLES_IN_CELLS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
-"""Elements that no table of data has: with one, a table only arranges parts of the page. May be extended."""
+"""Elements that no table of data has: with one, a table only arranges parts of the page."""
 
 
 _PARTS_OF_CELLS = frozenset(("blockquote", "div", "p", "pre", "section"))
-"""Elements on lines of their own that trafilatura keeps in cells. May be extended."""
+"""Elements on lines of their own that trafilatura keeps in cells."""
 
 
 _LISTS = ("ul", "ol", "dl")
@@ -281,7 +280,7 @@ def _frame_of(element: _Element) -> _Element | None:
 
 
 _CODE_FRAMES = frozenset(("div", "figure", "span"))
-"""Elements that may only frame code. May be extended."""
+"""Elements that may only frame code."""
 
 
 def _outermost_frame(element: _Element) -> _Element:
@@ -328,13 +327,13 @@ _OPTIONS: dict[str, Any] = {
     "formatting": True,
     "output_format": "xml",  # leaves out the text in trafilatura's own form
 }
-"""Options of trafilatura's Extractor. May be changed, but without `links` and `formatting` Markdown would lose them."""
+"""Options of trafilatura's Extractor. Without `links` and `formatting`, Markdown would lose them."""
 _SHORT_CHARACTERS = 500
 """A content that is shorter may be put together from paragraphs alone, because trafilatura found too little. It is
-compared with the element that the page declares to be its main one. May be changed."""
+compared with the element that the page declares to be its main one."""
 _WHOLE_FACTOR = 2
 """The declared element is taken instead if its text is at most so many times as long; a longer one holds more than the
-main content. May be changed."""
+main content."""
 
 
 def _main_element(tree: html.HtmlElement) -> _Element | None:
@@ -357,12 +356,12 @@ def _main_element(tree: html.HtmlElement) -> _Element | None:
 
 
 _TEXT_TAGS = frozenset(("p", "pre", "li", "td", "dd", "dt", "blockquote", "h1", "h2", "h3", "h4"))
-"""Elements whose own text counts as text of the page. May be extended."""
+"""Elements whose own text counts as text of the page."""
 _FRAME_TAGS = frozenset(("nav", "footer", "aside", "header", "form", "script", "style", "noscript", "template"))
-"""Elements that are around the main content and never in it, for this count. May be extended."""
+"""Elements that are around the main content and never in it, for this count."""
 _MAIN_SHARE = 0.8
-"""Share of the page's text that its main element has, if the page declares none. May be changed: with less, parts of
-the text may be lost; with more, navigation may stay."""
+"""Share of the page's text that its main element has, if the page declares none. With less, parts of the text may be
+lost; with more, navigation may stay."""
 
 
 def _mark_main(tree: html.HtmlElement) -> None:
@@ -446,7 +445,7 @@ def _convert_table(table: _Element) -> None:
 
 
 _MAX_COLUMNS = 100
-"""Most columns and rows that a cell may reach over; a page may claim any number. May be changed freely."""
+"""Most columns and rows that a cell may reach over; a page may claim any number."""
 
 
 def _span(cell: _Element, name: str) -> int:

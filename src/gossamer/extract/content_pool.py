@@ -3,7 +3,7 @@
 A page that exceeds a limit ends its process, and a fresh one takes the next page. The pool starts processes when there
 are pages, and ends them when there have been none for a while. Fixed: every page gets an answer, whatever it does to
 its process; pages of one group (a crawl) do not make those of another wait for more than their turn; and no process
-outlives the pool, even if this process is killed. Safe to change: the times and numbers below.
+outlives the pool, even if this process is killed.
 """
 
 import asyncio
@@ -38,21 +38,21 @@ _IN_FLIGHT = 2
 """Pages that a process is sent at once: one that it reads and one that waits in its pipe, so that it never waits for
 this process. Must be at least 1."""
 _IDLE_SECONDS = 60.0
-"""Time without a page after which a process ends. May be changed: longer keeps its memory, about 70 MB, for longer."""
+"""Time without a page after which a process ends. Longer keeps its memory, about 70 MB, for longer."""
 _START_SECONDS = 60.0
 """Longest start of a process. Must exceed that of a busy machine."""
 _MAX_FAILED_STARTS = 3
-"""Failed starts in a row after which a page gets no content. May be changed."""
+"""Failed starts in a row after which a page gets no content."""
 _FAILED_START_PAUSE_SECONDS = 0.2
-"""Pause after the first failed start; it doubles with each further one. May be changed freely."""
+"""Pause after the first failed start; it doubles with each further one."""
 _STALLED_FACTOR = 20.0
 """A process that has not answered after this factor times its limit of CPU time is killed: it waits for something that
 never comes. Must be far above what a page takes on a busy machine."""
 _STALLED_SECONDS = 60.0
 """Shortest time after which it is killed, however small its limit of CPU time. Must be far above that, too."""
 _EXIT_SECONDS = 1.0
-"""Wait for the exit code of a process that closed its output while it had pages: the code says why it died. May be
-changed: with less, a busy machine more often gives a page another process, though the first one exceeded a limit."""
+"""Wait for the exit code of a process that closed its output while it had pages: the code says why it died. With less,
+a busy machine more often gives a page another process, though the first one exceeded a limit."""
 _MAX_CRASHES = 2
 """Processes that may die of unknown reasons on one page before it counts as the cause. Must be at least 1."""
 

@@ -6,7 +6,7 @@ same installation, so the messages may change freely. For each message: four byt
 The process protects its machine. The kernel kills it when a page takes more CPU time than allowed; a thread ends it
 when a page takes more memory; it ends when its parent does, however that died. Fixed: `MEMORY_EXIT`, by which the
 parent knows the reason, and that signals for a whole process group (Ctrl-C) leave it running, because its parent still
-needs it to finish. Safe to change: the intervals, and when a process is replaced by a fresh one.
+needs it to finish.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from gossamer.model.content import ContentChunk, ContentError, ContentOptions, P
 MEMORY_EXIT = 77
 """Exit code of a process whose page took too much memory. Any code that Python itself does not use."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
-"""Longest reply. A page whose content is longer counts as one that takes too much memory. May be changed: the parent
-holds such a reply in memory."""
+"""Longest reply. A page whose content is longer counts as one that takes too much memory. The parent holds such a reply
+in memory."""
 _WATCH_SECONDS = 0.05
-"""Interval at which the memory is measured. May be changed: a page may exceed its limit for so long."""
+"""Interval at which the memory is measured. A page may exceed its limit for so long."""
 _LEFT_BEHIND_PART = 3
-"""A process is replaced when pages have left behind one part in this many of the memory that a page may take. May be
-changed, above 1: a larger number replaces processes more often, and a start takes half a second."""
+"""A process is replaced when pages have left behind one part in this many of the memory that a page may take. Above 1:
+a larger number replaces processes more often, and a start takes half a second."""
 _NICENESS = 10
-"""Lower priority than the fetching processes, so that these keep their pace. May be changed, within 0 to 19."""
+"""Lower priority than the fetching processes, so that these keep their pace. Within 0 to 19."""
 _HEADER = struct.Struct("!I")
 
 

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _MAX_TAGS = 100_000
-"""Beyond this many tags a page is not walked through. May be changed: each takes one or two microseconds."""
+"""Beyond this many tags a page is not walked through. Each takes one or two microseconds."""
 
 _MAX_DEPTH = 500
-"""Elements that may be open at once. May be changed: the parser's time grows with this times the tags, 0.1 s for each
-50 million."""
+"""Elements that may be open at once. The parser's time grows with this times the tags, 0.1 s for each 50 million."""
 
 # In the body, the parser ignores these outside of tables and selects, or closes an open one first. So there is at most
 # one of each between two elements that are counted.
@@ -272,7 +271,7 @@ _BREAKING = frozenset(
         "th", "thead", "title", "tr", "ul",
     )
 )  # fmt: skip
-"""Elements before and after which a word ends. May be extended: others are read as parts of a line."""
+"""Elements before and after which a word ends. Others are read as parts of a line."""
 _SILENT = frozenset(("script", "style", "template", "noscript"))
 """Elements whose text is for no reader."""
 

@@ -2,11 +2,10 @@
 
 docs/adr/0010-own-robots-rules-and-encoding-labels.md compares the labels with the libraries that exist.
 
-Safe to change: the numbers and candidates of the detection, which is a guess. Fixed: the labels (WHATWG Encoding
-standard) and the order of the sources in `decode`; the names of codecs, which are in the records of pages; that no
-page makes a function raise; and that every expression takes time proportional to the text, or a page could stop a
-worker. Neighbouring parts of an expression that match the same characters therefore have possessive quantifiers (`++`,
-`*+`), which never give a character back.
+Fixed: the labels (WHATWG Encoding standard) and the order of the sources in `decode`; the names of codecs, which are in
+the records of pages; that no page makes a function raise; and that every expression takes time proportional to the
+text, or a page could stop a worker. Neighbouring parts of an expression that match the same characters therefore have
+possessive quantifiers (`++`, `*+`), which never give a character back.
 """
 
 import codecs
@@ -134,12 +133,12 @@ def codec_of(label: str) -> str | None:
 
 
 _DETECTED_BYTES = 4096
-"""Size of the sample around the first non-ASCII byte, from which an undeclared encoding is guessed. Tuning only: a
-larger sample gives better guesses and takes longer."""
+"""Size of the sample around the first non-ASCII byte, from which an undeclared encoding is guessed. A larger sample
+gives better guesses and takes longer."""
 
 _BYTES_PER_ERROR = 1000
-"""UTF-8 may have one invalid place (a cut string, a pasted quotation) in every so many bytes. Tuning only: with a
-smaller number, more pages in other encodings are taken for UTF-8."""
+"""UTF-8 may have one invalid place (a cut string, a pasted quotation) in every so many bytes. With a smaller number,
+more pages in other encodings are taken for UTF-8."""
 
 _CANDIDATES = (
     "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r",
@@ -147,11 +146,10 @@ _CANDIDATES = (
 )  # fmt: skip
 """Python codecs that the detector may return: the encodings that pages without a declaration really have. A rarer
 encoding of the same script (such as ISO 8859-5 beside windows-1251) is left out, because it would often fit a text
-better by chance. May be changed: each takes time."""
+better by chance. Each takes time."""
 
 _TIE_MARGIN = 0.02
-"""Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one.
-Tuning only."""
+"""Margin of the detector's coherence (0 to 1) by which another encoding must beat windows-1252, the most common one."""
 
 _SNIFFED_BYTES = 1445
 """Bytes that are searched for the first HTML tag of a body without a type (MIME Sniffing standard, "resource
@@ -163,8 +161,7 @@ _BOM_STARTS = tuple(bom for bom, _ in _BOMS)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 # A character of two, three or four bytes in UTF-8.
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-# Media types: of text; of HTML; of XML, which may be HTML; and those that say nothing, where the body is looked at. The
-# first may be extended.
+# Media types: of text; of HTML; of XML, which may be HTML; and those that say nothing, where the body is looked at.
 _TEXTUAL = re.compile(r"text/|.*(?:html|xml|json|javascript|ecmascript|yaml|csv|x-www-form-urlencoded)")
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 _XML_TYPE = re.compile(r"(?:text|application)/xml\Z|.*\+xml\Z")
@@ -323,7 +320,7 @@ class _ContentType(NamedTuple):
     """True: the codec is UTF-8."""
 
 
-@lru_cache(maxsize=64)  # tuning only: sites send few different headers
+@lru_cache(maxsize=64)  # sites send few different headers
 def _parse_content_type(content_type: str) -> _ContentType:
     """Return what a Content-Type header declares. Empty: there is no header."""
     media_type, label = _declared(content_type)

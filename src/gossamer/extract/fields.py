@@ -5,8 +5,8 @@ its value from the page or that element by a source: a CSS selector, XPath, JSON
 expression. `CompiledExtraction` checks everything that can be checked before a crawl. Its `extract` then never raises
 for the content of a page, and every page has limits of items, text and time.
 
-Safe to change: what is counted. Fixed: what a rule finds on a given page, because running crawls have stored rules; and
-that an item's keys have the order of the rule, after `page_url`, because they become columns.
+Fixed: what a rule finds on a given page, because running crawls have stored rules; and that an item's keys have the
+order of the rule, after `page_url`, because they become columns.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,8 +44,8 @@ from gossamer.model.extraction import (
 )
 from gossamer.policy.scope import UrlExpressions, check_regex
 
-# Approximate memory of a crawl's compiled rules and of each field, measured. Tuning only: with larger numbers, fewer
-# crawls' rules are kept compiled.
+# Approximate memory of a crawl's compiled rules and of each field, measured. With larger numbers, fewer crawls' rules
+# are kept compiled.
 _COMPILED_BYTES = 2000
 _COMPILED_FIELD_BYTES = 3000
 

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 _HARMLESS_TAGS = 1000
 """A page with at most this many tags is parsed as it is: at worst half of them open elements that the other half
-reopens, a quarter of a million in all. May be changed; a quarter of its square must not exceed MAX_REOPENED."""
+reopens, a quarter of a million in all. A quarter of its square must not exceed MAX_REOPENED."""
 
 _MAX_TAGS = 10_000
 """Beyond this many tags the stack of open elements alone may cost too much: a tenth of a second here, growing with the
-square. Tuning only: more lets a page block the event loop longer, fewer flattens more pages that do no harm."""
+square. More lets a page block the event loop longer, fewer flattens more pages that do no harm."""
 
 MAX_REOPENED = 500_000
-"""Formatting elements (`b`, `font` and the like) that a parser may reopen on one page. Tuning only: each takes
-about 360 bytes while the page is parsed."""
+"""Formatting elements (`b`, `font` and the like) that a parser may reopen on one page. Each takes about 360 bytes while
+the page is parsed."""
 
 MAX_TAG_BYTES = 4096
 """Longest tag that is left as it is. A page with a longer one is flattened, and the tag gets only the attributes that
@@ -38,10 +38,9 @@ _PERHAPS_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][\s/>imotIMOT]")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])[^>]*", re.IGNORECASE)
 _TAG_START = re.compile(rb"<[a-zA-Z/]")
 _MAX_TRIES = 16
-"""Number of `>` that `_has_huge_tag` tries in a stretch. Tuning only: a page with more quoted ones may count as
-costly."""
+"""Number of `>` that `_has_huge_tag` tries in a stretch. A page with more quoted ones may count as costly."""
 _BLANKS = 32
-"""Number of blanks that `_may_be_quoted` expects between `=` and a quote. Tuning only, as above."""
+"""Number of blanks that `_may_be_quoted` expects between `=` and a quote."""
 
 _ATTRIBUTES = (
     rb"""(?:[\s/]++|[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+)*+(?:>|\Z)"""

@@ -2,10 +2,9 @@
 
 Users need only `LinkExtractor` and `Links`, so that a compiled extension can replace the rest of this module.
 
-Safe to change: the limits, as far as they say. Fixed: the names of reasons in `Links.dropped`, which are in the
-statistics; that each element with a link counts exactly once in `Links.found`; that a page never makes `extract` raise;
-and that an href is remembered as known only after the frontier (the store of requests) has added its URL, or that page
-is never fetched.
+Fixed: the names of reasons in `Links.dropped`, which are in the statistics; that each element with a link counts
+exactly once in `Links.found`; that a page never makes `extract` raise; and that an href is remembered as known only
+after the frontier (the store of requests) has added its URL, or that page is never fetched.
 """
 
 import re
@@ -83,13 +82,12 @@ def _encoded(character: str, charset: str) -> str:
 
 MAX_URL_BYTES = 16 * 1024 * 1024
 """Bound on all new URLs of one page together, and on its anchor texts: many short hrefs on a page with a very long URL
-would take gigabytes. May be changed: a page near the bound takes this much memory, and links beyond it are dropped."""
+would take gigabytes. A page near the bound takes this much memory, and links beyond it are dropped."""
 
 MAX_TEXT_LENGTH = 500
-"""Longest anchor text in characters; a longer one is cut. May be changed: records of pages grow or shrink with it."""
+"""Longest anchor text in characters; a longer one is cut. Records of pages grow or shrink with it."""
 _RAW_TEXT_LENGTH = 4 * MAX_TEXT_LENGTH
-"""Characters of an anchor text with its white space that are looked at. The factor, which may be changed, leaves room
-for white space."""
+"""Characters of an anchor text with its white space that are looked at. The factor leaves room for white space."""
 
 KNOWN = "known"
 """Outcome of a link that needs no request, because its URL is in the frontier or is the page itself. It is also the

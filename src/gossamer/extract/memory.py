@@ -5,9 +5,8 @@ that starts with `//` on all pages of a scheme, one that starts with `/` on the 
 directory. An href that depends on the whole page URL (`?page=2`) or is written in an unusual way (with white space) is
 not remembered. The frontier is the store of all requests of a crawl.
 
-Safe to change: every number here, and what is forgotten first: an href that is forgotten is resolved again. Fixed: the
-rules above. An href that is remembered for more pages than it means the same on would be taken for known there, and its
-page would never be fetched.
+Fixed: the rules above. An href that is remembered for more pages than it means the same on would be taken for known
+there, and its page would never be fetched.
 """
 
 from collections.abc import Hashable, Iterable
@@ -23,14 +22,14 @@ def new_href_memory(*, max_bytes: int = 16 * 1024 * 1024) -> Any:
 
 
 _MAX_HREF_LENGTH = 512
-"""Length in characters of the longest href that is remembered. Tuning only: long ones seldom recur and take memory."""
+"""Length in characters of the longest href that is remembered. Long ones seldom recur and take memory."""
 _SCHEMES = ("http", "https")
 """Schemes of the URLs that are crawled; also the names of the places of hrefs that mean the same everywhere."""
 
 _HREF_BYTES = 150
-"""Approximate memory of an href besides its characters, measured. Tuning only: larger remembers fewer."""
+"""Approximate memory of an href besides its characters, measured. Larger remembers fewer."""
 _PLACE_BYTES = 700
-"""Approximate memory of a place (see `_Place`), measured. Tuning only: larger remembers fewer."""
+"""Approximate memory of a place (see `_Place`), measured. Larger remembers fewer."""
 
 _PlaceKey = tuple[Hashable, str]
 """Namespace, and the place's URL or scheme."""

@@ -3,8 +3,7 @@
 A spider is the code that a user writes to read pages; a record is what outputs keep of a page. Spiders outside this
 project use `Page`, `PageLink` and `Follow`: their names, attributes and defaults are fixed. `Page` and `Follow` may get
 new attributes with a default, but `PageLink` may not: spiders unpack it. What is computed from the record and the body
-must be computed on first use, so that a spider pays only for what it asks. Safe to change: how it is computed, and
-_SHOWN_LINKS.
+must be computed on first use, so that a spider pays only for what it asks.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from gossamer.model.record import PageRecord
 from gossamer.policy.urls import BaseUrl
 
 _TEXT_TYPE = re.compile(r"\s*(?:text/|application/(?:[\w.-]+\+)?(?:json|xml|javascript))", re.IGNORECASE)
-"""Content types whose body is text even where some of its bytes are not. May be extended freely."""
+"""Content types whose body is text even where some of its bytes are not."""
 
 
 _FOLLOW_TYPES: tuple[tuple[str, Any, str], ...] = (
@@ -79,7 +78,7 @@ class PageLink(NamedTuple):
 
 
 _SHOWN_LINKS = 5
-"""Links that the `repr` of a page's links shows. May be changed freely."""
+"""Links that the `repr` of a page's links shows."""
 
 
 class PageLinks(Sequence[PageLink]):

@@ -1,8 +1,7 @@
 """Title, author, date and language of a page, from what it declares: JSON-LD, OpenGraph, meta elements and headings.
 
 It replaces trafilatura's metadata, which takes twice the time of the text itself. Never raises, whatever the page has.
-Safe to change: the names of meta elements, their order, the numbers below, and the forms of dates, all of which only
-decide which fact is found. Dates that are not certain (`04/03/2026`) must be left out.
+Dates that are not certain (`04/03/2026`) must be left out.
 """
 
 import json
@@ -23,13 +22,13 @@ _DATES = (
     "parsely-pub-date", "article:modified_time", "og:updated_time", "last-modified", "dcterms.modified",
 )  # fmt: skip
 
-# Limits of the JSON-LD that is read. May be changed: more takes longer on large pages.
+# Limits of the JSON-LD that is read. More takes longer on large pages.
 _MAX_SCRIPT_CHARACTERS = 512 * 1024
 _MAX_OBJECTS = 1000
 _MAX_DEPTH = 20
 _MAX_LISTED_AUTHORS = 20
 
-# Limits of what is read of the page itself. May be changed, too.
+# Limits of what is read of the page itself.
 _MAX_CHARACTERS = 500
 """Longest title or author."""
 _MAX_AUTHORS = 5
@@ -39,9 +38,9 @@ _MAX_DATES = 50
 _MAX_DATE_CHARACTERS = 100
 """Beginning of such a text that is looked at."""
 _FIRST_YEAR = 1990
-"""Earlier dates, and those after next year, count as mistakes. May be changed."""
+"""Earlier dates, and those after next year, count as mistakes."""
 _MIN_TITLE_CHARACTERS = 4
-"""Shortest title before a separator; a shorter one is kept with the name of the site. May be changed."""
+"""Shortest title before a separator; a shorter one is kept with the name of the site."""
 _SEPARATOR = " | "
 """Separator of the title of a page and the name of its site. Dashes and colons are not: titles have them, too."""
 

@@ -5,7 +5,7 @@ compares: `::text` gives the text nodes directly inside an element, `get()` the 
 
 Fixed: the names of methods and what they return, because spiders outside this project use them; methods may be added.
 CSS works on the tree of the HTML parser lexbor, XPath on a tree of lxml that is made on first use, which costs about
-ten times as much as a CSS selector. Safe to change: how one tree is reached from the other.
+ten times as much as a CSS selector.
 """
 
 import re as regex
@@ -82,7 +82,7 @@ class Selector:
 
 
 _SHOWN_CHARACTERS = 60
-"""Characters of a result that its `repr` shows. May be changed freely."""
+"""Characters of a result that its `repr` shows."""
 
 
 class SelectorList(list[Selector]):

@@ -7,8 +7,8 @@ checked before a crawl starts, so that none fails on its pages. Some selectors l
 Words of CSS: a compound is an element with its conditions, `li.new:not(.old)`. Combinators stand between compounds: `>`
 (child), `+` (next sibling), `~` (later sibling), or white space (descendant). Commas separate alternatives.
 
-Safe to change: messages and hints. Fixed: the meaning of accepted selectors, which stored rules of running crawls
-contain; and that XPath has no EXSLT expressions, whose backtracking a page could exploit.
+Fixed: the meaning of accepted selectors, which stored rules of running crawls contain; and that XPath has no EXSLT
+expressions, whose backtracking a page could exploit.
 """
 
 import re
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from lxml import etree
 
 MAX_SELECTOR_LENGTH = 1000
-"""Longest selector. May be raised; with a lower value, workers refuse rules of running crawls."""
+"""Longest selector. With a lower value, workers refuse rules of running crawls."""
 
 MAX_SEARCHES = 3
 """Number of `:has()` in one CSS selector, and of descendant steps in predicates of one XPath. Each may multiply the
-time by the number of elements. May be raised, at that risk; a lower value would refuse rules of running crawls."""
+time by the number of elements. A lower value would refuse rules of running crawls."""
 
 ITSELF = "."
 """Selector of the element itself, where a selector is relative to one. Fixed: stored rules contain it."""
@@ -58,7 +58,7 @@ _WRONG = {
     ":enabled": "lexbor matches nearly every element with it; write :not([disabled])",
     ":disabled": "lexbor matches no option, optgroup or fieldset with it; write [disabled]",
 }
-"""Pseudo-classes that lexbor answers wrongly, and what to write instead. May be extended."""
+"""Pseudo-classes that lexbor answers wrongly, and what to write instead."""
 _HINTS = (
     (re.compile(r":contains\("), '; for text, write :lexbor-contains("text")'),
     (
@@ -68,7 +68,7 @@ _HINTS = (
     (re.compile(r"(^|,)\s*[>+~]|:scope"), "; selectors are relative already, without :scope or a leading >"),
     (re.compile(r"=\s*[^\s\"'\]\w-]"), '; quote the value of the attribute: [href="/x"]'),
 )
-"""Reasons, by the part of a selector that cannot be parsed. May be extended freely."""
+"""Reasons, by the part of a selector that cannot be parsed."""
 
 
 class CssSelector(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ def _texts(node: LexborNode, *, deep: bool) -> Iterator[LexborNode]:
             yield child
 
 
-@lru_cache(maxsize=512)  # tuning only
+@lru_cache(maxsize=512)
 def compile_css(text: str) -> CssSelector:
     """Return the checked selector. `::text` and `::attr(name)` may end it, or each of its alternatives.
 

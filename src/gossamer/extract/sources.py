@@ -7,8 +7,7 @@ JSON-LD on the web is often broken. What people's editors and templates leave in
 commas and semicolons, CDATA, HTML comments, quotes as entities, several objects in one script, NaN. No function raises
 for the content of a page.
 
-Safe to change: the limits, and what else is tolerated. Fixed: what a source finds on a given page and the meaning of
-paths, because running crawls have stored rules.
+Fixed: what a source finds on a given page and the meaning of paths, because running crawls have stored rules.
 """
 
 import html
@@ -30,11 +29,11 @@ from gossamer.extract.values import Converter, clean
 from gossamer.model.extraction import FieldType, ItemField, Path, checked
 
 MAX_SCRIPTS = 50
-"""Number of JSON-LD scripts of a page that are read. May be changed freely: more take time."""
+"""Number of JSON-LD scripts of a page that are read. More take time."""
 MAX_SCRIPT_CHARACTERS = 1024 * 1024
-"""Length of all JSON-LD of a page together; the rest is not read. May be changed: repairing a megabyte takes 50 ms."""
+"""Length of all JSON-LD of a page together; the rest is not read. Repairing a megabyte takes 50 ms."""
 _MAX_DEPTH = 40
-"""Levels of nested objects in which a path is looked for. May be changed, but stays below Python's recursion limit."""
+"""Levels of nested objects in which a path is looked for. Stays below Python's recursion limit."""
 
 # `type` may have parameters and any case: `Application/LD+JSON; charset=utf-8`.
 _SCRIPTS = 'script[type^="application/ld+json" i]'
@@ -69,7 +68,7 @@ _PARTS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Characters that may stand between two values of one script, and what may end a script. Both may be extended.
+# Characters that may stand between two values of one script, and what may end a script.
 _BETWEEN = " \t\r\n;,\ufeff"
 _ENDS = ("-->", "]]>", "//]]>", "// ]]>", "/*]]>", "/* ]]>")
 
@@ -109,7 +108,7 @@ def _values(text: str) -> tuple[list[Any], bool]:
 class _VisitBudget:
     """Objects and lists that may still be visited for one path. The functions below share and count it down."""
 
-    left = 20_000  # tuning only: more let a hostile page take more time
+    left = 20_000  # more let a hostile page take more time
 
 
 def look_up(values: list[Any], path: str) -> list[Any]:
@@ -226,15 +225,15 @@ def metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
 
 
 MAX_ITEMS = 10_000
-"""Items of one page, nested ones included. May be changed: a page near the limits takes memory and time."""
+"""Items of one page, nested ones included. A page near the limits takes memory and time."""
 MAX_CHARACTERS = 8 * 1024 * 1024
-"""Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory. May be
-changed: each page that is read at the same time may take this much memory."""
+"""Length of all values of one page. Nested elements repeat the same text, so a small page could fill the memory. Each
+page that is read at the same time may take this much memory."""
 MAX_QUADRATIC_TAGS = 20_000
 """Tags of a page beyond which selectors such as `:nth-child()` and `a ~ b` are not matched: their time grows with the
-square of the elements of one parent. May be changed: a page of that many tags takes a second or two."""
+square of the elements of one parent. A page of that many tags takes a second or two."""
 MAX_SECONDS = 2.0
-"""Time for one page. May be changed: the worker's other requests wait meanwhile."""
+"""Time for one page. The worker's other requests wait meanwhile."""
 
 
 class LimitReached(Exception):

@@ -3,8 +3,8 @@
 Every function returns None for a text that has no such value, and never raises for the content of a page. Prices and
 dates are read by optional packages, which `converter` needs when it is called, before the crawl.
 
-Safe to change: the limits. Fixed: what a given text becomes, because a crawl that runs again is compared with the
-earlier one; so no value depends on the time or on the machine.
+Fixed: what a given text becomes, because a crawl that runs again is compared with the earlier one; so no value depends
+on the time or on the machine.
 """
 
 import math
@@ -21,13 +21,13 @@ from gossamer.model.extraction import FieldType
 from gossamer.policy.urls import join
 
 _READ_CHARACTERS = 500
-"""Beginning of a text in which a number or price is looked for. Tuning only: a longer text is no price."""
+"""Beginning of a text in which a number or price is looked for. A longer text is no price."""
 _DATE_CHARACTERS = 100
-"""Longest text that is read as a date. May be changed: the parser of dates takes time that grows with it."""
+"""Longest text that is read as a date. The parser of dates takes time that grows with it."""
 _SHORTEST_ISO = len("20260401")
 """Shorter texts are no date in ISO 8601 with a day."""
 _SHORTEST_DATE = len("1.4.")
-"""Shorter texts are not given to the parser of dates in words. Tuning only."""
+"""Shorter texts are not given to the parser of dates in words."""
 _LARGEST_INTEGER = 2**63 - 1
 """Larger integers become floating-point numbers, because outputs have 64 bits for them."""
 
@@ -68,7 +68,7 @@ def converter(kind: FieldType, argument: str) -> Converter:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 _CASES: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper, "title": str.title}
-"""Arguments of the type text. May be extended."""
+"""Arguments of the type text."""
 
 
 def _text_converter(argument: str) -> Converter:

@@ -9,7 +9,7 @@ async with serve(WebSpec(), mounts={("a.test", "/"): html("<a href=/b>b</a>")}) 
 The package gossamer-fakeweb adds hostile hosts, an estate agent's site, and functions that judge a crawl.
 
 What is exported here is the interface, which that package, people's tests and docs/howto/fakeweb.md use: names may be
-added, none removed. What the other modules have besides may be changed with the tests of this project.
+added, none removed.
 """
 
 from gossamer.fakeweb.answer import Answer, Ending, Mounts, html, plain, redirect

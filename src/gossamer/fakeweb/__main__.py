@@ -1,7 +1,7 @@
 """`python -m gossamer.fakeweb`: serve a fake web until it is stopped.
 
-Safe to change: the help texts. Fixed: the options, which `gossamer.fakeweb.control` and people's scripts use, the exit
-codes, and that the first line of output comes when the server listens and ends with its address.
+Fixed: the options, which `gossamer.fakeweb.control` and people's scripts use, the exit codes, and that the first line
+of output comes when the server listens and ends with its address.
 """
 
 import argparse

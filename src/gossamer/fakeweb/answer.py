@@ -2,8 +2,7 @@
 `Ending`.
 
 Fixed: the fields, the tags of the steps and the values of `Ending`. Processes send answers to each other as JSON (the
-control host's `POST /mount`), and the package gossamer-fakeweb builds them. Safe to change: the header `Server`, and
-the text of `redirect`'s page; fields with a default may be added.
+control host's `POST /mount`), and the package gossamer-fakeweb builds them.
 """
 
 import asyncio

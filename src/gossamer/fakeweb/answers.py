@@ -1,9 +1,8 @@
 """Decides the answer to each request: the generated site, its robots.txt and sitemaps, and mounted (handmade) pages.
 
-Safe to change: CACHE_BYTES, and the words, the markup and the order of the text. Pages then differ from those of an
-earlier release, which only recordings notice. Must hold: links stand in the order of `Site.outlinks` and lead where it
-says, however they are spelled; the links in the script and the comment of a page are no links, and no crawler may
-follow them.
+Pages then differ from those of an earlier release, which only recordings notice. Must hold: links stand in the order of
+`Site.outlinks` and lead where it says, however they are spelled; the links in the script and the comment of a page are
+no links, and no crawler may follow them.
 """
 
 import gzip
@@ -30,8 +29,8 @@ naïve fjörd
 """Words of all pages. Some are not ASCII, so that charsets matter."""
 _WORDS = _VOCABULARY.split()
 _BANK_BYTES = 256 * 1024
-"""Most bytes of text that are drawn for a site, which its pages share. Tuning only: more make pages more different, and
-take longer at the start."""
+"""Most bytes of text that are drawn for a site, which its pages share. More make pages more different, and take longer
+at the start."""
 _LEAST_BANK_BYTES = 16 * 1024
 """Fewest bytes of that text, for sites of small pages."""
 
@@ -177,9 +176,9 @@ def _block(random: Random, number: int) -> str:
 
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""Bytes of generated pages that are kept. Tuning only: pages can be written again at any time."""
+"""Bytes of generated pages that are kept. Pages can be written again at any time."""
 INDEX_STEP = 1000
-"""Pages in each sitemap that an index names. May be changed, up to `spec.SITEMAP_LIMIT`."""
+"""Pages in each sitemap that an index names. Up to `spec.SITEMAP_LIMIT`."""
 
 _NOT_FOUND = html("<html><head><title>Not found</title></head><body><h1>Not found</h1></body></html>", status=404)
 _UNKNOWN_HOST = plain(

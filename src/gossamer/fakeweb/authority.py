@@ -1,7 +1,7 @@
 """A certificate authority of the fake web's own, and a certificate for each host name, made when first asked for.
 
-Nothing here outlives the process, so keys, names, lifetimes and CONTEXTS may be changed freely, as long as clients that
-check certificates (names, dates, key usage, authority identifiers) accept them.
+Nothing here outlives the process. Clients that check certificates (names, dates, key usage, authority identifiers) must
+accept them
 """
 
 import ssl
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate, Name
 
 CONTEXTS = 4096
-"""Host names whose certificate is kept ready; beyond that the oldest is made anew when it is asked for again. Tuning
-only: more take memory."""
+"""Host names whose certificate is kept ready; beyond that the oldest is made anew when it is asked for again. More take
+memory."""
 
 _LONGEST_COMMON_NAME = 64
 """Limit of X.509 (ub-common-name): fixed. Clients compare the alternative name, which is complete."""

@@ -5,9 +5,9 @@ An answer is a generated page; a mounted one, which a test has put there; that o
 implements; or that of the control host, at which tests mount pages and read the journal, the access log. A script is an
 answer as a list of steps (send, wait, reset); a raw answer is sent as it is, without a head that the server adds.
 
-Safe to change: _PIPELINE and _CONTROL_BODY_BYTES. Must hold: one answer at a time, in the order of the requests; every
-request that the journal began is ended there once, when the kernel has all of its answer or the connection is gone.
-Tests judge crawlers by these times, so no buffer may hold data back from the kernel.
+Must hold: one answer at a time, in the order of the requests; every request that the journal began is ended there once,
+when the kernel has all of its answer or the connection is gone. Tests judge crawlers by these times, so no buffer may
+hold data back from the kernel.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from gossamer.fakeweb.journal import How
 from gossamer.fakeweb.server import Server
 
 _PIPELINE = 16
-"""Requests that may wait on one connection before reading pauses. Tuning only: more take memory."""
+"""Requests that may wait on one connection before reading pauses. More take memory."""
 _CONTROL_BODY_BYTES = 64 * 1024 * 1024
-"""Bytes of a request's body that are kept; the rest is thrown away. May be raised, for larger mounted answers."""
+"""Bytes of a request's body that are kept; the rest is thrown away."""
 _ENDINGS_WITHOUT_STATUS = frozenset({Ending.REFUSE})
 """Endings of answers of which nothing is sent. The journal has status 0 for them."""
 _NO_LINGER = struct.pack("ii", 1, 0)

@@ -3,7 +3,7 @@
 It is kept in columns of numbers, so that a million requests cost tens of megabytes.
 
 Fixed: the fields of `Record` and the values of `How`. Log files have them as JSON, and the package gossamer-fakeweb
-judges crawls by them; fields with a default may be added. Safe to change: how the columns are stored, and LIMIT.
+judges crawls by them; fields with a default may be added.
 """
 
 import time
@@ -64,8 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LIMIT = 5_000_000
-"""Maximum number of records kept in memory; further requests are only counted (`missed`), by which a test
-notices that the log is incomplete. May be changed: a record takes about 60 bytes, and each new URL its text."""
+"""Maximum number of records kept in memory; further requests are only counted (`missed`), by which a test notices that
+the log is incomplete. A record takes about 60 bytes, and each new URL its text."""
 _HOWS = tuple(How)
 _CODES = {how: code for code, how in enumerate(_HOWS)}
 _OPEN = _CODES[How.OPEN]

@@ -1,7 +1,7 @@
 """Specification of a fake web: one frozen value. Equal values give equal webs, byte for byte, on every machine.
 
-Fixed: the names and values of options, which are also command-line options, and the order of RATES. Safe to change: the
-help texts and the limits upwards. A new field needs a default with which webs stay as they are.
+Fixed: the names and values of options, which are also command-line options, and the order of RATES. A new field needs a
+default with which webs stay as they are.
 """
 
 import argparse
@@ -135,7 +135,7 @@ ones must be added at the end: the fates of existing webs depend on the order.""
 MAX_ESTATE = 33_333
 """Most index pages of the estate agent's site: the numbers of its properties, 30 on each page, have six digits."""
 MAX_PAGE_BYTES = 16 * 1024 * 1024
-"""Largest `page_bytes`. May be changed: the text that pages share takes about as much memory."""
+"""Largest `page_bytes`. The text that pages share takes about as much memory."""
 SITEMAP_LIMIT = 50_000
 """The sitemap protocol's limit for one file (sitemaps.org)."""
 

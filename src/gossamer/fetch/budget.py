@@ -1,9 +1,8 @@
 """Memory budget for all bodies that are being received, so that many large ones cannot fill the memory.
 
-Safe to change: which paused receiver leads next, and the share of the limit at which the budget `is_full`. Fixed: while
-no complete or retained body is left to free bytes, one receiver must go on reading even beyond the limit, or every
-download would wait for ever; and what one method adds must be taken away by its counterpart (named at each method), or
-the budget shrinks for the rest of the process. All calls come from one event loop, so there is no lock.
+Fixed: while no complete or retained body is left to free bytes, one receiver must go on reading even beyond the limit,
+or every download would wait for ever; and what one method adds must be taken away by its counterpart (named at each
+method), or the budget shrinks for the rest of the process. All calls come from one event loop, so there is no lock.
 """
 
 import asyncio

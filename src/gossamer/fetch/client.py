@@ -3,11 +3,10 @@
 A request on a kept connection costs one future: no task, no timer, no look-up that leaves the process. The byte budget
 bounds the memory for bodies: when it is used up, only one connection, its leader, goes on receiving.
 
-Safe to change: the numbers in `PoolLimits` and those that say so. Fixed: a request is sent only to an address in its
-`ConnectionPlan`, because the guard, which keeps crawls out of private networks, has approved these; a request with
-`send_by` (see FetchRequest) is sent at most once; and, also after an error or a cancellation, every connection that is
-checked out goes back to the pool and every complete body is consumed from the budget, because otherwise their room is
-lost for the life of the process.
+Fixed: a request is sent only to an address in its `ConnectionPlan`, because the guard, which keeps crawls out of
+private networks, has approved these; a request with `send_by` (see FetchRequest) is sent at most once; and, also after
+an error or a cancellation, every connection that is checked out goes back to the pool and every complete body is
+consumed from the budget, because otherwise their room is lost for the life of the process.
 """
 
 import asyncio
@@ -46,15 +45,14 @@ from gossamer.telemetry import logs
 log = logging.getLogger("gossamer.fetch")
 
 STALL_SECONDS = 1.0
-"""Silence of the leader after which another connection becomes it. Tuning only: a longer time lets a slow server hold
-up the others; a shorter one changes the leader more often, and each leader may add a body to the memory."""
+"""Silence of the leader after which another connection becomes it. A longer time lets a slow server hold up the others;
+a shorter one changes the leader more often, and each leader may add a body to the memory."""
 _DEFAULT_BUDGET_BYTES = 64 * MIB
-"""Byte budget of a client that is given none; the worker gives its own. Tuning only: more take memory, fewer make
-downloads of large bodies wait for each other."""
+"""Byte budget of a client that is given none; the worker gives its own. More take memory, fewer make downloads of large
+bodies wait for each other."""
 
 # The interval between two checks of all connections is the shortest timeout divided by _TICKS_PER_TIMEOUT, within the
-# two bounds. Tuning only, but `exchange.Timeouts` promises the precision: longer intervals end requests later, shorter
-# ones cost CPU.
+# two bounds. `exchange.Timeouts` promises the precision: longer intervals end requests later, shorter ones cost CPU.
 _TICKS_PER_TIMEOUT = 8
 _MIN_TICK_SECONDS = 0.005
 _MAX_TICK_SECONDS = 0.25
@@ -134,8 +132,8 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
 class PoolLimits(msgspec.Struct, frozen=True):
     """Bounds on a client's connections. A request that finds no room waits, within its total timeout.
 
-    Tuning only: larger ones save waits and handshakes, and take file descriptors and memory. The worker replaces
-    `total` and `per_address`.
+    Larger ones save waits and handshakes, and take file descriptors and memory. The worker replaces `total` and
+    `per_address`.
     """
 
     total: int = 512
@@ -516,8 +514,8 @@ def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
 
 
 _MAX_CLIENTS = 16
-"""Clients with a timeout of their own. Tuning only: more obey more of the timeouts that requests ask for, and each has
-connections of its own."""
+"""Clients with a timeout of their own. More obey more of the timeouts that requests ask for, and each has connections
+of its own."""
 
 
 class HttpClients:

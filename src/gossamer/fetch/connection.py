@@ -1,9 +1,8 @@
 """Connections of the HTTP client: TLS sessions, one connection, and the pool that keeps idle connections.
 
-Safe to change: the constants, within the bounds that they name. Fixed: the fields of `PoolKey`, which keep one
-request's connection from serving another that must not have it; a verified TLS context resumes only its own sessions;
-and the pool's count of open connections: each that is counted in must be counted out once, or requests wait for ever.
-All calls come from one event loop.
+Fixed: the fields of `PoolKey`, which keep one request's connection from serving another that must not have it; a
+verified TLS context resumes only its own sessions; and the pool's count of open connections: each that is counted in
+must be counted out once, or requests wait for ever. All calls come from one event loop.
 """
 
 import asyncio
@@ -20,16 +19,16 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.response import ResponseReader
 
 REMEMBERED_SESSIONS = 2048
-"""TLS sessions that a context keeps, so that the next handshake with a server is short. Tuning only, above 0: each
-takes a few kilobytes, because it includes the server's certificate."""
+"""TLS sessions that a context keeps, so that the next handshake with a server is short. Above 0: each takes a few
+kilobytes, because it includes the server's certificate."""
 
 READING_LEAKS = sys.version_info < (3, 12, 8) or (3, 13) <= sys.version_info < (3, 13, 1)
 """True where CPython issue 116810 is not fixed (fixed in 3.12.8 and 3.13.1, not in 3.11): each read of a session leaks
 5.5 KB (measured). Using a session leaks nothing. To be removed when these versions are not supported any more."""
 
 LEAKY_READS = 2048
-"""Bound on reads of sessions where each leaks memory: 11 MB in the life of a process. Tuning only: more leak more,
-fewer make more full handshakes."""
+"""Bound on reads of sessions where each leaks memory: 11 MB in the life of a process. More leak more, fewer make more
+full handshakes."""
 
 
 class ClientContext(ssl.SSLContext):
@@ -319,13 +318,13 @@ class HttpConnection(asyncio.Protocol):
 
 _MAX_LOSSES = 2
 """Losses after which an origin's connections are not reused. A success does not reset the count, because a server may
-reset only some of the reused connections. Tuning only: each loss costs a further hit of the site, and a connection that
-is not reused costs a handshake."""
+reset only some of the reused connections. Each loss costs a further hit of the site, and a connection that is not
+reused costs a handshake."""
 _LOSS_SECONDS = 600.0
-"""Time after an origin's last loss when its losses are forgotten. Tuning only: a shorter time tries reuse, and so loses
-requests, more often."""
+"""Time after an origin's last loss when its losses are forgotten. A shorter time tries reuse, and so loses requests,
+more often."""
 _MAX_ORIGINS = 10_000
-"""Origins whose losses are remembered; the oldest makes room. Tuning only: more take memory."""
+"""Origins whose losses are remembered; the oldest makes room. More take memory."""
 
 
 class PoolKey(NamedTuple):

@@ -26,8 +26,8 @@ ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 """Largest window that a decoder has to support. RFC 9659: fixed. A smaller one refuses valid bodies; a larger one lets
 a server make the decoder allocate more."""
 
-# Sizes of the first and the largest piece of a gzip body that is passed to zlib at once. Tuning only: small pieces cost
-# calls, large ones cost copies in a body of many members (see `_gunzip`).
+# Sizes of the first and the largest piece of a gzip body that is passed to zlib at once. Small pieces cost calls, large
+# ones cost copies in a body of many members (see `_gunzip`).
 _FIRST_PIECE_BYTES = 1024
 _LARGEST_PIECE_BYTES = 1024 * 1024
 

@@ -9,9 +9,8 @@ other kinds get the name, because such a proxy chooses the address nearest to it
 resolve differently. The guard then checks the name as it resolves here: a private address is refused, and a
 name that is unknown here is left to the proxy, whose own rules must protect its network.
 
-Safe to change: the constants that say so, and the texts of errors. Fixed: the bytes of both proxy protocols; that this
-process connects only to addresses from the resolver, which the guard has approved, never to a name; and that after any
-failure or cancellation no socket is left open.
+Fixed: the bytes of both proxy protocols; that this process connects only to addresses from the resolver, which the
+guard has approved, never to a name; and that after any failure or cancellation no socket is left open.
 """
 
 import asyncio
@@ -32,11 +31,11 @@ from gossamer.fetch.proxies import Proxy, parse_proxy
 from gossamer.fetch.request import Origin
 
 _MAX_REPLY_BYTES = 16 * 1024
-"""Longest answer to CONNECT. Tuning only: it bounds memory."""
+"""Longest answer to CONNECT. It bounds memory."""
 _READ_BYTES = 4096
-"""Most bytes that are read at once of that answer. Tuning only."""
+"""Most bytes that are read at once of that answer."""
 _SHOWN_CHARACTERS = 100
-"""Characters of a refusal that an error shows. May be changed freely."""
+"""Characters of a refusal that an error shows."""
 
 # SOCKS5: RFC 1928 and RFC 1929 fix all of these.
 _SOCKS_VERSION = 5
@@ -58,7 +57,7 @@ _SOCKS_REFUSALS = {
     7: "command not supported",
     8: "address type not supported",
 }
-"""Replies of RFC 1928, section 6, as people read them. The texts may be changed."""
+"""Replies of RFC 1928, section 6, as people read them."""
 
 
 async def open_tunnel(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
@@ -350,11 +349,11 @@ async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None
 
 
 _MAX_PROXIES = 1024
-"""Proxy URLs whose parsed form is cached; at this number all are forgotten. Tuning only."""
+"""Proxy URLs whose parsed form is cached; at this number all are forgotten."""
 _MAX_PLANS = 4096
-"""Plans of requests without a proxy that are kept; at this number all are forgotten. Tuning only."""
+"""Plans of requests without a proxy that are kept; at this number all are forgotten."""
 _MAX_ADDRESSES = 4
-"""Addresses of a host that are tried. Tuning only: they share one connect timeout, so of more each gets less of it."""
+"""Addresses of a host that are tried. They share one connect timeout, so of more each gets less of it."""
 
 
 class Addresses(Protocol):

@@ -3,9 +3,9 @@
 The frontier, which hands out requests, counts hits (requests to a site) per egress: workers behind one address share
 what the site permits.
 
-Safe to change: the numbers below, and the texts of messages. Fixed: `_TROUBLE`; `parse` must return the one shortest
-spelling of an address, because the frontier stores budgets under it: two spellings would be two budgets, so twice the
-hits that a site permits; and a service that does not respond must never stop the worker."""
+Fixed: `_TROUBLE`; `parse` must return the one shortest spelling of an address, because the frontier stores budgets
+under it: two spellings would be two budgets, so twice the hits that a site permits; and a service that does not respond
+must never stop the worker."""
 
 import asyncio
 import re
@@ -19,15 +19,15 @@ from gossamer.policy.urls import canonical
 from gossamer.telemetry.logs import Troubles
 
 MAX_RESPONSE_BYTES = 64 * 1024
-"""Bytes of a response that are searched for the address. `wiring/worker.py` also stops reading there. May be changed: a
-page that names the address later needs more."""
+"""Bytes of a response that are searched for the address. `wiring/worker.py` also stops reading there. A page that names
+the address later needs more."""
 
 _TROUBLE = "egress"
 """Name of this problem in the log, among the worker's present troubles and in the metric `gossamer_trouble`, whose
 label values alerts use: fixed. Another module must not use it."""
 _FIRST_RETRY_SECONDS = 5.0
-"""Delay of the first retry after a failure; it doubles with each further failure, up to the refresh interval. Tuning
-only: a shorter one asks a failing service more often."""
+"""Delay of the first retry after a failure; it doubles with each further failure, up to the refresh interval. A shorter
+one asks a failing service more often."""
 
 
 class AddressService:

@@ -3,9 +3,8 @@
 Redirects, cookies and retries are the caller's task: every hop of a redirect needs its own check of scope (which URLs a
 crawl may follow), robots.txt and address, and counts as a hit: a request to its site by the rate limit.
 
-Safe to change: every default of `ResponseLimits` and `Timeouts`, as its docstring says; larger limits let one server
-take more memory or time. The operator's settings replace `header_bytes`, `body_bytes` and all timeouts but `idle`.
-Nothing here is stored, so fields may be added; the client sets every field of a response.
+The operator's settings replace `header_bytes`, `body_bytes` and all timeouts but `idle`. Nothing here is stored, so
+fields may be added; the client sets every field of a response.
 """
 
 from collections.abc import Iterable
@@ -143,8 +142,8 @@ MIB = 1024 * KIB
 
 
 class ResponseLimits(msgspec.Struct, frozen=True):
-    """Bounds on one response. Each exists because some server on the web exceeds it, and each may be changed: larger
-    ones accept more servers and let a hostile one take more memory or time."""
+    """Bounds on one response. Each exists because some server on the web exceeds it: larger ones accept more servers
+    and let a hostile one take more memory or time."""
 
     header_bytes: int = 64 * KIB
     """Status line and headers together, including interim (1xx) responses. Also the limit of chunk framing between two

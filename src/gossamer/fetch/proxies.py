@@ -4,8 +4,7 @@ A list is text: URLs with white space between them, and below a URL the headers 
 line. Lines that begin with `#` are comments. Programs keep a list as this text, so that settings, the terms of a crawl
 and a file have one form.
 
-Safe to change: the texts of errors, and the numbers. Fixed: the form of a list, which users write; that no error shows
-a user, a password or the value of a header.
+Fixed: the form of a list, which users write; that no error shows a user, a password or the value of a header.
 """
 
 import re
@@ -28,11 +27,11 @@ existing settings to another port."""
 _MAX_FIELD_BYTES = 255
 """Longest user or password: in SOCKS5 (RFC 1929), one byte gives its length."""
 _MAX_FILE_BYTES = 1024 * 1024
-"""Longest file of proxies. May be changed: it bounds memory."""
+"""Longest file of proxies. It bounds memory."""
 _MAX_SHARED_CHARACTERS = 8000
-"""Longest list that is stored with a crawl. May be changed: it is sent with every call that hands out requests."""
+"""Longest list that is stored with a crawl. It is sent with every call that hands out requests."""
 _MAX_BUDGETED = 100
-"""Proxies with budgets of their own. May be changed: each adds work to the frontier for every domain."""
+"""Proxies with budgets of their own. Each adds work to the frontier for every domain."""
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]+([\x20-\x7e]*)")
 _OWNED = frozenset(("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"))
 """Headers that decide where a request goes and where it ends."""

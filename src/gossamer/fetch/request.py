@@ -1,8 +1,7 @@
 """Encodes requests: parses origins (scheme, host, port) from URLs and builds request heads.
 
-Safe to change: `_MAX_CACHED`, and the place of the client's own headers. Fixed: the checks before a head is built,
-because a line end that reaches it would add headers or a whole request; and the empty line at the very end of a head,
-before which `client.py` inserts the password of a proxy.
+Fixed: the checks before a head is built, because a line end that reaches it would add headers or a whole request; and
+the empty line at the very end of a head, before which `client.py` inserts the password of a proxy.
 """
 
 import base64
@@ -46,8 +45,8 @@ _PORTS = {"http": 80, "https": 443}
 _AFTER_SCHEME = len("https://")
 """Position from which a `/` of a canonical URL is in its path. In `http://` too, because a host has a character."""
 _MAX_CACHED = 4096
-"""Origins, and lists of headers, whose encoded forms are kept; at this number all are forgotten. Tuning only: more take
-memory, fewer are encoded again."""
+"""Origins, and lists of headers, whose encoded forms are kept; at this number all are forgotten. More take memory,
+fewer are encoded again."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -195,8 +194,8 @@ def _cache(memory: dict[Key, Value], key: Key, value: Value) -> None:
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
-"""A URL of printable ASCII except ( and ). May be extended, but not by these two, which would end that part of the
-User-Agent header, nor by spaces."""
+"""A URL of printable ASCII except ( and ). These two would end that part of the
+User-Agent header, as spaces would."""
 
 
 def contact_address(value: object) -> object:

@@ -2,9 +2,8 @@
 
 docs/adr/0010-own-robots-rules-and-encoding-labels.md compares this with the libraries that exist.
 
-Safe to change: sizes of caches, further spellings of fields, the texts of reasons. Fixed by the RFC: which group and
-which rule decide. Fixed, too: the time for a URL stays proportional to the rules and their length, because any server
-may send a hostile file and the worker's event loop matches it.
+Fixed by the RFC: which group and which rule decide. Fixed, too: the time for a URL stays proportional to the rules and
+their length, because any server may send a hostile file and the worker's event loop matches it.
 """
 
 import codecs
@@ -306,16 +305,14 @@ class RobotsVerdict(msgspec.Struct, frozen=True):
     """True: there are no rules, because the file could not be fetched for too long."""
 
 
-# Values of `RobotsVerdict.rule` where no line decided. The texts may be changed freely.
+# Values of `RobotsVerdict.rule` where no line decided.
 NO_RULE = "no rule applies"
 ALWAYS = "/robots.txt is always allowed"
 
 _MAX_MATCHERS = 16
-"""User agents whose matchers are cached for one robots.txt. May be changed freely: more need memory, fewer are built
-more often."""
+"""User agents whose matchers are cached for one robots.txt. More need memory, fewer are built more often."""
 _MAX_MATCHER_RULES = 50_000
-"""Rules of all cached matchers of one robots.txt together. May be changed freely, with the same effect. A matcher with
-more rules is cached alone."""
+"""Rules of all cached matchers of one robots.txt together. A matcher with more rules is cached alone."""
 
 
 class RobotsRules:

@@ -1,10 +1,9 @@
 """Fetches each origin's robots.txt once a day for all workers, and decides whether URLs may be fetched.
 
-An origin is scheme, host and port. Safe to change: the constants that say so, and the texts of reasons. Fixed: the
-packed form of `RobotsRecord` and the text of `_key`, which are in the frontier's store; the order of the steps (load,
-claim, load again, fetch, save), because with another order two workers could fetch the same file; and the meaning of
-statuses and failures, which RFC 9309 sets (`policy/robots.py`). The guard (`net/guard.py`) refuses connections to
-private addresses; an insecure request accepts any certificate.
+An origin is scheme, host and port. Fixed: the packed form of `RobotsRecord` and the text of `_key`, which are in the
+frontier's store; the order of the steps (load, claim, load again, fetch, save), because with another order two workers
+could fetch the same file; and the meaning of statuses and failures, which RFC 9309 sets (`policy/robots.py`). The guard
+(`net/guard.py`) refuses connections to private addresses; an insecure request accepts any certificate.
 """
 
 import asyncio
@@ -91,7 +90,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 _COMPRESSED_FROM_BYTES = 512
-"""Size from which a record is compressed. Tuning only: less saves memory of the store and costs CPU."""
+"""Size from which a record is compressed. Less saves memory of the store and costs CPU."""
 _MAX_UNPACKED_BYTES = 2 * policy.MAX_BYTES
 """Bound on a decompressed record, because a manipulated one must not fill this process's memory. Must exceed the
 longest body and the other fields, or such records could be saved but not read."""
@@ -192,22 +191,22 @@ class _TaskKey(NamedTuple):
 
 _SAME_START_SECONDS = 3.0
 """A failure that is stored at most this time before the start of a process counts as one that the process has seen:
-another process of the same command may have met it. May be changed; 0 asks failing servers more often."""
+another process of the same command may have met it. 0 asks failing servers more often."""
 _CLAIM_MARGIN_SECONDS = 5.0
 """Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes, or two
 workers fetch the file. Longer delays the others after a worker died while fetching."""
 _MAX_POLL_SECONDS = 1.0
-"""Longest pause before the store is asked again for a file that another worker fetches. Tuning only."""
+"""Longest pause before the store is asked again for a file that another worker fetches."""
 _MAX_UNSAVED = 100
 """Files that were fetched while the store was away. The callers ask again when it is back, and save them then."""
 _RELEASE_SECONDS = 1.0
 """Longest wait for the release of claims at the end."""
 _MAX_DETAIL_CHARACTERS = 200
-"""Most characters of a failure's description in a record. May be changed freely."""
+"""Most characters of a failure's description in a record."""
 
 _HAVE_RULES = (RobotsOutcome.RULES, RobotsOutcome.ALLOW_ALL)
-# Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). Tuning only: they
-# decide how soon the cache is full.
+# Approximate memory of parsed rules: a fixed part, and bytes for each byte of the file (measured). They decide how soon
+# the cache is full.
 _RULES_BYTES = 4096
 _PARSED_FACTOR = 24
 
@@ -238,8 +237,8 @@ class RobotsService:
         `fetch_seconds`: longest fetch of one robots.txt, including redirects; a claim lasts a little longer.
 
         `cache_bytes`: approximate memory of the cached files. `poll_seconds`: first pause before the store is asked
-        again for a file that another process fetches; it doubles. `now`: Unix time in seconds. All numbers are tuning
-        only. `on_sitemaps`: called with an origin, as `_key` spells it, and the sitemaps that its robots.txt names.
+        again for a file that another process fetches; it doubles. `now`: Unix time in seconds. `on_sitemaps`: called
+        with an origin, as `_key` spells it, and the sitemaps that its robots.txt names.
         """
         self._fetch = fetch
         self._store = store

@@ -2,8 +2,7 @@
 
 A crawl names the kinds that it wants. An asset is a request of its own in the frontier (the store of waiting requests),
 under the name ASSET_SPIDER instead of a spider's. Fixed: that name and the names of KINDS, which users write and the
-frontier keeps; and the fields of `Asset`, which it keeps with each request (a field with a default may be added). Safe
-to change: the endings and content types of a kind.
+frontier keeps; and the fields of `Asset`, which it keeps with each request (a field with a default may be added).
 """
 
 from collections.abc import Iterable
@@ -36,7 +35,7 @@ LINKED_KINDS = frozenset(("images", "video", "audio", "pdf", "documents"))
 """Kinds of files to which a link (`a href`) leads by its ending; the others are only embedded."""
 
 _KIND_BY_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
-# Kinds by content type. May be extended.
+# Kinds by content type.
 _KIND_BY_TYPE = {
     "text/css": "css",
     "text/javascript": "js",
@@ -104,8 +103,8 @@ _TYPE_ENDINGS = {
     "application/vnd.oasis.opendocument.presentation": "odp",
     "application/epub+zip": "epub",
 }
-"""Endings of files by content type, for types whose second part is no ending, as that of `image/png` is. May be
-extended; files of earlier crawls keep their names."""
+"""Endings of files by content type, for types whose second part is no ending, as that of `image/png` is. Files of
+earlier crawls keep their names."""
 
 
 class Asset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

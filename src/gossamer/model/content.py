@@ -2,7 +2,7 @@
 
 Fixed: the fields of `PageContent`, which records show, and those of `ContentOptions`, which the frontier (the store of
 waiting requests) keeps within the terms of a submission: a field may be added with a default, none may be renamed. The
-words of `ContentError` are in records, too. Safe to change: descriptions.
+words of `ContentError` are in records, too.
 """
 
 from enum import StrEnum

@@ -18,7 +18,7 @@ from gossamer.model.content import ContentOptions
 from gossamer.model.extraction import Extraction
 
 
-@lru_cache(maxsize=4096)  # tuning only: crawls whose token is remembered
+@lru_cache(maxsize=4096)  # crawls whose token is remembered
 def _token(appid: str, crawlid: str) -> str:
     """Return `CrawlId.token`. Must not change: the keys of existing crawls contain it."""
     name = f"{appid}\0{crawlid}".encode()
@@ -285,5 +285,5 @@ BUILT_IN_POLICY = DomainPolicy(
     blacklisted=False,
     when_blacklisted=WhenBlacklisted.HELD,
 )
-"""Policy for whatever the operator has not set: one hit a second, evenly spaced. It is polite, yet not very slow. The
-values may be changed, but they then apply at once to every domain without a policy. Only `concurrency` may be None."""
+"""Policy for whatever the operator has not set: one hit a second, evenly spaced. It is polite, yet not very slow. They
+apply at once to every domain without a policy. Only `concurrency` may be None."""

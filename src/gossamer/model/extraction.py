@@ -14,7 +14,7 @@ One object describes them, the same in a file for `--extract`, in the field `ext
 `read_extraction` reads it, and names the place of a fault. Whether selectors parse is checked by `extract/fields.py`.
 
 Fixed: names and defaults of keys, and what a short form means, because users' files and running crawls contain them;
-keys and types may be added. Stored rules omit defaults, so no default may change. The limits may be raised.
+keys and types may be added. Stored rules omit defaults, so no default may change.
 """
 
 import math
@@ -27,7 +27,7 @@ import msgspec
 
 from gossamer.errors import BadExtraction, BadInput
 
-# Limits. May be raised; with lower ones, workers would refuse rules of running crawls.
+# Limits. With lower ones, workers would refuse rules of running crawls.
 MAX_BYTES = 32 * 1024
 """Largest object, as JSON. Each worker of a crawl holds the compiled rules."""
 MAX_RULES = 50
@@ -122,7 +122,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 RULE = "rule"
-"""Name of an only rule that has none of its own. May be changed freely."""
+"""Name of an only rule that has none of its own."""
 
 
 def rule_label(rule: ItemRule, index: int, count: int) -> str:

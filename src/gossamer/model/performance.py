@@ -213,7 +213,7 @@ _SMALLEST = frozenset(("fastest_response", "fastest_item"))
 _LATEST = frozenset(("at", "items_in_all", "pages_in_all"))
 
 _PLACES = 3
-"""Places in the code that a measurement names. May be changed: more make recordings longer."""
+"""Places in the code that a measurement names. More make recordings longer."""
 
 
 def largest(counts: dict[str, int]) -> dict[str, int]:
@@ -270,7 +270,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 # --- a diagnosis ------------------------------------------------------------------------------------------------------
 
 SHORT_SECONDS, FEW_PAGES = 5.0, 20
-"""Time and pages below which figures are rough. May be changed freely."""
+"""Time and pages below which figures are rough."""
 
 
 class StageFigures(NamedTuple):

@@ -1,7 +1,7 @@
 """Requests in the frontier: batches to add, leases, settlements, and the payload that travels with a request.
 
 The frontier is the store of waiting requests; an entry is a request in it. A worker leases a request, and settles it:
-reports its outcome. What may be changed:
+reports its outcome. The rules for each:
 - Outcome: the frontier's Lua scripts know the values. Fixed.
 - DropReason: the frontier stores the values, and clients read them. A reason may be added, none renamed.
 - Payload: stored by field name, without defaults. A field with a default may be added; names and defaults are fixed.

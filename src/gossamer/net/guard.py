@@ -82,7 +82,7 @@ _ISATAP = 0x5EFE
 """The 32 bits before the IPv4 address; 0200:5EFE if the identifier is globally unique."""
 
 
-@functools.lru_cache(maxsize=4096)  # may be changed freely: a larger cache needs memory
+@functools.lru_cache(maxsize=4096)  # a larger cache needs memory
 def refusal_reason(ip: str) -> str | None:
     """Return why an address must not be connected to, in a few words; None: it is on the public internet.
 

@@ -4,8 +4,8 @@ Callers connect to exactly an address returned here and never resolve again: bet
 second look-up that could return another address (DNS rebinding). The address guard (`guard.py`) decides which addresses
 are on the public internet.
 
-Safe to change: the numbers in `DnsLimits` and TEMPORARY_SECONDS. Fixed: every address passes `_judge` before it is
-cached or returned; only an operator's override and the hosts and networks that the operator allows are exempt.
+Fixed: every address passes `_judge` before it is cached or returned; only an operator's override and the hosts and
+networks that the operator allows are exempt.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 """Look-up of a host name. Returns its addresses, best first, IPv4 and IPv6 mixed. Raises OSError if there are none."""
 
 TEMPORARY_SECONDS = 5.0
-"""Time for which a temporary failure is cached. May be changed: long enough to spare a name server that does not
-answer, and shorter than the pause before a page is tried again, or that try fails without a look-up."""
+"""Time for which a temporary failure is cached. Long enough to spare a name server that does not answer, and shorter
+than the pause before a page is tried again, or that try fails without a look-up."""
 
 _DENIALS = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 """Errors of getaddrinfo that are answers of the name servers: no such name, or none with an address. The second one is
@@ -50,7 +50,7 @@ class _Resolution(msgspec.Struct, frozen=True):
 
 
 class DnsLimits(msgspec.Struct, frozen=True):
-    """Limits of look-ups and of their cache. Tuning only; each must be above 0."""
+    """Limits of look-ups and of their cache. Each must be above 0."""
 
     ttl_seconds: float = 300.0
     """Time for which addresses are cached: the system does not return a record's own TTL. Longer saves look-ups, and

@@ -5,8 +5,8 @@ server, which recognises the job by its name, so no batch runs twice there; anot
 `_BOUND_SECONDS` without any answer. A batch that every server refuses is set aside, and the others go on. Links and
 batches are in an SQLite file, so a process that is killed loses none.
 
-Safe to change: numbers. Fixed: the names of jobs, by which a server recognises a repeated call; and that a batch is
-bound to a server before the call, because the process may be killed within it.
+Fixed: the names of jobs, by which a server recognises a repeated call; and that a batch is bound to a server before the
+call, because the process may be killed within it.
 """
 
 import contextlib
@@ -32,19 +32,18 @@ from gossamer.platform_client.targets import choose_target
 log = logging.getLogger("gossamer.scrapy.batches")
 
 BATCH_BYTES: Final = 64_000
-"""Bytes of the links of a batch. Scrapyd hands them over on a command line, of which Linux allows 128 KiB. May be
-lowered."""
+"""Bytes of the links of a batch. Scrapyd hands them over on a command line, of which Linux allows 128 KiB."""
 CALL_SECONDS: Final = 15.0
-"""Time limit of a call of a server. May be changed."""
+"""Time limit of a call of a server."""
 _BOUND_SECONDS: Final = 120.0
-"""Time for which a batch stays with a server whose answer to it was lost. May be changed; a shorter one makes more
-batches run twice."""
+"""Time for which a batch stays with a server whose answer to it was lost. A shorter one makes more batches run
+twice."""
 _RETRIES: Final = 2
-"""Retries of a batch's job that fails, on servers that retry. May be changed."""
+"""Retries of a batch's job that fails, on servers that retry."""
 _PAUSES: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""Pauses of a server after its first failure, its second, and so on. May be changed."""
+"""Pauses of a server after its first failure, its second, and so on."""
 LOOK_SECONDS: Final = 0.2
-"""Pause between two looks for batches. May be changed."""
+"""Pause between two looks for batches."""
 _PASSING: Final = frozenset({408, 425, 429})
 """Statuses from 400 to 499 after which the same call may succeed. HTTP's: fixed."""
 _ASIDE: Final = "distributed-refused.jl"

@@ -1,8 +1,7 @@
 """Calls of a server over HTTP, with the standard library only: a project can be deployed without further packages.
 
 Every call has a time limit. Passwords and tokens are sent to the server of the target only, so redirects are refused.
-Safe to change: numbers, and the sentences of errors (tests quote some). Fixed: the exit codes of the errors, which
-docs/reference/exit-codes.md promises.
+Fixed: the exit codes of the errors, which docs/reference/exit-codes.md promises.
 """
 
 import base64
@@ -22,11 +21,11 @@ from gossamer.net.credentials import hide_secrets, hide_secrets_of
 from gossamer.net.loopback import is_loopback
 
 CALL_SECONDS: Final = 30.0
-"""Time limit of a call that does not wait for work. May be changed."""
+"""Time limit of a call that does not wait for work."""
 _ANSWER_BYTES: Final = 256 * 1024 * 1024
-"""Longest answer that is read into memory. May be changed; a page of 1,000 items is the longest one."""
+"""Longest answer that is read into memory. A page of 1,000 items is the longest one."""
 _BLOCK_BYTES: Final = 64 * 1024
-"""Bytes that are sent or read at a time. May be changed."""
+"""Bytes that are sent or read at a time."""
 
 
 class ServerUnreachable(GossamerError):

@@ -1,8 +1,7 @@
 """Shows a project's jobs on several servers with Scrapyd's interface, one picture after the other.
 
-Each server is asked in a thread of its own, so that one that does not answer delays none of the others. Safe to change:
-numbers and the form of the picture (tests quote some). Fixed: the fields of TargetState, which are the JSON of
-`gossamer monitor --json`.
+Each server is asked in a thread of its own, so that one that does not answer delays none of the others. Fixed: the
+fields of TargetState, which are the JSON of `gossamer monitor --json`.
 """
 
 import shutil
@@ -18,15 +17,15 @@ from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import DeployTarget
 
 INTERVAL_SECONDS: Final = 5.0
-"""Pause between two pictures. May be changed; the book that introduced this view had 5 seconds."""
+"""Pause between two pictures."""
 _CALL_SECONDS: Final = 4.0
-"""Time limit of a call. May be changed; shorter than the interval, so that a server that hangs is shown as such."""
+"""Time limit of a call. Shorter than the interval, so that a server that hangs is shown as such."""
 _SHOWN_ENDED: Final = 3
-"""Ended jobs that are shown of each server. May be changed."""
+"""Ended jobs that are shown of each server."""
 _SHOWN_LIVE: Final = 20
-"""Running and pending jobs that are shown of each server. May be changed."""
+"""Running and pending jobs that are shown of each server."""
 _WIDEST_SPIDER, _NARROWEST_JOB = 24, 12
-"""Columns of a spider's name at most, and of a job's at least. May be changed."""
+"""Columns of a spider's name at most, and of a job's at least."""
 _HEADINGS: Final = ("state", "spider", "job", "started / ended", "reason")
 
 

@@ -4,8 +4,7 @@ A project whose pyproject.toml has a `[build-system]` becomes a wheel, built by 
 built by setuptools; any other is packed here, without further packages. Builds run in a copy of the folder: they leave
 nothing in it, and what earlier builds have left there is not packed again.
 
-Safe to change: numbers and the folders that are left out. Fixed: the layout of eggs (`EGG-INFO/entry_points.txt` names
-the settings module), which Scrapyd reads.
+Fixed: the layout of eggs (`EGG-INFO/entry_points.txt` names the settings module), which Scrapyd reads.
 """
 
 import io
@@ -25,15 +24,15 @@ from gossamer.errors import BadInput
 from gossamer.platform_client.targets import ScrapyProject
 
 _BUILD_SECONDS: Final = 900.0
-"""Time limit of a build, which may install what it needs. May be changed."""
+"""Time limit of a build, which may install what it needs."""
 _LEFT_BY_BUILDS: Final = frozenset({"build", "dist", "venv", "httpcache", ".scrapy", ".tox", ".mypy_cache"})
-"""Names in the project's folder that no build needs. May be changed."""
+"""Names in the project's folder that no build needs."""
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules"})
-"""Folders that are never packed, besides hidden ones. May be extended."""
+"""Folders that are never packed, besides hidden ones."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 """Time of files in an egg: the earliest one that the format knows, so that equal projects make equal eggs. Fixed."""
 _SHOWN_LINES: Final = 15
-"""Last lines of a failed build that are shown. May be changed."""
+"""Last lines of a failed build that are shown."""
 
 
 class BuiltArtefact(NamedTuple):

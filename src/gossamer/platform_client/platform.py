@@ -16,20 +16,19 @@ from gossamer.platform_client.http import HttpSession, ServerRefused, ServerUnre
 from gossamer.platform_client.targets import DeployTarget
 
 _SILENCE_SECONDS: Final = 60.0
-"""Longest silence of a stream of events; the server sends a comment every 15 seconds. May be changed."""
+"""Longest silence of a stream of events; the server sends a comment every 15 seconds."""
 _BUILD_SECONDS: Final = 900.0
-"""Longest wait for the answer to a deployment. May be changed."""
+"""Longest wait for the answer to a deployment."""
 _LOOK_SECONDS: Final = 0.5
-"""Pause between two looks at what is to change. May be changed."""
+"""Pause between two looks at what is to change."""
 _RETRIES: Final = 4
-"""Number of times that a call is repeated whose answer was lost. May be changed."""
+"""Number of times that a call is repeated whose answer was lost."""
 _PAGE: Final = 1000
 """Entries of a page: the most that the API returns."""
 ENDED: Final = frozenset({"finished", "failed", "cancelled"})
 """States in which a job has ended. The API's: fixed."""
 _ANSWER_SECONDS: Final = 50
-"""Time after which the server answers although it still builds a version; proxies cut longer calls off. May be
-changed."""
+"""Time after which the server answers although it still builds a version; proxies cut longer calls off."""
 
 
 class PlatformClient:

@@ -12,7 +12,7 @@ from gossamer.platform_client.http import HttpSession, ServerRefused, UploadBody
 from gossamer.platform_client.targets import DeployTarget
 
 _BUILD_SECONDS: Final = 900.0
-"""Longest wait for the answer to a deployment. May be changed."""
+"""Longest wait for the answer to a deployment."""
 
 
 class ScrapydClient:

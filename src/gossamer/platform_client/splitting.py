@@ -4,7 +4,7 @@ Rows stay in their order, and a part has neighbouring rows: URLs of one site mos
 from the same site at a time. Parts differ by one row at most.
 
 Formats, by the file's ending: `.csv` and `.tsv` with a line of names; `.jsonl` and `.jl`, one object a line; any other:
-one URL a line. Safe to change: more formats. Fixed: the meaning of these endings.
+one URL a line. Fixed: the meaning of these endings.
 """
 
 import csv
@@ -20,7 +20,7 @@ from gossamer.errors import BadInput
 _TABLES: Final = {".csv": "excel", ".tsv": "excel-tab"}
 _OBJECTS: Final = (".jsonl", ".jl")
 _URL_COLUMNS: Final = ("url", "start_url", "link", "address")
-"""Names of a column that is taken for the URL, in this order. May be extended."""
+"""Names of a column that is taken for the URL, in this order."""
 
 
 class FilePart(NamedTuple):

@@ -1,7 +1,7 @@
 """A least-recently-used cache that is bounded by the estimated size of its values. It does no input or output.
 
-Safe to change: which values are removed, and when. Fixed: the value that was entered last stays, however large it is,
-so that a value larger than the cache is not computed again and again.
+Fixed: the value that was entered last stays, however large it is, so that a value larger than the cache is not computed
+again and again.
 """
 
 from collections import OrderedDict

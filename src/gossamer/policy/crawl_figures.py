@@ -1,6 +1,6 @@
 """Figures of the steady part of a crawl, by which a diagnosis is made, and the comparison of two runs.
 
-Safe to change: the shares below, and the texts. Fixed: only like is compared with like; the cases are in diagnosis.py.
+Fixed: only like is compared with like; the cases are in diagnosis.py.
 """
 
 import math
@@ -12,23 +12,22 @@ from typing import NamedTuple
 from gossamer.model.performance import FEW_PAGES, SHORT_SECONDS, Finding, Measurement, Recording, rounded
 
 BUSY = 0.8
-"""Share of its CPU from which a process is saturated, and to which it is filled. May be changed between 0.7 and 0.95:
-above, requests wait for the CPU; below, processes are called saturated that are not."""
+"""Share of its CPU from which a process is saturated, and to which it is filled. Above, requests wait for the CPU;
+below, processes are called saturated that are not."""
 MOST_GAIN = 8.0
 """Largest gain that is predicted: beyond it, something else limits the crawl first."""
 _NEARLY_ALL = 0.9
-"""Share of the links after which the rate at which they are found is measured: a crawl finds the last ones late. May be
-changed a little."""
+"""Share of the links after which the rate at which they are found is measured: a crawl finds the last ones late."""
 _LIVE_SECONDS = 60.0
-"""Latest part of a crawl that still runs, of which the diagnosis is made. May be changed freely."""
+"""Latest part of a crawl that still runs, of which the diagnosis is made."""
 _STUCK_SECONDS = 10.0
-"""Time without a response or an item from which the pipelines are called stuck. May be changed: shorter ones call a
-slow pipeline stuck."""
+"""Time without a response or an item from which the pipelines are called stuck. Shorter ones call a slow pipeline
+stuck."""
 _EDGE = 0.1
-"""Share of the measurements that is left out at the start and at the end of a crawl. May be changed a little."""
+"""Share of the measurements that is left out at the start and at the end of a crawl."""
 _LATE_TIMES = 3.0
 """Times that a response waits for the event loop: to send the request, to read the response, and behind what the loop
-has read with it. May be changed a little."""
+has read with it."""
 _STOPPED_SHARE = 0.2
 """Share of an interval for which a process may have been stopped without the interval being left out."""
 

@@ -1,8 +1,8 @@
 """Finds out what limits a crawl, from measurements of its stages, and what to change.
 
 A crawl is a chain of queues: scheduler, downloader, scraper, pipelines. In each holds Little's law, N = T x S: the mean
-number inside is the throughput times the mean time inside. The busiest stage limits the others. Safe to change: texts,
-and the shares below. Fixed: the names of the cases, which the JSON of `gossamer diagnose` has.
+number inside is the throughput times the mean time inside. The busiest stage limits the others. Fixed: the names of the
+cases, which the JSON of `gossamer diagnose` has.
 """
 
 import math
@@ -21,15 +21,15 @@ from gossamer.model.performance import (
 from gossamer.policy.crawl_figures import BUSY, MOST_GAIN, CrawlFigures, steady_part, stuck_part
 
 _MOSTLY = 0.7
-"""Share of the time, or of a limit, that counts as most of it. May be changed a little."""
+"""Share of the time, or of a limit, that counts as most of it."""
 _BLOCKED = 0.25
-"""Share of the time that blocking code must take to be the cause. May be changed a little."""
+"""Share of the time that blocking code must take to be the cause."""
 _MANY_OTHERS = 0.3
-"""Share of the downloader that requests of pipelines and media must take to be the cause. May be changed a little."""
+"""Share of the downloader that requests of pipelines and media must take to be the cause."""
 _SLOWED = 3.0
-"""A pipeline is overloaded if an item takes so many times as long as the fastest one. May be changed a little."""
+"""A pipeline is overloaded if an item takes so many times as long as the fastest one."""
 _FAILING = 0.5
-"""Share of the requests that must fail, or be redirected, for that to be the case. May be changed a little."""
+"""Share of the requests that must fail, or be redirected, for that to be the case."""
 
 
 class _Case(NamedTuple):
@@ -184,7 +184,7 @@ def _cpu(figures: CrawlFigures) -> _Case | None:
 
 
 _IDLE_ROUNDING = 0.3
-"""Part of an idle CPU that may be missing for one more process. May be changed a little."""
+"""Part of an idle CPU that may be missing for one more process."""
 
 
 def _blocking(figures: CrawlFigures) -> _Case | None:
@@ -216,7 +216,7 @@ def _blocking(figures: CrawlFigures) -> _Case | None:
 
 
 _SPARE_THREADS = 1.5
-"""Threads for each one that works on average. May be changed: fewer make items wait for threads."""
+"""Threads for each one that works on average. Fewer make items wait for threads."""
 
 
 def _other_requests(figures: CrawlFigures) -> _Case | None:
@@ -245,7 +245,7 @@ def _piles_up(figures: CrawlFigures) -> bool:
 
 
 _LEAST_PILE = 4.0
-"""Responses that must be in the scraper, at least, before they count as piled up. May be changed a little."""
+"""Responses that must be in the scraper, at least, before they count as piled up."""
 
 
 def _items_too_few(figures: CrawlFigures) -> _Case | None:
@@ -346,7 +346,7 @@ def _large_responses(figures: CrawlFigures) -> _Case | None:
 
 
 _SPARE_BYTES = 1.5
-"""Bytes for each one that is needed on average: a limit that is reached now and then stops requests. May be changed."""
+"""Bytes for each one that is needed on average: a limit that is reached now and then stops requests."""
 
 
 def _scheduler_empty(figures: CrawlFigures) -> _Case | None:
@@ -445,7 +445,7 @@ def _few_requests(figures: CrawlFigures, in_use: str) -> _Case:
 
 
 _WORTH_RAISING = 1.2
-"""Gain from which more concurrency is advised. May be changed a little."""
+"""Gain from which more concurrency is advised."""
 
 
 def _most(places: dict[str, int]) -> str:

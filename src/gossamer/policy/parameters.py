@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 from gossamer.errors import BadInput
 
 MAX_PARAMETERS = 100
-"""Most patterns of a crawl. May be raised, together with `maxItems` in the schema `crawl`."""
+"""Most patterns of a crawl. Equals `maxItems` in the schema `crawl`."""
 MAX_PARAMETER_LENGTH = 100
-"""Longest pattern in characters. May be raised, together with `maxLength` in the schema `crawl`."""
+"""Longest pattern in characters. Equals `maxLength` in the schema `crawl`."""
 
 
 class DroppedParameters:

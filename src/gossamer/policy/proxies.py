@@ -2,8 +2,8 @@
 
 A proxy that cannot be used rests for all sites; one that a site refuses rests for that site only. Each rest in a row is
 twice as long, up to a limit, and a response ends the row. Nothing here reads a clock or a random number; callers pass
-both. Safe to change: the numbers. Fixed: `choose` returns None where no proxy is usable, and callers then send nothing:
-a request must never leave without its proxy.
+both. Fixed: `choose` returns None where no proxy is usable, and callers then send nothing: a request must never leave
+without its proxy.
 """
 
 from collections import OrderedDict
@@ -16,12 +16,12 @@ import msgspec
 from gossamer.policy.retry import retry_delay
 
 MAX_PROXIES = 1000
-"""Proxies of one pool. May be changed: with more, the choice for a domain takes longer."""
+"""Proxies of one pool. With more, the choice for a domain takes longer."""
 _MAX_RESTS = 10_000
-"""Pairs of proxy and domain whose rests a pool remembers; the oldest makes room. May be changed: more take memory."""
+"""Pairs of proxy and domain whose rests a pool remembers; the oldest makes room. More take memory."""
 _TROUBLED_DOMAINS = 3
 """Domains that got no response through a proxy, with none for another domain between, after which the proxy rests for
-all. May be changed: fewer mistake failing sites for a failing proxy, more try a silent proxy for longer."""
+all. Fewer mistake failing sites for a failing proxy, more try a silent proxy for longer."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 

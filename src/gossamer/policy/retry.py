@@ -1,8 +1,7 @@
 """Retry decisions: which failures are worth another attempt, and how long to wait.
 
-Nothing here reads a clock or a random number; callers pass both. The table and the times below may be tuned. Fixed: a
-delay is never shorter than half its full length (a failing server would be asked again at once), and a server's
-Retry-After may only lengthen it.
+Nothing here reads a clock or a random number; callers pass both. Fixed: a delay is never shorter than half its full
+length (a failing server would be asked again at once), and a server's Retry-After may only lengthen it.
 """
 
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,8 +15,8 @@ Failure = str | int
 """The `kind` of a FetchError (such as `dns`), or the status of a response."""
 
 RETRY_AFTER_CAP_SECONDS = 3600.0
-"""Longest Retry-After that is obeyed; a longer one is more likely a mistake or an attack. May be changed: a lower value
-retries against the wish of more servers, a higher one lets a broken server keep requests waiting for longer."""
+"""Longest Retry-After that is obeyed; a longer one is more likely a mistake or an attack. A lower value retries against
+the wish of more servers, a higher one lets a broken server keep requests waiting for longer."""
 
 WORTH_A_RETRY: dict[Failure, bool] = {
     # Kinds of FetchError.
@@ -51,8 +50,8 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     523: True,
     524: True,
 }
-"""True: the same request may succeed later. False: it would fail again in the same way. Rows may be changed; every kind
-of FetchError must have one."""
+"""True: the same request may succeed later. False: it would fail again in the same way. Every kind of FetchError must
+have a row."""
 
 
 class GiveUp(StrEnum):
@@ -85,11 +84,11 @@ def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
 
 
 _LONGEST_DELAY_SECONDS = 600.0
-"""Longest delay before a request is fetched again, unless its server asked for a longer one. May be changed: a longer
-delay spares a server that is down, and finishes a crawl with such a server later."""
+"""Longest delay before a request is fetched again, unless its server asked for a longer one. A longer delay spares a
+server that is down, and finishes a crawl with such a server later."""
 
-# First and longest pause between calls to a service of the cluster that does not answer. May be changed: shorter pauses
-# load a service that is starting again; a process may notice only after the longest pause that an outage is over.
+# First and longest pause between calls to a service of the cluster that does not answer. Shorter pauses load a service
+# that is starting again; a process may notice only after the longest pause that an outage is over.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 

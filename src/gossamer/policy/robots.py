@@ -1,8 +1,7 @@
 """Decisions about robots.txt (RFC 9309): the meaning of a response, its lifetime, and the wait without a response.
 
-Each number below says how far it may be tuned. `classify_status` may become stricter than RFC 9309, never more
-permissive. Fixed: the values of both enumerations, because the frontier (the cluster's store) keeps them, or operators
-write them into their settings.
+`classify_status` may become stricter than RFC 9309, never more permissive. Fixed: the values of both enumerations,
+because the frontier (the cluster's store) keeps them, or operators write them into their settings.
 """
 
 import re
@@ -15,12 +14,12 @@ lengthened (RFC 9309, section 2.4: at most 24 hours)."""
 
 UNREACHABLE_LIMIT_SECONDS = 24 * 3600.0
 """Time during which an origin (scheme, host and port) is unreachable, as RobotsOutcome describes it, after which its
-requests fail instead of waiting. May be changed: a longer time keeps a crawl of a dead site running, a shorter one
-loses pages to an outage."""
+requests fail instead of waiting. A longer time keeps a crawl of a dead site running, a shorter one loses pages to an
+outage."""
 
 COMMAND_PATIENCE_SECONDS = 300.0
-"""Time of the same kind in a crawl that a person started and waits for, unless the person sets another. May be changed
-freely: RFC 9309 (section 2.3.1.4) demands only that nothing is fetched meanwhile."""
+"""Time of the same kind in a crawl that a person started and waits for, unless the person sets another. RFC 9309
+(section 2.3.1.4) demands only that nothing is fetched meanwhile."""
 
 MAX_BYTES = 500 * 1024
 """Length up to which a file is read. It may be larger, which costs memory and space in the frontier, but not smaller
@@ -30,15 +29,15 @@ MAX_REDIRECTS = 5
 """Number of redirects that are followed in a row. It may be larger, but not smaller (RFC 9309, section 2.3.1.2)."""
 
 CRAWL_DELAY_CAP_SECONDS = 60.0
-"""Longest Crawl-delay that is obeyed; a longer one counts as this one. May be changed: a lower value disregards the
-wish of more sites, a higher one lets a site slow its crawl down to a standstill. RFC 9309 does not define the field."""
+"""Longest Crawl-delay that is obeyed; a longer one counts as this one. A lower value disregards the wish of more sites,
+a higher one lets a site slow its crawl down to a standstill. RFC 9309 does not define the field."""
 
 _FIRST_BLOCK_SECONDS = 60.0
 """Time for which an unreachable origin is blocked at first, before robots.txt is fetched again; each further block is
-twice as long. May be changed: a shorter time loads a failing server more."""
+twice as long. A shorter time loads a failing server more."""
 _LONGEST_BLOCK_SECONDS = 3600.0
-"""Longest of these times. May be changed, but must be well below UNREACHABLE_LIMIT_SECONDS, so that an origin gets
-several chances before its requests fail."""
+"""Longest of these times. Must be well below UNREACHABLE_LIMIT_SECONDS, so that an origin gets several chances before
+its requests fail."""
 
 
 class RobotsPolicy(StrEnum):
@@ -110,7 +109,7 @@ def product_token(user_agent: str) -> str:
 
     It is the first token of the user agent. If that is `Mozilla`, with which the user agent of every browser begins, it
     is the token after `compatible;`, where search engines put their name. Empty if there is no such token: then only
-    the group `*` applies. May be changed only where RFC 9309 demands it: with another token, crawlers obey other rules.
+    the group `*` applies. Fixed by RFC 9309: with another token, crawlers obey other rules.
     """
     text = user_agent.strip()
     if text.lower().startswith("mozilla/") and "compatible;" in text.lower():
@@ -140,7 +139,7 @@ _NOFOLLOW = frozenset(("nofollow", "none"))
 _FOR_AGENT = re.compile(r"\s*(?P<agent>\*|[\w.-]+)(?:/[^\s:]*)?\s*:")
 """Beginning of directives that are for one user agent, in lower case."""
 _WITH_VALUE = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
-"""Directives that have a value behind a colon, as the name of a user agent has directives. May be extended."""
+"""Directives that have a value behind a colon, as the name of a user agent has directives."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 """Token of a user agent. RFC 9309 allows letters, `_` and `-`; here digits and dots count, too, so that the rules for

@@ -3,9 +3,9 @@
 Filters apply to what a crawl finds (links and the targets of redirects), never to submitted URLs. This module does no
 input or output. Terms are the options that one submission of requests carries, its filters among them.
 
-Safe to change: the lists of extensions, and texts for people. Fixed: the reasons of `Refusal`, which `worker/page.py`
-and the counts of dropped links use; and that an accepted filter stays valid and keeps its meaning, because running
-crawls have it in their stored terms. A new filter must also be compared in `covers`.
+Fixed: the reasons of `Refusal`, which `worker/page.py` and the counts of dropped links use; and that an accepted filter
+stays valid and keeps its meaning, because running crawls have it in their stored terms. A new filter must also be
+compared in `covers`.
 """
 
 import re
@@ -53,8 +53,7 @@ DENIED_EXTENSIONS: frozenset[str] = frozenset(
     " ".join((_ARCHIVES, _IMAGES, _AUDIO, _VIDEO, _DOCUMENTS, _FONTS, _PARTS_OF_PAGES, _PROGRAMS_AND_DATA)).split()
 )
 """Extensions that are denied by default, in lower case, without the dot: archives, pictures, sound, films, office and
-book formats, fonts, parts of pages, programs. The lists above may be changed freely; running crawls follow the lists of
-each worker's version.
+book formats, fonts, parts of pages, programs. Running crawls follow the lists of each worker's version.
 
 They leave out extensions that can be pages or lead to pages: xml, json, txt, md, and those of programs that write pages
 (php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
@@ -62,23 +61,23 @@ They leave out extensions that can be pages or lead to pages: xml, json, txt, md
 
 
 MAX_REGEXES = 100
-"""Maximum number of expressions in one filter of a scope. May be raised, together with `maxItems` in the schema
-`crawl`; with a lower value, workers refuse the filters of running crawls."""
+"""Maximum number of expressions in one filter of a scope. Equals `maxItems` in the schema `crawl`; with a lower value,
+workers refuse the filters of running crawls."""
 
 MAX_REGEX_LENGTH = 1000
-"""Maximum length of an expression in characters. May be raised, together with `maxLength` in the schema `crawl`; with a
-lower value, workers refuse the filters of running crawls."""
+"""Maximum length of an expression in characters. Equals `maxLength` in the schema `crawl`; with a lower value, workers
+refuse the filters of running crawls."""
 
 _MEMORY_BYTES = 1024 * 1024
-"""Maximum memory of one compiled expression: `(x{100}){100}` is short and large. May be raised, which costs each worker
-memory; with a lower value, services refuse more expressions, and `re` matches those of running crawls, slowly."""
+"""Maximum memory of one compiled expression: `(x{100}){100}` is short and large. With a lower
+value, services refuse more expressions, and `re` matches those of running crawls, slowly."""
 
 _SET_MEMORY_BYTES = 4 * _MEMORY_BYTES
-"""Maximum memory of all expressions of a filter together, including the states that matching makes. May be changed
-freely: without enough memory for the set, the expressions are searched one by one, which is slower."""
+"""Maximum memory of all expressions of a filter together, including the states that matching makes. Without enough
+memory for the set, the expressions are searched one by one, which is slower."""
 
 _ORIGINS_REMEMBERED = 10_000
-"""Maximum number of origins whose decision a scope caches. May be changed freely: more take more memory."""
+"""Maximum number of origins whose decision a scope caches. More take more memory."""
 
 # Measured memory. Only estimates (`estimated_bytes`) depend on it; change it when a measurement differs.
 _SCOPE_BYTES = 2500  # a scope without names
@@ -91,8 +90,8 @@ Search = Callable[[str], object]
 
 _AMBIGUOUS = re.compile(r"\{,\d*\}|\[:\^?[a-z]+:\]|(?<!\\)(?:\\\\)*\\[1-9]\d")
 """Syntax that Python and RE2 accept with different meanings: `{,9}` is no repetition in RE2, `[:alpha:]` in a class is
-special only in RE2, and `\\10` is the tenth group in Python and a character in RE2. May be extended when another
-difference becomes known: services then refuse new expressions that have it, and `re` matches stored ones."""
+special only in RE2, and `\\10` is the tenth group in Python and a character in RE2. Services refuse new expressions
+that have one, and `re` matches stored ones."""
 
 _ASCII_WORDS = re.compile(r"(?<!\\)(?:\\\\)*\\[bBwW]")
 """Syntax for words, which are ASCII in RE2 and of any alphabet in Python. Ambiguous in an expression with other

@@ -3,7 +3,6 @@
 Scrapy identifies a request by the SHA-1 of its method, its body and the canonical form that w3lib gives its URL: query
 arguments sorted, `?x` written as `?x=`, and every percent-encoding in one form. The functions here return the same
 bytes; a test compares them with Scrapy's own. Existing projects have stored such fingerprints: the bytes are fixed.
-Safe to change: how fast they are computed.
 """
 
 import hashlib

@@ -15,7 +15,7 @@ from gossamer.policy.urls import host, registered_domain
 REDACTED = "<redacted>"
 """Replaces the value of a secret header. Fixed: documented for the readers of records."""
 _ALWAYS_SECRET = frozenset(("authorization", "cookie", "proxy-authorization"))
-"""In lower case. May be extended, not shortened."""
+"""In lower case. The list must not become shorter."""
 
 
 class SecretHeaders:

@@ -35,12 +35,11 @@ from typing import NamedTuple
 # assumes this worst case and counts the hit as that late.
 
 START_WITHIN_SECONDS = 0.1
-"""Longest time after its start time in which a request may be begun. May be lowered: busy workers then return more
-leases."""
+"""Longest time after its start time in which a request may be begun. Busy workers then return more leases."""
 
 _SEND_WITHIN_FACTOR = 1.5
 """The longest time until a request is sent, as a multiple of the longest time until it is begun (`max_start_delay`
-below). May be lowered, but not to 1, or no time is left for connecting.
+below). Below 1, or no time is left for connecting.
 
 The product with START_WITHIN_SECONDS is the longest lateness, 0.15 s. So if one request is that late and the next is
 punctual, they are sent 0.15 s closer together than their start times. Sites are promised at most 0.2 s; the remaining
@@ -57,11 +56,11 @@ _EVENT_LOOP_SECONDS = 0.02
 
 Where hits are closer together than this, returning late leases could not keep them apart, and a busy worker would
 return most of its leases. There the limit is START_WITHIN_SECONDS again, and only `Pacing` keeps the requests apart.
-May be lowered: busy workers then return more leases."""
+Busy workers then return more leases."""
 
 # One reply raises the estimate of the round-trip time to at most the old estimate times this factor, plus these
-# seconds. May be changed: larger values let one delayed reply hide that its request is late; with smaller ones a worker
-# returns requests for longer after the network has become slower.
+# seconds. Larger values let one delayed reply hide that its request is late; with smaller ones a worker returns
+# requests for longer after the network has become slower.
 _RISE_FACTOR = 1.5
 _RISE_SECONDS = 0.005
 
@@ -101,10 +100,10 @@ def is_late(start: float, spacing: float = 0.0, *, now: float) -> bool:
 _KEPT_SHARE = 0.6
 """Share of the time between two start times that `Pacing` always keeps. The frontier's scripts hand out start times at
 least 0.9 of the even gap apart (CATCH_UP in windows.lua), so 0.54 of the gap is kept: more than the half that is
-promised. May be raised, up to 1: more requests then become too late after a stall."""
+promised. At most 1; with larger ones, more requests become too late after a stall."""
 _MAX_PACED_DOMAINS = 10_000
-"""Domains whose last request `Pacing` remembers. May be changed: more take memory; when there are more, all are
-forgotten, and two requests of each may come closer together once."""
+"""Domains whose last request `Pacing` remembers. More take memory; when there are more, all are forgotten, and two
+requests of each may come closer together once."""
 
 
 class Pacing:
@@ -165,15 +164,15 @@ _SLOW_HOST_SECONDS = 10.0
 """Time for which a host is known to connect slowly. Must be long enough for a request whose lease was returned to be
 leased again, or a host that always connects slowly is never fetched."""
 _MAX_SLOW_HOSTS = 10_000
-"""Slow hosts that are known at once. May be changed: when there are more, all are forgotten."""
+"""Slow hosts that are known at once. When there are more, all are forgotten."""
 _ALLOWANCE_STEP_SECONDS = 0.2
-"""The allowance of a slow host rises at most to twice the last one and this much more: to 0.2 s, then 0.6 s, then
-1.4 s. May be changed: with a larger step, fewer leases are returned until the allowance suffices, but after a stall of
-the network, requests that were connecting may come closer together by as much as this step."""
+"""The allowance of a slow host rises at most to twice the last one and this much more: to 0.2 s, then 0.6 s, then 1.4
+s. With a larger step, fewer leases are returned until the allowance suffices, but after a stall of the network,
+requests that were connecting may come closer together by as much as this step."""
 
 _VARIATION = 1.25
-"""Allowance as a multiple of the time that connecting took, because it never takes the same. May be changed: with
-less, more leases are returned; with more, requests may come closer together after a stall."""
+"""Allowance as a multiple of the time that connecting took, because it never takes the same. With less, more leases are
+returned; with more, requests may come closer together after a stall."""
 
 
 class _SlowHost(NamedTuple):
@@ -238,8 +237,8 @@ class SlowHosts:
 
 HEARTBEATS_BEFORE_DEATH = 3
 """Heartbeats that a worker sends in the time after which it is declared dead: one less may be lost. Every interval
-between heartbeats is computed from this. May be raised, which costs calls to the frontier; with less than 3, the pauses
-of the heartbeat thread (commit/worker_session.py) would be longer than that time allows."""
+between heartbeats is computed from this. With less than 3, the pauses of the
+heartbeat thread (commit/worker_session.py) would be longer than that time allows."""
 
 _STALL_SHARE = 1 / 4
 """Share of `dead_after_seconds` after which a call without a reply counts as an outage. May be lower, which delays the
@@ -307,11 +306,11 @@ _CLOCK_SET_SECONDS = 1.0
 """Difference from the expected time beyond which a server's clock counts as set by a person or a time service. Must
 equal CLOCK_STEP in the frontier's shard.lua, whose scripts refuse calls with a larger difference."""
 _COMPARE_SECONDS = 2.0
-"""Time between two comparisons of the clocks. May be changed: a shorter time costs calls; over a longer one the clocks
-drift apart further, which must stay far below _CLOCK_SET_SECONDS."""
+"""Time between two comparisons of the clocks. A shorter time costs calls; over a longer one the clocks drift apart
+further, which must stay far below _CLOCK_SET_SECONDS."""
 _DRIFT = 0.001
-"""Seconds per second by which two clocks drift apart at most. May be raised: comparisons by slow replies are then
-believed sooner. Not below 0.0005, by which time services correct a clock."""
+"""Seconds per second by which two clocks drift apart at most. Comparisons by slow replies are then believed sooner. Not
+below 0.0005, by which time services correct a clock."""
 
 
 class ServerClock:

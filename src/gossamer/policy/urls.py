@@ -1,8 +1,7 @@
 """URLs: canonical form (WHATWG), resolution of links, registered domain (public suffix list), and fingerprint.
 
 Fixed: every result, because the frontier (the cluster's store of requests) keeps canonical URLs, registered domains and
-fingerprints; after a change, a running crawl would fetch its pages again. Safe to change: the shortcuts that give the
-same result faster, and the texts of errors.
+fingerprints; after a change, a running crawl would fetch its pages again.
 """
 
 import hashlib
@@ -91,16 +90,15 @@ def _ascii(rule: str) -> str:
 
 MAX_URL_LENGTH = 8192
 """Longest canonical URL in characters (all ASCII). RFC 9110, section 4.1, asks for at least 8,000; longer URLs are
-usually crawler traps. May be raised, together with `maxLength` of URLs in the schema `crawl`, up to 65,535, which the
-frontier can store."""
+usually crawler traps. Equals `maxLength` of URLs in the schema `crawl`; the frontier can store up to 65,535."""
 
 MAX_HOST_LENGTH = 254
 """Longest host in characters: 253 for the longest name in DNS (RFC 1035), and the trailing dot of a rooted name.
 Fixed."""
 
 _MAX_INPUT_LENGTH = 8 * MAX_URL_LENGTH
-"""Longest text that is parsed; a longer one is refused, because parsing takes time. May be changed, but must exceed
-MAX_URL_LENGTH: the canonical form of a long URL may be short."""
+"""Longest text that is parsed; a longer one is refused, because parsing takes time. Must exceed MAX_URL_LENGTH: the
+canonical form of a long URL may be short."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HOST_AND_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
@@ -118,7 +116,7 @@ _CLEAN_LENGTH = MAX_URL_LENGTH // 4
 exceed."""
 
 _SHOWN_CHARACTERS = 200
-"""Characters of a URL that an error shows. May be changed freely."""
+"""Characters of a URL that an error shows."""
 
 
 def canonical(url: str) -> str:

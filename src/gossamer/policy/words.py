@@ -1,11 +1,10 @@
 """Words for people: why requests failed or were skipped and what to do about it; and numbers, sizes and times.
 
 Records and counters carry a reason as one word (`reason`); here each word has a title and advice. A word without a row
-is shown as it is. Safe to change: titles, advice and the forms of numbers (tests and docs quote some). Advice may name
-only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where `fetch_error` writes "The" and "It" in
-lower case. Fixed: the words; that the title of a FetchError's `kind` is its message in errors.py, because `fetch_error`
-removes it from the text of the error; and that every such kind, every DropReason and every reason that the fetcher
-(worker/fetcher.py) or a spider gives has a row (a test compares).
+is shown as it is. Advice may name only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where
+`fetch_error` writes "The" and "It" in lower case. Fixed: the words; that the title of a FetchError's `kind` is its
+message in errors.py, because `fetch_error` removes it from the text of the error; and that every such kind, every
+DropReason and every reason that the fetcher (worker/fetcher.py) or a spider gives has a row (a test compares).
 """
 
 from typing import NamedTuple
@@ -166,7 +165,7 @@ _CONNECT_ADVICE = {
     TLS_HANDSHAKE_ENDED: "The server may be overloaded, have no site of this name, or refuse this client.",
 }
 
-# Advice by HTTP status, for those where something can be done. May be extended.
+# Advice by HTTP status, for those where something can be done.
 _HTTP_ADVICE = {
     401: "The server asks for a login: --header or --cookie can send one.",
     403: "The server refuses these pages to this crawler.",

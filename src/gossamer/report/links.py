@@ -2,8 +2,8 @@
 
 The first reading is in store.py. Links come from the records if they list them (`--links`), else from the bodies. Only
 links to URLs of interest are kept (those that failed, were redirected or are in a sitemap), so that a site of any size
-needs little memory. A key is the number that stands for a URL. Safe to change: the limits below. Fixed: a page counts
-once for each URL that it links to, and never for itself.
+needs little memory. A key is the number that stands for a URL. Fixed: a page counts once for each URL that it links to,
+and never for itself.
 """
 
 import re
@@ -24,23 +24,23 @@ from gossamer.report.records import PageFacts
 from gossamer.report.store import PageOutcome, PageStore, key_of
 
 LINKS_KEPT = 1000
-"""Pages that are named of those that link to one URL; all are counted. May be changed: more take disk and time."""
+"""Pages that are named of those that link to one URL; all are counted. More take disk and time."""
 _MAX_TITLE = 300
-"""Characters of a title that are kept. May be changed freely."""
+"""Characters of a title that are kept."""
 _MAX_TEXT = 100
-"""Characters of an anchor's text that are kept. May be changed freely."""
+"""Characters of an anchor's text that are kept."""
 _MEMORY = 50_000
-"""Resolved links that are remembered, because the pages of a site share most of theirs. May be changed freely."""
+"""Resolved links that are remembered, because the pages of a site share most of theirs."""
 _SNIFFED = 2048
-"""Beginning of a body that shows whether it is HTML where its type does not say so. May be changed freely."""
+"""Beginning of a body that shows whether it is HTML where its type does not say so."""
 _MAX_LINKS = 20_000
-"""Different links of one page that are looked at. May be changed: a larger number finds more links of pages that are
-lists, and lets a hostile page take more time."""
+"""Different links of one page that are looked at. A larger number finds more links of pages that are lists, and lets a
+hostile page take more time."""
 _BATCH = 1000
-"""Rows that are inserted at once. May be changed freely."""
+"""Rows that are inserted at once."""
 _TITLE = re.compile(rb"<title[^>]*+>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TITLE_WITHIN = 64 * 1024
-"""Beginning of a page that is too costly to parse in which its title is looked for. May be changed freely."""
+"""Beginning of a page that is too costly to parse in which its title is looked for."""
 
 
 class LinkFinder:

@@ -2,9 +2,8 @@
 
 Used by `gossamer report` and `gossamer crawl --report`. Everything that comes from the web is hostile: Jinja2 escapes
 every text, only http and https addresses become links, and the Content-Security-Policy allows nothing but the page's
-own style sheet, by its hash. Safe to change: sentences, the template `report.html.j2` and `report.css`; neither may
-have a `style` attribute or load anything. Fixed: those three defences; and nothing is written before all files were
-read, so that a fault leaves an older report as it was.
+own style sheet, by its hash. Fixed: those three defences; and nothing is written before all files were read, so that a
+fault leaves an older report as it was.
 """
 
 import base64
@@ -40,7 +39,7 @@ MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
 _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
-# Characters that the page shows. May be changed freely: CSV files have all of them.
+# Characters that the page shows. CSV files have all of them.
 _URL_CHARACTERS = 150
 """Characters of a URL; of a longer one, its beginning and its end are shown."""
 _URL_END = 39
@@ -248,7 +247,7 @@ def _period(began: float, ended: float) -> str:
 
 
 _PROGRESS_PAGES = 1000
-"""Pages between two calls of `on_progress`. May be changed freely."""
+"""Pages between two calls of `on_progress`."""
 
 
 @dataclass(frozen=True, slots=True)

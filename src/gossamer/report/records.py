@@ -23,7 +23,7 @@ from gossamer.sinks.open import CSV
 from gossamer.sinks.read import TORN, Source, whole_units
 
 _SHOWN_CHARACTERS = 200
-"""Characters of an error's text that are kept. May be changed freely."""
+"""Characters of an error's text that are kept."""
 _LINES = frozenset({".jsonl", ".jsonl.gz", ".jsonl.zst"})
 """Endings of the files that are read here, as `Source.ending` has them. The format must be JSON Lines."""
 

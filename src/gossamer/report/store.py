@@ -23,19 +23,19 @@ from gossamer.policy.urls import canonical
 from gossamer.report.records import PageFacts
 
 _CACHE_KIB = 64 * 1024
-"""Memory for the database's pages. May be changed freely: a smaller one makes large reports slower."""
+"""Memory for the database's pages. A smaller one makes large reports slower."""
 _BATCH = 1000
-"""Rows that are inserted at once. May be changed freely."""
+"""Rows that are inserted at once."""
 _MAX_CRAWLS = 10
-"""Ids of crawls that are kept, for the page's heading. May be changed freely."""
+"""Ids of crawls that are kept, for the page's heading."""
 _MAX_LISTED = 2_000_000
-"""URLs of sitemaps that are kept. May be changed: each takes eight bytes of memory and its length on disk."""
+"""URLs of sitemaps that are kept. Each takes eight bytes of memory and its length on disk."""
 _MAX_TEXT = 2000
-"""Characters of a text from the web (reason, error, type) that are kept. May be changed freely."""
+"""Characters of a text from the web (reason, error, type) that are kept."""
 _MAX_TYPE = 100
-"""Characters of a content type that are kept. May be changed freely."""
+"""Characters of a content type that are kept."""
 _MAX_HOST = 300
-"""Characters of a host that are kept. May be changed, but must exceed the longest name in DNS and a port."""
+"""Characters of a host that are kept. Must exceed the longest name in DNS and a port."""
 _SNIFFED = 16 * 1024
 """Characters by which a sitemap is recognised."""
 

@@ -3,8 +3,8 @@
 The queries read the database of `store.py` (`_SCHEMA` there describes its tables). An `outcome` is a `PageOutcome`: 0
 fetched, 1 failed, 2 skipped. A `key` is the number that stands for a URL.
 
-Safe to change: titles, order of rows, and how many rows the page shows. The names are those of CSV files, and the
-column titles are their first lines: programs read both, so add rather than rename.
+The names are those of CSV files, and the column titles are their first lines: programs read both, so add rather than
+rename.
 """
 
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ SLOWEST = Table(
     (_url(), Column("seconds", "Time", Kind.SECONDS), Column("bytes", "Size", Kind.BYTES)),
     "SELECT url, seconds, bytes FROM pages WHERE seconds > 0 ORDER BY seconds DESC, id",
     shown=10,
-    csv_rows=1000,  # may be changed freely
+    csv_rows=1000,
 )
 LARGEST = Table(
     "largest-pages",

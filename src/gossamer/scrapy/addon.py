@@ -4,9 +4,8 @@ It sets every setting with the priority of an add-on, so the values of the proje
 only of two schedulers the later one wins, as in Scrapy. It makes link extractors fast. The frontier is the queue,
 and the memory of seen requests, that all processes of a crawl share.
 
-Safe to change: the values and reasons in ADDON_SETTINGS, except SCHEDULER, and in EVENT_LOOP (the reference page is
-generated from them: run `python -m tools.reference`). Fixed: the name of Addon, which projects write into their
-settings, and of `drops_known`, `request_seen` and `request_fingerprint`, which schedulers have and extensions call.
+Fixed: the name of Addon, which projects write into their settings, and of `drops_known`, `request_seen` and
+`request_fingerprint`, which schedulers have and extensions call.
 """
 
 import logging

@@ -14,8 +14,7 @@ the first job itself.
 - A batch that every server refuses for good is set aside, and the crawl ends as failed.
 - The files that jobs write appear under their names when they are complete.
 
-Safe to change: numbers, and the meanings in the table (the reference page is generated from it). Fixed: the names of
-settings, which are those of the book that introduced this way of crawling.
+Fixed: the names of settings, which are those of the book that introduced this way of crawling.
 """
 
 import json
@@ -68,10 +67,10 @@ DISTRIBUTED_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 """Default and meaning by name. A setting may be added."""
 
 _POSITION: Final = 100
-"""Position among the spider middlewares: behind all others, so that only links that would be followed are handed over.
-May be changed."""
+"""Position among the spider middlewares: behind all others, so that only links that would be followed are handed
+over."""
 _CLOSE_SECONDS: Final = 30.0
-"""Time for handing over what is left when a spider is closed early. May be changed."""
+"""Time for handing over what is left when a spider is closed early."""
 _FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
     "url": str,
     "method": str,
@@ -84,9 +83,9 @@ _FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
 }
 """Fields of a link that is more than a URL, with their types: arguments of `scrapy.Request`. One may be added."""
 _OWN_META: Final = frozenset({"rule", "link_text", "depth"})
-"""Keys of `meta` that Scrapy sets itself; they are not handed over. May be extended."""
+"""Keys of `meta` that Scrapy sets itself; they are not handed over."""
 _FORMATS: Final = {".jl": "jsonlines", ".jsonl": "jsonlines", ".json": "json", ".csv": "csv", ".xml": "xml"}
-"""Formats of a feed by the ending of its address; any other is jsonlines. May be extended."""
+"""Formats of a feed by the ending of its address; any other is jsonlines."""
 
 
 class DistributedLinks:

@@ -1,8 +1,7 @@
 """A spider that is as slow as you ask for, to learn what limits a crawl: `gossamer bench spider`.
 
 `python -m gossamer.scrapy.benchmark URL OPTIONS NUMBER` runs it, with `BenchmarkOptions` as JSON and the number of the
-process. Its pipeline can wait, block, use the CPU or call an API. Safe to change: everything, together with
-cli/commands/performance.py.
+process. Its pipeline can wait, block, use the CPU or call an API.
 """
 
 import asyncio

@@ -6,8 +6,8 @@ go to Scrapy's own handler: proxies (except `https://` ones, which it does not h
 the project, another DNS resolver or reactor, handlers of the signals `headers_received` and `bytes_received`, headers
 that decide about framing.
 
-Safe to change: the numbers, and what goes to Scrapy's handler. Fixed: the exceptions, which Scrapy's retry middleware
-knows; and a request is sent a second time only where `may_repeat` allows it, because a site counts it.
+Fixed: the exceptions, which Scrapy's retry middleware knows; and a request is sent a second time only where
+`may_repeat` allows it, because a site counts it.
 """
 
 import asyncio
@@ -62,13 +62,12 @@ SCHEMES: Final = ("http", "https")
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 """Timeout of a request without `download_timeout`, as in Scrapy."""
 _IDLE_SECONDS: Final = 60.0
-"""Time that an idle connection is kept. Tuning only: servers close idle connections, too, so a longer time loses more
-requests."""
+"""Time that an idle connection is kept. Servers close idle connections, too, so a longer time loses more requests."""
 _CONNECTIONS: Final = 1000
-"""Connections that are open besides those of CONCURRENT_REQUESTS. Tuning only: each idle one takes a descriptor."""
+"""Connections that are open besides those of CONCURRENT_REQUESTS. Each idle one takes a descriptor."""
 _HEADER_BYTES: Final = 256 * KIB
 _HEADERS: Final = 1000
-"""Bounds on the head of a response. Tuning only: larger ones accept more servers."""
+"""Bounds on the head of a response. Larger ones accept more servers."""
 
 _DECODED_BYTES: Final = 5 * KIB * KIB
 """Part of a body that is decoded to see whether it is encoded at all."""
@@ -406,12 +405,12 @@ def _sets_any(settings: BaseSettings, names: tuple[str, ...]) -> bool:
     return any(settings.getpriority(name) for name in names)
 
 
-@lru_cache(maxsize=64)  # a project has one or a few; may be changed freely
+@lru_cache(maxsize=64)  # a project has one or a few
 def _limits(size: int) -> ResponseLimits:
     return ResponseLimits(header_bytes=_HEADER_BYTES, headers=_HEADERS, body_bytes=size, whole_only=True)
 
 
-@lru_cache(maxsize=1024)  # one for each origin that is crawled at a time; may be changed freely
+@lru_cache(maxsize=1024)  # one for each origin that is crawled at a time
 def _host(origin: Origin) -> bytes:
     """Return the value of the Host header, without a default port."""
     default = ":443" if origin.secure else ":80"

@@ -1,8 +1,8 @@
 """Downloader middlewares that the schedulers add, closest to the downloader: the shared throttle, the address guard.
 
-Safe to change: the two waits. Fixed: both stay the closest to the downloader, because a middleware behind them could
-send a request that they have not seen; requests for robots.txt need no hit, because the request that waits for the file
-would miss its own; and what AddressGuard lets through, which decides whether a crawl reaches private networks.
+Fixed: both stay the closest to the downloader, because a middleware behind them could send a request that they have not
+seen; requests for robots.txt need no hit, because the request that waits for the file would miss its own; and what
+AddressGuard lets through, which decides whether a crawl reaches private networks.
 """
 
 import asyncio
@@ -31,14 +31,13 @@ from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.settings import Settings
 
 _PAUSED_SECONDS = 5.0
-"""Seconds between two attempts to get a hit of a paused domain. Tuning only: shorter costs calls to the frontier,
-longer delays the first request after the pause."""
+"""Seconds between two attempts to get a hit of a paused domain. Shorter costs calls to the frontier, longer delays the
+first request after the pause."""
 _MAX_WAIT_SECONDS = 5.0
-"""Longest wait before a request asks for a hit again: the domain's policy may change meanwhile. Tuning only, with the
-same costs."""
+"""Longest wait before a request asks for a hit again: the domain's policy may change meanwhile."""
 _MAX_JITTER = 0.1
-"""Largest share by which a wait is lengthened at random, so that processes do not ask all at once. May be changed
-freely; must not be negative, or a request asks before its hit is due."""
+"""Largest share by which a wait is lengthened at random, so that processes do not ask all at once. Must not be
+negative, or a request asks before its hit is due."""
 _ROBOTS_PATH = "/robots.txt"  # RFC 9309: fixed
 _OVERLOAD_STATUSES = (429, 503)
 """Statuses whose Retry-After header holds for the whole domain (RFC 6585, RFC 9110). A redirect's holds for its target

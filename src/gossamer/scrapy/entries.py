@@ -3,9 +3,8 @@
 An entry has the canonical URL, its domain, a fingerprint (equal fingerprints are one request) and a payload: all that
 the URL does not tell, such as the method, the headers and the callback's name.
 
-Safe to change: the texts of errors, and which further types `_item_or_text` accepts. Fixed: fingerprints and payloads
-are stored, so whatever computes or spells them must not change, or requests that were seen are fetched again and
-waiting ones cannot be read; and stored data never loads code (`_imported`).
+Fixed: fingerprints and payloads are stored, so whatever computes or spells them must not change, or requests that were
+seen are fetched again and waiting ones cannot be read; and stored data never loads code (`_imported`).
 """
 
 import dataclasses
@@ -116,8 +115,8 @@ def add_to_batch(batches: dict[BatchKey, Batch], entry: FrontierEntry, *, unfilt
 
 
 _MAX_KEYS = 16_384
-"""Keys that an encoder remembers; at this number all are forgotten. Tuning only: each takes some 450 bytes; one that is
-not remembered is computed again."""
+"""Keys that an encoder remembers; at this number all are forgotten. Each takes some 450 bytes; one that is not
+remembered is computed again."""
 
 
 class EntryEncoder:
@@ -317,7 +316,7 @@ def _method_name(spider: Spider, function: Any, which: str) -> str:
     raise Unstorable(f"its {which} {called} is not a method of the spider; make it one")
 
 
-@lru_cache(maxsize=1000)  # one for each callback; may be changed freely
+@lru_cache(maxsize=1000)  # one for each callback
 def _name_in(kind: Any, function: Any) -> str:
     """Return the class's name for the function; empty: none.
 

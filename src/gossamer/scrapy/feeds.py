@@ -8,7 +8,7 @@ appears when its upload has ended. A feed of which a part could not be written (
 `%(batch)s` in the address of a feed is the spider's argument `batch`, or else the job's id, so
 `%(batch)s_%(name)s_%(time)s` works in every run.
 
-Fixed: the names of the classes, which projects write into their settings. Safe to change: the hidden names, numbers.
+Fixed: the names of the classes, which projects write into their settings.
 """
 
 import contextlib
@@ -38,11 +38,10 @@ from gossamer.net.credentials import hide_secrets_in
 log = logging.getLogger(__name__)
 
 _PAUSES: Final = (3.0, 15.0)
-"""Pauses in seconds before a failed upload by FTP is tried a second and a third time. May be changed."""
+"""Pauses in seconds before a failed upload by FTP is tried a second and a third time."""
 
 _FTP_SECONDS: Final = 60.0
-"""Longest time without an answer of an FTP server: one that hangs must not keep the crawl from its end. May be
-changed."""
+"""Longest time without an answer of an FTP server: one that hangs must not keep the crawl from its end."""
 
 
 class WholeFeeds:

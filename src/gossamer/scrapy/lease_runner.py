@@ -17,10 +17,9 @@ then, and the lease is dropped without being settled.
 
 A suspect is a lease with one try left, because every process that ran it so far has died. It runs alone.
 
-Safe to change: the numbers below, and how many requests are leased ahead (`_free_slots`). Fixed: a lease is settled
-only after its items and child requests are stored (`_commit`), or a process that dies loses them; a suspect runs alone,
-redirects included (`_suspect`), or requests are given up only because they ran beside it; and users read the reasons
-(`worker_died`) and the names of statistics.
+Fixed: a lease is settled only after its items and child requests are stored (`_commit`), or a process that dies loses
+them; a suspect runs alone, redirects included (`_suspect`), or requests are given up only because they ran beside it;
+and users read the reasons (`worker_died`) and the names of statistics.
 """
 
 import asyncio
@@ -76,12 +75,12 @@ _PUNCTUAL_SECONDS = 0.001
 """A request whose start time is this close starts now: a timer would not be more precise. Larger values let a site see
 requests that much too early."""
 _MAX_UNSETTLED = 512
-"""Number of finished requests waiting for the frontier at which leasing pauses. Tuning only: more need memory, fewer
-make a slow frontier pause the crawl earlier."""
+"""Number of finished requests waiting for the frontier at which leasing pauses. More need memory, fewer make a slow
+frontier pause the crawl earlier."""
 _LEASE_BYTES = 1000
 _CHILD_BYTES = 200
 """Memory of a finished lease, and of each child request besides its payload. Estimates, which the committer adds up to
-bound its queue; may be changed freely."""
+bound its queue."""
 
 
 class LeaseRunner:

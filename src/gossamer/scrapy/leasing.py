@@ -4,9 +4,9 @@ A lease is a request that the frontier (the queue that all processes share) has 
 settling it reports its outcome. Beside leases this file keeps local requests: those that could not be stored, so this
 process runs them without a lease.
 
-Safe to change: the numbers, within the limits that each one names. Fixed: the reasons that `OutcomeRules` gives
-(`http_404`, the name of an exception), which users read in counters and records, and the rules of
-`settle_with_successor`, which decide that a redirect or a retry is neither lost nor fetched twice.
+Fixed: the reasons that `OutcomeRules` gives (`http_404`, the name of an exception), which users read in counters and
+records, and the rules of `settle_with_successor`, which decide that a redirect or a retry is neither lost nor fetched
+twice.
 """
 
 import logging
@@ -132,10 +132,10 @@ def known_filter(
 
 
 _IDLE_POLL_SECONDS = 1.0
-"""Seconds between two checks for the end of the crawl by an idle process. Tuning only: longer delays the end of the
-spider, shorter costs calls to the frontier. New work wakes the process at once."""
+"""Seconds between two checks for the end of the crawl by an idle process. Longer delays the end of the spider, shorter
+costs calls to the frontier. New work wakes the process at once."""
 _BUSY_POLL_SECONDS = 5.0
-"""Longest wait for work of a process that is not idle. Tuning only, with the same costs: new work wakes it at once."""
+"""Longest wait for work of a process that is not idle."""
 
 
 class LeaseFetcher:
@@ -233,11 +233,11 @@ _LEAD_SECONDS = START_WITHIN_SECONDS
 """A request that is leased ahead starts within about this time. May be shorter, which leases less ahead and makes the
 spider wait for the frontier more often; must not be longer, because leases that wait longer go back unused."""
 _SMOOTHING = 0.2
-"""Weight of the newest gap in the average. Tuning only, above 0 and up to 1: larger follows a change of speed faster,
-smaller ignores single pauses better."""
+"""Weight of the newest gap in the average. Above 0 and up to 1: larger follows a change of speed faster, smaller
+ignores single pauses better."""
 _LONGEST_GAP_SECONDS = 1.0
-"""A longer gap between two requests counts as this long. Tuning only: larger means that after a pause it takes more
-requests until any are leased ahead."""
+"""A longer gap between two requests counts as this long. Larger means that after a pause it takes more requests until
+any are leased ahead."""
 
 
 class RequestRate:
@@ -264,7 +264,7 @@ class RequestRate:
 # --- requests that cannot be stored -----------------------------------------------------------------------------------
 
 _MAX_WARNINGS = 20
-"""Number of local requests that are logged. May be changed freely: further warnings would say the same."""
+"""Number of local requests that are logged. Further warnings would say the same."""
 
 
 class LocalRequests:

@@ -6,8 +6,8 @@ URL takes a few operations on strings. All other hrefs go through the functions 
 options change what a link is (`process_value`, other tags or attributes, `canonicalize`), and one of a subclass, is
 left to Scrapy.
 
-Safe to change: how fast this is. The patterns may match fewer hrefs, which is slower; one href too many gets another
-URL than in Scrapy. Fixed: the results are those of Scrapy. A test compares them on generated and on real pages.
+The patterns may match fewer hrefs, which is slower; one href too many gets another URL than in Scrapy. Fixed: the
+results are those of Scrapy. A test compares them on generated and on real pages.
 """
 
 import operator
@@ -80,7 +80,7 @@ _scrapys_method: Final = LxmlLinkExtractor.extract_links
 _clean_links: set[str] = set()
 """URLs of links that were joined from clean parts; a spider makes requests of them."""
 _MAX_CLEAN_LINKS: Final = 10_000
-"""Number of these URLs at which all are forgotten. Tuning only: each takes some 150 bytes."""
+"""Number of these URLs at which all are forgotten. Each takes some 150 bytes."""
 
 
 def _safe_url_string(url: str, encoding: str = "utf-8", *rest: Any, **more: Any) -> str:
@@ -160,7 +160,7 @@ def _matches_only(matcher: Callable[[str], bool], names: set[str]) -> bool:
     return matcher.func is getattr(lxmlhtml, "_name_matches", None) and matcher.args == (names, set())
 
 
-@lru_cache(maxsize=64)  # one for each encoding of the crawl's pages; may be changed freely
+@lru_cache(maxsize=64)  # one for each encoding of the crawl's pages
 def _is_ascii_compatible(encoding: str) -> bool:
     """Return whether a clean URL has the same bytes in this encoding as in ASCII, as in nearly all."""
     text = "".join(map(chr, range(0x20, 0x7F)))

@@ -1,8 +1,7 @@
 """Settings of a Scrapy project on the shared frontier: the table of its own settings, and how all of them are read.
 
-The frontier is the queue that all processes of a crawl share. Safe to change: the meanings in the tables (the reference
-page is generated from them) and the texts of errors. Fixed: the names of settings, their defaults, and how a crawl's
-name and pool are derived from them: a project that did not change would otherwise begin another crawl.
+The frontier is the queue that all processes of a crawl share. Fixed: the names of settings, their defaults, and how a
+crawl's name and pool are derived from them: a project that did not change would otherwise begin another crawl.
 """
 
 import logging
@@ -106,7 +105,7 @@ UNSPACED = Rate(hits=1_000_000, window_seconds=0.001, moderated=False)
 """Rate for DOWNLOAD_DELAY = 0: the project requests no spacing. The operator's policies still apply. May be any rate
 that no process can reach; `join` gives a new value to crawls that run already."""
 _DEFAULT_CONCURRENCY = 64
-"""Requests in flight where CONCURRENT_REQUESTS is 0 or None. Tuning only: more need memory."""
+"""Requests in flight where CONCURRENT_REQUESTS is 0 or None. More need memory."""
 
 
 @dataclass(frozen=True, slots=True)

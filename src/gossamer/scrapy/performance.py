@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _LOG_SECONDS = 5.0
 """Default of GOSSAMER_PERFORMANCE_LOG."""
 _ROWS_PER_HEADING = 20
-"""Lines of the log after which the headings come again. May be changed freely."""
+"""Lines of the log after which the headings come again."""
 
 
 class PerformanceView:
@@ -247,7 +247,7 @@ class _EngineStages:
 _STATUS_STATS = "downloader/response_status_count/"
 """Beginning of the names of Scrapy's counters of responses by status; set by Scrapy."""
 _SLOTS_READ = 200
-"""Sites whose requests are counted one by one, of any number. Tuning only: more cost CPU in crawls of many sites."""
+"""Sites whose requests are counted one by one, of any number. More cost CPU in crawls of many sites."""
 
 
 def _loop_call() -> Callable[[Callable[[], None]], object]:

@@ -4,8 +4,8 @@ It must stand directly before Scrapy's HttpProxyMiddleware (750), so that it see
 retry and redirect. A request has its proxy only while it is downloaded: neither the spider nor the frontier (the queue
 that processes share) sees an address or a password.
 
-Safe to change: the numbers, as they say. Fixed: the name ProxyPoolMiddleware, which projects write into their settings;
-and a request is never sent without its proxy.
+Fixed: the name ProxyPoolMiddleware, which projects write into their settings; and a request is never sent without its
+proxy.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ CONNECT_HEADERS = "_gossamer_connect_headers"
 """Key of a request's meta: headers for its `https://` proxy that the site does not get. Set while it is downloaded."""
 CREDENTIALS = b"Proxy-Authorization"
 _MAX_TRIES = 10
-"""Proxies that are tried for one request because others failed. May be changed: more try longer where most fail."""
+"""Proxies that are tried for one request because others failed. More try longer where most fail."""
 _FOLLOW_SECONDS = 1.0
-"""Seconds between two looks for proxies that rest or have come back. Tuning only."""
+"""Seconds between two looks for proxies that rest or have come back."""
 _WANTS_CREDENTIALS = re.compile(r"'status': 407\b")
 """Part of the text of a TunnelError. The text also has the proxy's port and the proxy's own words."""
 _UNREACHABLE = ("DownloadConnectionRefusedError", "CannotResolveHostError")

@@ -3,9 +3,9 @@
 `LeaseRunner`, the base class, runs leased requests (each given to one process for a while) and settles them (reports
 their outcomes). This file opens and closes that machinery, and stores the requests that spiders make.
 
-Safe to change: the two times below, and the texts of log messages. Fixed: the names of Scrapy's interface (`df`,
-`stats`, `enqueue_request`, ...), which extensions use; the finish reasons and the names of statistics, which users
-read; and the order of the steps in `_close`, which decides what a closing process still saves.
+Fixed: the names of Scrapy's interface (`df`, `stats`, `enqueue_request`, ...), which extensions use; the finish reasons
+and the names of statistics, which users read; and the order of the steps in `_close`, which decides what a closing
+process still saves.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ from gossamer.wiring.frontier import connect
 log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 30.0
-"""Longest time that a closing process waits for the frontier. Tuning only: longer delays the end in an outage; with a
-shorter time, other processes fetch more pages again, because those are not settled by then."""
+"""Longest time that a closing process waits for the frontier. Longer delays the end in an outage; with a shorter time,
+other processes fetch more pages again, because those are not settled by then."""
 _ANNOUNCE_SECONDS = 5.0
-"""Seconds between two announcements of the spider, which also refresh the number of waiting requests. Tuning only:
-longer makes `len(scheduler)` older (documented as a few seconds), shorter costs calls. The frontier keeps an
-announcement for 30 days."""
+"""Seconds between two announcements of the spider, which also refresh the number of waiting requests. Longer makes
+`len(scheduler)` older (documented as a few seconds), shorter costs calls. The frontier keeps an announcement for 30
+days."""
 
 
 class Scheduler(LeaseRunner, BaseScheduler):

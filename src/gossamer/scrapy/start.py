@@ -3,8 +3,8 @@
 All processes of a crawl share one frontier: the queue of requests and the memory of those seen. A run is one life of
 the crawl, from its first request until nothing is left.
 
-Safe to change: the times and `_MAX_WAITING`, as each one says. Fixed: the names of claims, which are stored in the
-frontier; and that `StartClaims` reports an item only after its pipelines are through, or a killed process loses it.
+Fixed: the names of claims, which are stored in the frontier; and that `StartClaims` reports an item only after its
+pipelines are through, or a killed process loses it.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from gossamer.scrapy.entries import BatchKey, FrontierEntry, add_to_batch
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 30.0
-"""Longest time that a starting process waits for a frontier that does not answer. Tuning only: longer outlasts longer
-outages, shorter reports a wrong address sooner."""
+"""Longest time that a starting process waits for a frontier that does not answer. Longer outlasts longer outages,
+shorter reports a wrong address sooner."""
 
 
 async def wait_for_frontier(retrier: Retrier, call: Callable[[], Awaitable[T]]) -> T:
@@ -126,8 +126,8 @@ def _system_age_seconds() -> float:
 # --- start requests and start items -----------------------------------------------------------------------------------
 
 _MAX_WAITING = 2000
-"""Number of waiting entries at which the spider's `start()` is held back. Tuning only: more need memory, fewer make
-smaller batches."""
+"""Number of waiting entries at which the spider's `start()` is held back. More need memory, fewer make smaller
+batches."""
 
 
 class Inbox:
@@ -225,8 +225,8 @@ class Inbox:
 
 
 _POLL_SECONDS = 0.5
-"""Seconds between two attempts to claim what another process holds. Tuning only: shorter costs calls, longer delays the
-start of a process that waits."""
+"""Seconds between two attempts to claim what another process holds. Shorter costs calls, longer delays the start of a
+process that waits."""
 _RENEW_SECONDS = 5.0
 """Seconds between two renewals of this process's claims. May be shorter, which costs calls. Must stay well below the
 20 s (`_CLAIM_MS` in frontier/valkey/frontier.py) after which the frontier gives a claim to another process, or two

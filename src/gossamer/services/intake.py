@@ -1,9 +1,9 @@
 """Intake of requests from the message bus: crawl requests are submitted in batches to the frontier, the cluster's queue
 of requests; other requests (stop, info, statistics ...) are answered.
 
-Times may be tuned. The order of `run_once` may not change: a batch is processed, its answers are published, and only
-then is it acknowledged. A process that is killed in between leaves the batch to another one, so requests and answers
-come at least once; whatever a repeated request does must be safe to do twice.
+The order of `run_once` may not change: a batch is processed, its answers are published, and only then is it
+acknowledged. A process that is killed in between leaves the batch to another one, so requests and answers come at least
+once; whatever a repeated request does must be safe to do twice.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.intake")
 
 _WAIT_SECONDS = 1.0
-"""Longest wait for the first message of a batch. Tuning only: longer needs fewer calls, but a stop waits for it."""
+"""Longest wait for the first message of a batch. Longer needs fewer calls, but a stop waits for it."""
 _LAG_SECONDS = 15.0
-"""Time between two measurements of the lag, the number of requests on the bus that no intake has read. Tuning only:
-with Kafka each measurement asks the brokers."""
+"""Time between two measurements of the lag, the number of requests on the bus that no intake has read. With Kafka each
+measurement asks the brokers."""
 _HANDLER_SECONDS = 30.0
-"""Time limit of a handler. After it the request is rejected, because other requests wait behind it. Tuning only: too
-short a time rejects requests that would succeed, such as a stop of a large crawl; what was begun may be finished."""
+"""Time limit of a handler. After it the request is rejected, because other requests wait behind it. Too short a time
+rejects requests that would succeed, such as a stop of a large crawl; what was begun may be finished."""
 _MAX_REASON_CHARACTERS = 300
-"""Longest reason in a rejection that names a handler's error. Tuning only."""
+"""Longest reason in a rejection that names a handler's error."""
 _EVENT_ID_BYTES = 16
 """Length of the digest in an event id, by which consumers recognize repeated events and the frontier repeated requests.
 After a change, messages that a killed process left behind would look new."""

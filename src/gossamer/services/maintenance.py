@@ -4,8 +4,8 @@ The frontier is the cluster's queue of requests, divided into shards; a run is o
 request until nothing is left to do; a lease is a request that a worker holds. Each class is a role, whose step is
 repeated.
 
-The numbers below may be tuned within the bounds of their texts. Fixed: the names of the roles, which stand in logs and
-metrics; and that events are acknowledged only after they were published, so that a process that is killed loses none.
+Fixed: the names of the roles, which stand in logs and metrics; and that events are acknowledged only after they were
+published, so that a process that is killed loses none.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.maintenance")
 
 _MAX_RUNS_PER_STEP = 100
-"""Expired crawls, idle runs or events that one step handles per shard; the next step follows at once. May be changed:
-larger steps need fewer calls, but each call blocks its shard for longer."""
+"""Expired crawls, idle runs or events that one step handles per shard; the next step follows at once. Larger steps need
+fewer calls, but each call blocks its shard for longer."""
 
 
 class Expirer:
@@ -47,7 +47,7 @@ class Expirer:
 
     name = "expirer"
     pause_seconds = 1.0
-    """Longest delay until an expired crawl is noticed. May be changed freely: each round is one call per shard."""
+    """Longest delay until an expired crawl is noticed. Each round is one call per shard."""
 
     def __init__(self, frontier: Frontier, troubles: Troubles) -> None:
         self._frontier = frontier
@@ -73,7 +73,7 @@ class Finisher:
 
     name = "finisher"
     pause_seconds = 0.5
-    """Longest delay of an event. May be changed freely: each round is two calls per shard."""
+    """Longest delay of an event. Each round is two calls per shard."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ class Finisher:
 
 
 _REAPER_ROUNDS_PER_LIFETIME = 4
-"""Rounds of the reaper in the time after which a worker counts as dead. May be raised: more find dead workers earlier,
-and each round is a few calls per shard. Must be at least 4: during an outage that is long enough to make a living
-worker appear dead (about 0.63 of that time), a round must begin so early that its first call takes longer than
-_HUNG_SHARE of frontier/valkey/maintenance.py; then no worker is declared dead."""
+"""Rounds of the reaper in the time after which a worker counts as dead. More find dead workers earlier, and each round
+is a few calls per shard. Must be at least 4: during an outage that is long enough to make a living worker appear dead
+(about 0.63 of that time), a round must begin so early that its first call takes longer than _HUNG_SHARE of
+frontier/valkey/maintenance.py; then no worker is declared dead."""
 _BLOB_PURGE_SECONDS = 3600.0
-"""Time between two deletions of old blobs (long bodies and messages, kept beside the bus). May be changed freely: blobs
-are kept by the day, so a shorter time deletes them hardly earlier; a longer one needs more disk."""
+"""Time between two deletions of old blobs (long bodies and messages, kept beside the bus). Blobs are kept by the day,
+so a shorter time deletes them hardly earlier; a longer one needs more disk."""
 
 
 class Reaper:
@@ -204,7 +204,7 @@ class Reaper:
 
 
 _LOOK_SECONDS = 0.3
-"""Time between two looks at the policy file. May be changed freely: it delays the loading of a change."""
+"""Time between two looks at the policy file. It delays the loading of a change."""
 _SETTLED_SECONDS = 0.2
 """Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
 program that writes in steps. A larger value only delays loading."""

@@ -1,7 +1,6 @@
 """Reports of the services about the state of the cluster and of their process.
 
-The numbers below may be tuned within the bounds of their texts. Fixed: the names and titles in a dump of the
-statistics, which Scrapy Cluster's dashboards read.
+Fixed: the names and titles in a dump of the statistics, which Scrapy Cluster's dashboards read.
 """
 
 import logging
@@ -17,8 +16,8 @@ from gossamer.telemetry.metrics import Metrics
 log = logging.getLogger("gossamer.services.reporter")
 
 _PAUSE_SECONDS = 5.0
-"""Time between two updates of the gauges (metrics of the present state). May be changed, but must not exceed
-_HEARTBEAT_SECONDS: heartbeats are sent in the same steps."""
+"""Time between two updates of the gauges (metrics of the present state). Must not exceed _HEARTBEAT_SECONDS: heartbeats
+are sent in the same steps."""
 _HEARTBEAT_SECONDS = stats.SILENT_SECONDS / 4
 """Time between two heartbeats: three of them may be lost before the process counts as gone. May be shorter; must stay
 well below `stats.SILENT_SECONDS`."""

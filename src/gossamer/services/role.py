@@ -2,9 +2,9 @@
 
 The frontier is the cluster's queue of requests. It is divided into shards, each of which may be unavailable by itself.
 
-The numbers below may be tuned. Fixed, because roles rely on it: `run_once` is never interrupted when a role stops, and
-is called again after an outage. Steps of PerShardRunner are the exception: one that still waits for an unresponsive
-shard is cancelled at the end. That loses nothing, because every step must be safe to repeat.
+Fixed, because roles rely on it: `run_once` is never interrupted when a role stops, and is called again after an outage.
+Steps of PerShardRunner are the exception: one that still waits for an unresponsive shard is cancelled at the end. That
+loses nothing, because every step must be safe to repeat.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from gossamer.telemetry.logs import Troubles
 log = logging.getLogger("gossamer.services")
 
 _PAUSE_AFTER_BUG_SECONDS = 5.0
-"""Pause after an unexpected exception, so that a bug that recurs does not flood the log. Tuning only: a longer pause
-also delays the work that would succeed."""
+"""Pause after an unexpected exception, so that a bug that recurs does not flood the log. A longer pause also delays the
+work that would succeed."""
 _ROUND_SECONDS = 1.0
-"""Longest wait of a round for its shards. Slower shards continue in the background. Tuning only: with a longer wait one
-slow shard delays the next round of all others; with a shorter one, errors are noticed a round later."""
+"""Longest wait of a round for its shards. Slower shards continue in the background. With a longer wait one slow shard
+delays the next round of all others; with a shorter one, errors are noticed a round later."""
 
 
 class Role(Protocol):

@@ -6,7 +6,7 @@ own, counts the records, so that the loss of records that were written is notice
 
 Fixed: the order of `AppendFile.append` (lock, cut off a torn tail, write, flush, count), because a process may be
 killed between any two steps, and a batch may be reported as written only when it is on the disk. Also fixed: the form
-of a ledger's entries. Safe to change: how losses are detected, as long as records that are only moved are not reported.
+of a ledger's entries.
 """
 
 import errno
@@ -180,8 +180,7 @@ def _is_renamed(path: Path, last: _LedgerEntry, moved_file: os.stat_result | Non
 
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-"""Errors that pass when a person makes room, so that the crawl waits instead of ending. May be extended by such
-errors."""
+"""Errors that pass when a person makes room, so that the crawl waits instead of ending."""
 
 
 class AppendFile:

@@ -3,8 +3,7 @@
 A file is named by the SHA-256 of its content (`ab/abcd….png`), so equal contents are one file. `manifest.jsonl` says
 which URL has which file. Fixed: the names of files, by which a later crawl finds contents that are there; the fields of
 a line of the manifest, which users read (fields may be added); and that a file gets its name, and its line, only when
-its content is on the disk, because a process may be killed between any two steps. Safe to change: the names of
-unfinished files.
+its content is on the disk, because a process may be killed between any two steps.
 """
 
 import hashlib
@@ -38,8 +37,8 @@ MANIFEST = "manifest.jsonl"
 _GROUP_DIGITS = 2
 """Digits of a digest that name the folder of a file, so that no folder has too many. Fixed: `_NAME` matches it."""
 _PART = "."
-"""Beginning of the names of files that are being written. May be changed to another that no finished file has; what
-killed processes have left under the old one then stays."""
+"""Beginning of the names of files that are being written. No finished file may have it; what killed processes have left
+under another one stays."""
 
 
 def manifest_of(folder: str) -> str:

@@ -1,9 +1,8 @@
 """The interface of an output (`Sink`) and what sinks share.
 
 A new sink must keep these promises, on which commits rely: a batch is durable when `write` returns, because its
-requests are marked as done after that and never fetched again; and a batch that `write` refused may be written again.
-Safe to change: which of several errors `Fanout` raises, and how it remembers who has a batch, as long as no sink gets a
-batch twice.
+requests are marked as done after that and never fetched again; and a batch that `write` refused may be written
+again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Sink that publishes pages and items on the bus: to a topic of all applications (the firehose) and to each one's own.
 
 Fixed: the fields of a message. Consumers read them, the schemas `page`, `page_1_0` and `item` describe them, and most
-are Scrapy Cluster's. Safe to change: which bodies go to the blob store, because consumers must handle both.
+are Scrapy Cluster's.
 """
 
 import asyncio

@@ -3,8 +3,7 @@
 The new file takes its name when it is complete. What the new format cannot carry (`Exported.losses`) is counted, and
 told in sentences.
 
-Safe to change: sentences (tests quote some), the size of groups, and which records a format takes by default. Fixed: an
-existing file is replaced only if the caller asks for it, and never by a part of the new one.
+Fixed: an existing file is replaced only if the caller asks for it, and never by a part of the new one.
 """
 
 import os
@@ -44,10 +43,10 @@ from gossamer.sinks.warc import rebuilt_exchange
 Kind = Literal["pages", "items", "all"]
 
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
+"""Bytes that are copied at once. More take memory, fewer take longer."""
 
-# Size of a group of records that is encoded at once, which ends at the limit that is reached first. Both may be changed
-# freely: larger groups compress better and take more memory.
+# Size of a group of records that is encoded at once, which ends at the limit that is reached first. Larger groups
+# compress better and take more memory.
 _GROUP_BYTES = 4 * 1024 * 1024
 _GROUP_RECORDS = 1000
 

@@ -4,9 +4,9 @@ A writer that is killed leaves a torn tail. The next writer must find where the 
 bytes that a page may have put into its own body. So it walks the units from a known start and never searches backwards
 for a pattern of bytes (only in plain JSON Lines is a newline proof enough). ADR 0004 has the reasons.
 
-A framing writes units: a unit is a group of whole lines, or one archive record. The levels and sizes below may be
-tuned, and framings may be added. Fixed: every reader of JSON Lines, gzip or zstd must be able to read the whole file;
-and `tail` must never return less than what was flushed, because a writer cuts off everything behind it.
+A framing writes units: a unit is a group of whole lines, or one archive record. Fixed: every reader of JSON Lines, gzip
+or zstd must be able to read the whole file; and `tail` must never return less than what was flushed, because a writer
+cuts off everything behind it.
 """
 
 import os
@@ -37,14 +37,14 @@ with its full length and zeros inside; earlier batches were flushed before it wa
 a batch that is larger than this, only the end is checked."""
 
 CHUNK = 64 * 1024
-"""Bytes that are read at once. May be changed: larger reads take more memory, smaller ones more system calls."""
+"""Bytes that are read at once. Larger reads take more memory, smaller ones more system calls."""
 _INFLATED_BYTES = 1 << 20
-"""Bytes that are decompressed at once, so that a decompression bomb takes little memory. May be changed: more take
-that much memory for each open file, fewer take longer."""
+"""Bytes that are decompressed at once, so that a decompression bomb takes little memory. More take that much memory for
+each open file, fewer take longer."""
 _ZSTD_LEVEL = 3
-"""Compression level. May be changed: higher ones save space and take time."""
+"""Compression level. Higher ones save space and take time."""
 _GZIP_LEVEL = 3
-"""Compression level. May be changed, too: level 3 takes half the time of level 6, and a tenth more space."""
+"""Compression level. Too: level 3 takes half the time of level 6, and a tenth more space."""
 
 
 class Tail(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ Also the sink (a destination of records) for standard output, which writes such 
 Fixed: one record a line, without a raw newline or NUL, because the end of a torn file (its writer was killed) is found
 by them; and that encoding never raises for contents, because a batch with such a record could never be written. On
 standard output, lines of two processes must not mix, and a batch of which a pipe may have got a part must not be
-written again. Safe to change: the replacements for what JSON cannot represent.
+written again.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ _LARGEST_BITS = 14_000
 writes and reads."""
 
 _BUFFER_BYTES = 1 << 20
-"""Bytes that are decompressed ahead while a file is read. May be changed: more take memory, fewer take longer."""
+"""Bytes that are decompressed ahead while a file is read. More take memory, fewer take longer."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -178,8 +178,8 @@ def open_lines(path: Path) -> BinaryIO:
 # --- standard output --------------------------------------------------------------------------------------------------
 
 _POLL_MILLISECONDS = 200
-"""Longest time after which a wait for a slow reader notices `close`. May be changed: longer delays the end of a crawl,
-shorter costs CPU time while it waits."""
+"""Longest time after which a wait for a slow reader notices `close`. Longer delays the end of a crawl, shorter costs
+CPU time while it waits."""
 
 _LOCK_NAME = "stdout.lock"
 """Name of the lock file. Fixed: processes of other versions may share the pipe."""

@@ -1,8 +1,7 @@
 """Sinks from the output paths that a person names (`-o`): checked before a crawl, opened in each worker.
 
-Safe to change: the checks and their messages (tests quote some). Fixed: the suffixes, which people write, and the names
-of the folders in which an interrupted crawl has left a spool (a local file that collects records for an output) or a
-ledger (a file that counts the records of an output).
+Fixed: the suffixes, which people write, and the names of the folders in which an interrupted crawl has left a spool (a
+local file that collects records for an output) or a ledger (a file that counts the records of an output).
 """
 
 import hashlib

@@ -3,8 +3,8 @@
 Records are read one after the other, in little memory. A format may lack parts of a record: a table of pages has no
 bodies, and CSV has no types. `Source.lacks` counts what was missing, so that a program can say it.
 
-Safe to change: limits and sentences (tests quote some). To add a format, add a reader to `_READERS`. Fixed: a file that
-any earlier version wrote must stay readable, so names of columns and fields may be added to what is read, not removed.
+To add a format, add a reader to `_READERS`. Fixed: a file that any earlier version wrote must stay readable, so names
+of columns and fields may be added to what is read, not removed.
 """
 
 import gzip
@@ -42,9 +42,9 @@ FOREIGN = "foreign"
 """Key of `Source.lacks`: responses of other programs in a web archive."""
 
 _BUFFER_BYTES = 1 << 20
-"""Bytes that are read or decompressed at once. May be changed: more take memory, fewer take longer."""
+"""Bytes that are read or decompressed at once. More take memory, fewer take longer."""
 _ROWS_AT_ONCE = 500
-"""Rows of a Parquet file that are read at once. May be changed: each holds a page, so more take memory."""
+"""Rows of a Parquet file that are read at once. Each holds a page, so more take memory."""
 _HEAD_BYTES = 64
 """Bytes from which a format is recognised. May be larger, but not smaller: each format needs its magic number."""
 

@@ -1,8 +1,7 @@
 """Remote files behind fsspec URLs (`ftp://`, `s3://` and any protocol with an installed driver), and the blob store.
 
 Fixed: a reader of a remote file must never see a part of it, and the former contents must survive a kill at any moment.
-The bus's consumers keep messages that contain addresses of blobs, so blobs must stay readable where they are. Safe to
-change: how connections are made, and the texts of errors.
+The bus's consumers keep messages that contain addresses of blobs, so blobs must stay readable where they are.
 """
 
 import asyncio

@@ -3,8 +3,7 @@
 When the last writer closes, the output is built from the spool.
 
 Fixed: the names and formats of spools and locks, because an interrupted crawl may have left a spool; and that the spool
-is removed only when the output is complete, because until then it is the only copy of its records. Safe to change: how
-an output is built, as long as `Finish` may be repeated.
+is removed only when the output is complete, because until then it is the only copy of its records.
 """
 
 import fcntl
@@ -29,7 +28,7 @@ from gossamer.sinks.jsonl import encode_value, read_records
 from gossamer.sinks.remote import RemoteFile
 
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied or compared at once. May be changed: more take memory, fewer take longer."""
+"""Bytes that are copied or compared at once. More take memory, fewer take longer."""
 
 Finish = Callable[[Path], None]
 """Builds the output from a whole spool file, or raises `SinkError`. It must be safe to repeat with the same spool, also
@@ -222,8 +221,8 @@ class _Library:
 pa: Any = _Library("pyarrow")
 pq: Any = _Library("pyarrow.parquet")
 
-# Size of a row group, which ends at the limit that is reached first. Both may be changed freely: larger groups compress
-# better, and building one takes a few times as much memory.
+# Size of a row group, which ends at the limit that is reached first. Larger groups compress better, and building one
+# takes a few times as much memory.
 _GROUP_BYTES = 64 * 1024 * 1024
 _GROUP_ROWS = 20_000
 

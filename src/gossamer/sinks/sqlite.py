@@ -4,7 +4,7 @@ Writing the same records again changes nothing: pages have the key `request_id`,
 `_position`, the number of the item among those of its page.
 
 Fixed: the names of tables and key columns, which readers use; and that a batch is one transaction, because a batch is
-either durable or may be written again. Safe to change: the columns of pages in new files, and limits.
+either durable or may be written again.
 """
 
 import os
@@ -28,12 +28,12 @@ Kind = Literal["pages", "items", "all"]
 """Records that a file takes."""
 
 _LOCK_SECONDS = 30.0
-"""Time to wait for another program that reads or writes the file, before the wait is reported. May be changed: shorter
-reports programs that only take a moment."""
+"""Time to wait for another program that reads or writes the file, before the wait is reported. Shorter reports programs
+that only take a moment."""
 _ROWS_AT_ONCE = 1000
-"""Records of a spool that one transaction adds. May be changed: more take memory, fewer take longer."""
+"""Records of a spool that one transaction adds. More take memory, fewer take longer."""
 _BYTES_AT_ONCE = 16 * 1024 * 1024
-"""Bytes of bodies that one transaction adds. May be changed, likewise."""
+"""Bytes of bodies that one transaction adds. Likewise."""
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
 
 

@@ -3,10 +3,8 @@
 A CSV file whose columns are known is appended to, row by row. Other tables are built when the last writer closes, from
 a spool: a local file that collects the records of a crawl. A function that builds one is a `Build` (spool.py).
 
-Safe to change: the columns of pages in new files (existing files with other columns are then refused), limits, and how
-values become text, as long as no cell has a NUL. Fixed: rows end with a newline outside quotes, because the end of a
-torn file (its writer was killed) is found by them; and `_once`, without which a kill between two steps would add a
-spool's records twice.
+Fixed: rows end with a newline outside quotes, because the end of a torn file (its writer was killed) is found by them;
+and `_once`, without which a kill between two steps would add a spool's records twice.
 """
 
 import hashlib
@@ -38,24 +36,23 @@ _FIRST_COLUMNS = (
     "status_msg", "appid", "crawlid", "spiderid", "request_id", "attempt",
 )  # fmt: skip
 _NO_COLUMNS = {"type", "body", "body_encoding"}
-"""Fields of a page without a column. May be changed, like the columns below."""
+"""Fields of a page without a column. Like the columns below."""
 PAGE_COLUMNS = tuple(
     name for name in dict.fromkeys([*_FIRST_COLUMNS, *PageRecord.__struct_fields__]) if name not in _NO_COLUMNS
 )
-"""Columns of a CSV file of pages: all fields but the body, which would make cells of megabytes. May be changed freely:
-readers find columns by name, but a crawl cannot continue a file with other columns."""
+"""Columns of a CSV file of pages: all fields but the body, which would make cells of megabytes. Readers find columns by
+name, but a crawl cannot continue a file with other columns."""
 PAGE_URL = "page_url"
 """First column of items: the URL of the page. Fixed: users select it by name."""
 OTHER_FIELDS = "other_fields"
 """Column that holds, as a JSON object, the fields of an item that have no column. Fixed: users read it by name."""
 MAX_COLUMNS = 900
-"""Maximum number of columns for the fields of items. May be lowered freely. Must stay below 999, the number of values
-that an old SQLite takes in one statement, with room for the other columns."""
+"""Maximum number of columns for the fields of items. Must stay below 999, the number of values that an old SQLite takes
+in one statement, with room for the other columns."""
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
+"""Bytes that are copied at once. More take memory, fewer take longer."""
 _HEADER_BYTES = 1 << 20
-"""Longest row of column names that is read from an existing file. May be raised; a file with a longer row is not
-recognised."""
+"""Longest row of column names that is read from an existing file. A file with a longer row is not recognised."""
 
 
 class TableOptions(msgspec.Struct, frozen=True):
@@ -83,8 +80,8 @@ _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
 """Cells that are written in quotes. May match more; those with a comma, a quote or a line break must match (RFC
 4180)."""
 _FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
-"""Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. May be extended, but none
-may be removed: the names of settings promise this protection."""
+"""Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. None may be removed: the
+names of settings promise this protection."""
 
 
 _PLAIN = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?|true|false", re.IGNORECASE)
@@ -259,7 +256,7 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 WAYS_OUT = "name another file, delete it, or begin it again with --fresh if a crawl of these URLs wrote it here"
-"""Advice for an existing table with other columns. May be changed."""
+"""Advice for an existing table with other columns."""
 
 
 def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bool) -> None:
@@ -392,7 +389,7 @@ def _build_json(kind: str, existing: Path | None, spool: Path, out: BinaryIO) ->
 
 
 BEGIN_OF_ARRAY = b"[\n"
-"""First bytes of a JSON file. May be changed in its white space, like END_OF_ARRAY: existing files may have any."""
+"""First bytes of a JSON file. Existing files may have any white space here, as in END_OF_ARRAY."""
 END_OF_ARRAY = b"\n]\n"
 """Last bytes of a JSON file."""
 

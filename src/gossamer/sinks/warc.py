@@ -5,9 +5,9 @@ other. The page becomes one `metadata` record: the `PageRecord` as JSON, without
 without a response, and an item, is a `metadata` record alone. Assets, the files that pages embed or link, are written
 like pages, and their repeated payloads as `revisit` records.
 
-Fixed by the standard: names and values of headers, and the line breaks between the parts of a record. Safe to change:
-the fields of `warcinfo`, the order of headers, and limits. `WarcRecords` must recognise every record that `_record`
-makes, or the next writer cuts it off as torn; `read_pages` must find the parts of a page where `warc_units` puts them.
+Fixed by the standard: names and values of headers, and the line breaks between the parts of a record. `WarcRecords`
+must recognise every record that `_record` makes, or the next writer cuts it off as torn; `read_pages` must find the
+parts of a page where `warc_units` puts them.
 """
 
 import base64
@@ -46,8 +46,8 @@ _UNSAFE = re.compile(r"[^!-~]")
 
 
 _PAYLOADS_REMEMBERED = 100_000
-"""Payloads of assets that a process remembers for one archive, at about 300 bytes each. May be changed: what is
-forgotten is stored as a whole again."""
+"""Payloads of assets that a process remembers for one archive, at about 300 bytes each. What is forgotten is stored as
+a whole again."""
 
 
 class _StoredPayload(NamedTuple):
@@ -220,11 +220,11 @@ def _with_empty_line(head: bytes) -> bytes:
 
 
 _USUAL_HEADER_BYTES = 1024
-"""Bytes that are read first to find the end of a record's header. May be changed: a longer header is read again, so a
-value below the usual length makes every check slower."""
+"""Bytes that are read first to find the end of a record's header. A longer header is read again, so a value below the
+usual length makes every check slower."""
 _MAX_HEADER_BYTES = 65_536
-"""Length up to which a header is recognised. May be raised. Must exceed the longest header that `_record` makes, which
-has a URL (at most 8 KiB) and a line for each redirect: a longer one would count as torn and be cut off."""
+"""Length up to which a header is recognised. Must exceed the longest header that `_record` makes, which has a URL (at
+most 8 KiB) and a line for each redirect: a longer one would count as torn and be cut off."""
 
 # Headers of a record that its reader needs.
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
@@ -298,9 +298,9 @@ def _is_sound(fd: int, offset: int) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 _LIMITS = ResponseLimits(body_bytes=2**31, bomb_ratio=2000)
-"""Bodies in an archive have passed the crawl's own limits. May be raised freely."""
+"""Bodies in an archive have passed the crawl's own limits."""
 _MAX_LINE_BYTES = 65_536
-"""Length of the longest header line that is read. May be raised freely."""
+"""Length of the longest header line that is read."""
 _NOT_STORED = frozenset({"content-encoding", "transfer-encoding"})
 """Headers that do not fit a body without its encodings, in lower case. Must hold all that describe its form."""
 _RENAMED = re.compile(rb"^x-crawler-(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)

@@ -1,7 +1,6 @@
 """Counts of the links that the expressions of a crawl refuse: which expression, how many URLs, and one of them.
 
-Safe to change: limits, and sentences (docs and tests quote some). Fixed: everything here is bounded, however many URLs
-a crawl refuses.
+Fixed: everything here is bounded, however many URLs a crawl refuses.
 """
 
 from collections.abc import Collection

@@ -56,7 +56,7 @@ REQUEST_BROKE: Final = "request_broke"
 """A request to the API failed because of a bug in Gossamer; the API answered 500."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-"""Lines for people. May be changed; programs should read the JSON."""
+"""Lines for people. Programs should read the JSON."""
 
 log = logging.getLogger("gossamer")
 
@@ -154,8 +154,8 @@ def service_troubles(names: Iterable[str]) -> list[str]:
 
 
 _MAX_SEED_ERRORS = 3
-"""Most messages about seeds in one process. May be changed, but must stay small: a list of thousands of dead URLs must
-not fill the terminal."""
+"""Most messages about seeds in one process. Must stay small: a list of thousands of dead URLs must not fill the
+terminal."""
 
 
 class SeedErrors:

@@ -1,7 +1,7 @@
 """Every Prometheus metric of Gossamer, and the registry that `/metrics` serves.
 
 Dashboards and alerts use names, types, labels and the values of labels, so these do not change; new metrics may be
-added. Descriptions may be changed freely: the reference page (docs/reference/metrics.md) is generated from them.
+added. The reference page (docs/reference/metrics.md) is generated from the descriptions.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Measures a crawling process from a thread of its own, and keeps the measurements in a file that others read.
 
 The thread looks at the process ten times a second, whatever the event loop does: so it also sees what blocks the loop,
-and where in the code. Each second it appends a line to a file. Safe to change: the numbers below. Fixed: the thread
-neither waits for the event loop nor writes to the process's objects.
+and where in the code. Each second it appends a line to a file. Fixed: the thread neither waits for the event loop nor
+writes to the process's objects.
 """
 
 import contextlib
@@ -30,18 +30,18 @@ from gossamer.model.performance import (
 from gossamer.telemetry.recordings import RecordingFile
 
 _TICK_SECONDS = 0.1
-"""Interval at which the process is looked at. Tuning only: shorter is more exact and costs more CPU."""
+"""Interval at which the process is looked at. Shorter is more exact and costs more CPU."""
 _SLOW_TICKS = 3
-"""Every so many ticks the thread also does what costs more: it reads the scheduler's length, and wakes the event loop.
-Tuning only."""
+"""Every so many ticks the thread also does what costs more: it reads the scheduler's length, and wakes the event
+loop."""
 _INTERVAL_SECONDS = 1.0
 """Interval of the measurements in the first hour."""
 _LINES = 3600
 """Measurements after which a recording is halved: two become one, and the interval doubles. So a file of a long crawl
 stays below about 2 MB."""
 _STOPPED_SECONDS = 1.0
-"""Delay of a tick from which the process counts as stopped meanwhile. May be changed a little: a busy disk or host
-delays a tick by some tenths of a second."""
+"""Delay of a tick from which the process counts as stopped meanwhile. A busy disk or host delays a tick by some tenths
+of a second."""
 
 
 class MeasuredStages(Protocol):
@@ -286,10 +286,10 @@ def _short(number: float) -> float:
 # --- the thread of the event loop -------------------------------------------------------------------------------------
 
 _STILL_SECONDS = 0.0005
-"""Time for which a thread that is found inside a callback must not run to count as blocked. May be changed a little."""
+"""Time for which a thread that is found inside a callback must not run to count as blocked."""
 _SURELY_BUSY = 0.95
 """Share of the time since the last look for which a thread must have used the CPU, so that this wait is not needed to
-know that it works. May be changed between 0.9 and 1."""
+know that it works."""
 
 _IDLE = frozenset((
     ("runners.py", "run"), ("base_events.py", "run_until_complete"), ("base_events.py", "run_forever"),
@@ -297,7 +297,7 @@ _IDLE = frozenset((
     ("pollreactor.py", "doPoll"),
 ))  # fmt: skip
 """Functions in which an event loop waits for events: file and name. The loop of uvloop has no frame of its own: the
-innermost one is then that of its caller. May be extended by those of other loops."""
+innermost one is then that of its caller."""
 _LIBRARIES = (
     os.path.dirname(os.__file__),
     f"{os.sep}site-packages{os.sep}",
@@ -420,7 +420,7 @@ def _place(frame: FrameType) -> str:
 
 
 _PINGS = 1000
-"""Unanswered pings that are kept, of a loop that stands still. May be changed: fewer show a shorter delay then."""
+"""Unanswered pings that are kept, of a loop that stands still. Fewer show a shorter delay then."""
 
 
 class LoopPing:

@@ -1,9 +1,9 @@
 """Files in which crawling processes keep their measurements: one of JSON lines for each process, and lines of a log.
 
 The first line is the process, each other one a measurement; the last one is the end, unless the process was killed.
-Safe to change: the numbers below. Fixed: FOLDER and the form of the lines, because commands of another release read
-them; a reader must take a file that is being written or replaced. A log is read by its own headings, so columns may be
-added and moved; their names are fixed.
+Fixed: FOLDER and the form of the lines, because commands of another release read them; a reader must take a file that
+is being written or replaced. A log is read by its own headings, so columns may be added and moved; their names are
+fixed.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ FOLDER = "performance"
 """Folder of the recordings in the data directory."""
 
 _KEPT_FILES = 50
-"""Recordings of ended processes that a folder keeps. May be changed freely."""
+"""Recordings of ended processes that a folder keeps."""
 _FIRST_SILENCE = 10.0
-"""Seconds in which a process on another machine writes its first measurement, or counts as gone. May be changed."""
+"""Seconds in which a process on another machine writes its first measurement, or counts as gone."""
 
 
 class RecordingFile:
@@ -204,7 +204,7 @@ def is_stopped(pid: int) -> bool:
 
 
 _SILENT_INTERVALS = 10
-"""Intervals without a measurement after which a process on another machine counts as gone. May be changed freely."""
+"""Intervals without a measurement after which a process on another machine counts as gone."""
 
 
 # --- the lines of a log -----------------------------------------------------------------------------------------------
@@ -222,9 +222,9 @@ LOG_MARK = b"Performance: "
 _LINE = re.compile(r"Performance: (.*)$")
 _LIMITS = re.compile(r"(\w+)=([^\s]+)")
 _ROWS_KEPT = 5000
-"""Rows of a run that are kept before two become one: a log may be of any size. May be changed freely."""
+"""Rows of a run that are kept before two become one: a log may be of any size."""
 _RUNS_KEPT = 20
-"""Runs of a log that are kept, the latest of them. May be changed freely."""
+"""Runs of a log that are kept, the latest of them."""
 
 
 def log_limits(process: MeasuredProcess) -> str:

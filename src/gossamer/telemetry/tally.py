@@ -1,9 +1,9 @@
 """Counters of one process since it started, cheap to keep and to send to a parent process.
 
 A worker process counts here, and its parent sums the tallies of all workers for the display and the metrics. A new
-count needs a field, a line in `plus`, and one in `without_current` if it describes the present. Names of fields may be
-changed: tallies are not stored, and parent and workers run the same version. Fixed: everything here is bounded, however
-many hosts and URLs a crawl has.
+count needs a field, a line in `plus`, and one in `without_current` if it describes the present. Tallies are not stored,
+and parent and workers run the same version. Fixed: everything here is bounded, however many hosts and URLs a crawl
+has.
 """
 
 import time
@@ -23,19 +23,17 @@ T = TypeVar("T")
 _NO_RESPONSE = 504
 """Status under which Scrapy Cluster counts a request without a response: fixed."""
 _HOSTS_REPORTED = 10
-"""Number of the slowest hosts in a tally, and of those that failed most. May be changed: more make each report
-larger."""
+"""Number of the slowest hosts in a tally, and of those that failed most. More make each report larger."""
 _HOSTS_COUNTED = 512
-"""Hosts that a process counts at once, of any number. May be changed: with more, fewer hosts of a broad crawl are
-forgotten, and each report costs more time."""
+"""Hosts that a process counts at once, of any number. With more, fewer hosts of a broad crawl are forgotten, and each
+report costs more time."""
 _RETRIES_KNOWN = 10_000
-"""Retries whose times a process knows. May be changed: more take memory; without room, a later retry is shown as next.
-"""
+"""Retries whose times a process knows. More take memory; without room, a later retry is shown as next."""
 _SITEMAPS_NAMED = 5
-"""Origins whose sitemap is named. May be changed: more make each report larger."""
+"""Origins whose sitemap is named. More make each report larger."""
 _PAGES_LISTED = 50_000
-"""Pages of sitemaps that a process compares with the links; for more, it does not. May be changed: more take memory,
-about 200 bytes each."""
+"""Pages of sitemaps that a process compares with the links; for more, it does not. More take memory, about 200 bytes
+each."""
 
 
 class OriginWait(msgspec.Struct, frozen=True):
@@ -92,7 +90,7 @@ class RuleCount(msgspec.Struct):
 
 _NO_RULE = RuleCount()
 _FIELDS_NAMED = 10
-"""Number of fields without a value that a sentence names. May be changed freely."""
+"""Number of fields without a value that a sentence names."""
 
 
 def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:

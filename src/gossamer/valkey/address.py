@@ -1,7 +1,7 @@
 """Address of a Valkey or Redis server or cluster: parsing, printing without the password, and the TLS context.
 
-Safe to change: the texts of errors; more options and schemes may be added. Fixed: the forms that are accepted now,
-because they stand in people's settings, and that no message or printed address contains the password.
+Fixed: the forms that are accepted now, because they stand in people's settings, and that no message or printed address
+contains the password.
 """
 
 import re

@@ -2,9 +2,8 @@
 
 Connections are made when they are first needed, and again after they broke.
 
-Safe to change: the time limits below, each as described, and the texts of errors. Fixed: calls that end with WAIT have
-a connection of their own; a connection that replaces another is reported before any call is sent on it, because what
-was learned before may be lost; nothing here repeats a call.
+Fixed: calls that end with WAIT have a connection of their own; a connection that replaces another is reported before
+any call is sent on it, because what was learned before may be lost; nothing here repeats a call.
 """
 
 import asyncio
@@ -30,22 +29,22 @@ from gossamer.valkey.connection import (
 )
 
 CONNECT_SECONDS = 5.0
-"""Default limit for making a connection, log-in included. May be changed: longer for servers that are far away."""
+"""Default limit for making a connection, log-in included. Longer for servers that are far away."""
 CALL_SECONDS = 30.0
-"""Default time after which the reply to a call counts as lost and the connection is closed. May be changed: longer
-detects a lost connection later, shorter gives up calls to a busy server. It must exceed the longest script."""
+"""Default time after which the reply to a call counts as lost and the connection is closed. Longer detects a lost
+connection later, shorter gives up calls to a busy server. It must exceed the longest script."""
 OLDEST_VERSION = (7, 0)
 """Oldest version of a server, in terms of Redis, that has all that the scripts need (flags of EVAL, HRANDFIELD). May
 only rise."""
 _REPLICAS_KNOWN_SECONDS = 3.0
-"""Time for which the number of replicas is cached. May be changed: with a longer one, writes stay unconfirmed for
-longer after a first replica has joined; a shorter one sends more INFO."""
+"""Time for which the number of replicas is cached. With a longer one, writes stay unconfirmed for longer after a first
+replica has joined; a shorter one sends more INFO."""
 _FAIL_FAST_SECONDS = 3.0
-"""Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`). May be changed: longer
-holds up work on other nodes longer; a shorter one than a script or a fork takes fails calls that would be answered."""
+"""Longest wait for a node of a cluster that sends nothing (`ClientOptions.fail_fast_seconds`). Longer holds up work on
+other nodes longer; a shorter one than a script or a fork takes fails calls that would be answered."""
 
-# Pauses between attempts to reconnect in the background: the first, doubling to the longest. May be changed: shorter
-# ones notice a server that is back earlier, and try a dead one more often.
+# Pauses between attempts to reconnect in the background: the first, doubling to the longest. Shorter ones notice a
+# server that is back earlier, and try a dead one more often.
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 

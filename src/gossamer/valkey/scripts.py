@@ -15,8 +15,7 @@ list of those that functions of the script refer to. So an assembled script defi
 Assembling takes a tenth of the time in which a crawl starts, so assembled scripts are kept in a file each, where Python
 keeps compiled modules.
 
-Safe to change: how scripts are assembled. That changes their digests, but every process loads the scripts of its own
-release.
+That changes their digests, but every process loads the scripts of its own release.
 """
 
 import contextlib
@@ -31,8 +30,8 @@ from typing import NamedTuple
 
 import msgspec
 
-# How the files of a folder of scripts are found and joined. May be changed together with all those files: their lines
-# `-- include`, and their names. Compiled when they are needed first, which is seldom.
+# How the files of a folder of scripts are found and joined. All those files use it: their lines `-- include`, and their
+# names. Compiled when they are needed first, which is seldom.
 _INCLUDE = r"(?m)^-- include (\w+)[ \t]*$"
 _COMMENT = r"(?m)^[ \t]*(?:--.*)?\n"
 """Empty lines, and comments on lines of their own, which are left out. Must not match a first line `#!lua`: the server

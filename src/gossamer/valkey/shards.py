@@ -6,9 +6,9 @@ repeats a call that may have been carried out.
 Words: a shard is a part of the frontier whose keys have one hash tag, and so lie on one server; a slot is the unit that
 a cluster moves between servers; the data epoch is counted up whenever confirmed writes may be lost.
 
-Safe to change: _PING_SECONDS, _REDIRECTS and the texts of errors. Must hold: a call is sent again only after a reply
-that proves that it was not carried out; the data epoch is checked after the last await before sending, so that a call
-never goes to a server that has lost what the caller relies on; commands and their WAIT share one connection.
+Must hold: a call is sent again only after a reply that proves that it was not carried out; the data epoch is checked
+after the last await before sending, so that a call never goes to a server that has lost what the caller relies on;
+commands and their WAIT share one connection.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from gossamer.valkey.topology import Topology, check_server, read_redirect
 _log = logging.getLogger(__name__)
 
 _PING_SECONDS = 3.0
-"""A subscribed connection on which nothing arrives for this time gets a PING; after twice this time it is given up. May
-be changed: longer misses messages for longer, shorter sends more PINGs."""
+"""A subscribed connection on which nothing arrives for this time gets a PING; after twice this time it is given up.
+Longer misses messages for longer, shorter sends more PINGs."""
 _PING = pack((b"PING",))
 _GAP: Reply = [b"gap"]
 """Stands in a subscription's queue where messages may have been missed."""

@@ -2,7 +2,6 @@
 
 Also checks that a server can hold a frontier (`check_server`).
 
-Safe to change: the times below, each as described, the order in which nodes are asked, and the texts of warnings.
 Must hold: `data_epoch` grows before any call is sent to a server that may have lost writes; slots that are read replace
 the whole map at once; a background check never raises.
 """
@@ -82,17 +81,17 @@ def _endpoint(host: bytes | str | None, port: int, replied_by: Endpoint) -> Endp
 
 
 _ASK_SECONDS = 3.0
-"""Longest wait for a server's reply about the cluster or the state of a connection. May be changed: longer, and a hung
-node delays the search for the others; shorter, and a busy node is taken for a failed one."""
+"""Longest wait for a server's reply about the cluster or the state of a connection. Longer, and a hung node delays the
+search for the others; shorter, and a busy node is taken for a failed one."""
 _GRACE_SECONDS = 0.2
 """Extra wait for data on the old connection after a new one has answered: replies on different connections may overtake
 each other. May be longer, which delays a reconnection; if it is shorter, working connections may be closed."""
 _STALE_AGAIN_SECONDS = 0.2
-"""Minimum time between two reads of the slots that failures of an unavailable server cause. May be changed: longer
-delays a failover, shorter sends more CLUSTER SLOTS to the other servers during an outage."""
+"""Minimum time between two reads of the slots that failures of an unavailable server cause. Longer delays a failover,
+shorter sends more CLUSTER SLOTS to the other servers during an outage."""
 _ASKED_LAST_SECONDS = 10.0
-"""Time for which a server that did not answer is asked last. May be changed: shorter, and each read of the slots may
-wait _ASK_SECONDS for a dead server; longer, and a server that is back is asked less often, which does no harm."""
+"""Time for which a server that did not answer is asked last. Shorter, and each read of the slots may wait _ASK_SECONDS
+for a dead server; longer, and a server that is back is asked less often, which does no harm."""
 
 
 class Topology:
@@ -349,7 +348,7 @@ class Topology:
 
 
 MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
-"""Text of a warning, without the server's name at its beginning. May be reworded freely."""
+"""Text of a warning, without the server's name at its beginning."""
 _DEFAULT_INTSET_ENTRIES = 512
 """Value of `set-max-intset-entries` where a server hides it: the default of redis.conf and valkey.conf. Change it only
 when theirs changes."""

@@ -1,7 +1,7 @@
 """Reads the extraction rules of a crawl: from a file in YAML, JSON or TOML, or from the short forms of `--field`.
 
-A fault is reported with the file and the line, before anything is fetched. Safe to change: messages, and the size limit
-of a file. Fixed: the formats, and which option stands for which part of a rule.
+A fault is reported with the file and the line, before anything is fetched. Fixed: the formats, and which option stands
+for which part of a rule.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported late: most crawls have no rules
     from yaml import MarkedYAMLError
 
 _MAX_FILE_BYTES = 1024 * 1024
-"""Largest file of rules. May be changed freely: rules themselves have a smaller limit, but a file may have comments."""
+"""Largest file of rules. Rules themselves have a smaller limit, but a file may have comments."""
 _FIELD_EXAMPLE = "Write NAME=SELECTOR, for example title=h1."
 
 

@@ -6,8 +6,8 @@ because it need not load the modules, and it shares their memory. It is a copy o
 and other code of users, which may hold connections or threads, must not be loaded before.
 
 This needs Linux, whose file descriptors of processes (pidfd) tell when a process ends that is not a child. Elsewhere
-`start` returns None, and worker processes load their modules. Safe to change: what the two sides send each other, which
-are of the same release. Fixed: the fork server ends with the program, however that ends, because its socket does.
+`start` returns None, and worker processes load their modules. Fixed: the fork server ends with the program, however
+that ends, because its socket does.
 """
 
 import asyncio

@@ -108,8 +108,8 @@ async def list_running_first(
 
 
 _NAMES_A_PAGE = 1000
-"""Crawls whose names one call reads, where a crawl is searched by its name. May be changed freely: more make a call
-longer, fewer make more calls."""
+"""Crawls whose names one call reads, where a crawl is searched by its name. More make a call longer, fewer make more
+calls."""
 
 
 async def crawls_named(frontier: ValkeyFrontier, crawl_id: str) -> list[CrawlId]:

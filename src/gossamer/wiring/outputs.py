@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossamer.sinks.bus import BusSink
 
 _SPIDERS_WITHOUT_ITEMS = {"link", "wandering"}
-"""Spiders that only follow links. May be extended: a table gets the pages of their crawls unless told otherwise."""
+"""Spiders that only follow links. A table gets the pages of their crawls unless told otherwise."""
 
 
 class OutputLosses(msgspec.Struct, frozen=True):

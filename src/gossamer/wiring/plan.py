@@ -4,8 +4,8 @@ A pool is the name of the workers that fetch a crawl's requests, terms are the o
 seeds are the URLs that it starts from. This module also checks everything that a person may have typed wrong, before
 anything is started.
 
-Safe to change: messages and limits, as their texts say. Fixed: everything that a crawl id is made of (APPID,
-`derived_id`, its limits), because a command finds the crawl that it resumes by its id.
+Fixed: everything that a crawl id is made of (APPID, `derived_id`, its limits), because a command finds the crawl that
+it resumes by its id.
 """
 
 import hashlib
@@ -52,8 +52,8 @@ from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
 MOST_NESTED = 100
-"""Maximum number of nested arrays and objects in attrs. May be lowered freely; raised only to a few hundred, where
-common JSON readers fail."""
+"""Maximum number of nested arrays and objects in attrs. Raised only to a few hundred, where common JSON readers
+fail."""
 
 # Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers.
 _LEAST_INTEGER = -(2**63)
@@ -218,10 +218,10 @@ _DEFAULT_AGENT_IN_ID = "gossamer/0.1.0 (+https://pypi.org/project/gossamer-crawl
 _BUILT_IN_SPIDERS = ("link", "wandering")
 """Spiders that yield no items of their own. Must be those of `worker/spider.py`."""
 _PLACES_IN_SCOPE = 10_000
-"""Maximum number of domains, hosts or directories in a scope, and of domains that get the cookie. May be changed: every
-link is compared with all directories, and each request carries the terms, so more make a crawl slower."""
+"""Maximum number of domains, hosts or directories in a scope, and of domains that get the cookie. Every link is
+compared with all directories, and each request carries the terms, so more make a crawl slower."""
 _BATCH = 1000
-"""Number of seeds that are added to the frontier in one call. May be changed freely: more make each call longer."""
+"""Number of seeds that are added to the frontier in one call. More make each call longer."""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
 """Runs worker processes under one parent, which restarts dead ones and adds up their counters.
 
-Parent and processes speak JSON over pipes: WorkerCommand down, WorkerReport up. Both run the same installation, so
-these messages may be changed freely, together with cli/worker_process.py, which is the other end. The limits below may
-be tuned. Fixed: the parent must keep the standard input of each process open. A process ends when that input ends: it
-runs in a session of its own, and would not notice otherwise that its parent died.
+Parent and processes speak JSON over pipes: WorkerCommand down, WorkerReport up. Both run the same installation;
+cli/worker_process.py is the other end of these messages. Fixed: the parent must keep the standard input of each process
+open. A process ends when that input ends: it runs in a session of its own, and would not notice otherwise that its
+parent died.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ _MAX_FAILED_STARTS = 5
 """Failed starts in a row of one process after which the command gives up, unless another process works. An outage of
 the frontier is none: a process waits for it."""
 
-# Pauses before a new process; they double with each failed start. Tuning only: longer ones spare a machine in trouble,
-# shorter ones restore the crawl sooner.
+# Pauses before a new process; they double with each failed start. Longer ones spare a machine in trouble, shorter ones
+# restore the crawl sooner.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 
 _REPEAT_AFTER_SECONDS = 10.0
-"""Time for which the same sentence of several processes is shown once. Tuning only."""
+"""Time for which the same sentence of several processes is shown once."""
 _LONGEST_REPORT_BYTES = 1 << 20
 """Must exceed any report in JSON: after a longer one no more reports are read, and the process waits for ever to
 write."""

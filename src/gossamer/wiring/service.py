@@ -1,8 +1,8 @@
 """Builds a crawl service from settings: the bus, the request dispatcher, the roles, and the REST API.
 
 The bus is the message queue on which requests arrive and pages are published; roles are the service's background tasks.
-Safe to change: which parts are built, and from which settings. Fixed: the words that users write (`streams`, `kafka://`),
-PLUGINS, and the order in which parts are closed: what uses a connection before the connection.
+Fixed: the words that users write (`streams`, `kafka://`), PLUGINS, and the order in which parts are closed: what uses a
+connection before the connection.
 """
 
 import asyncio

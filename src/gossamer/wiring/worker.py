@@ -4,8 +4,7 @@ A lease is a request that the frontier (the store of requests) has handed to one
 and reports their results. A worker of a command has the pool of its crawl; one of a service has SHARED_POOL, the pool
 of all crawls of the service.
 
-Safe to change: the numbers below, and from which settings a part is built. Fixed: the outputs are closed last, because
-that may fail.
+Fixed: the outputs are closed last, because that may fail.
 """
 
 import asyncio
@@ -70,23 +69,23 @@ _ANNOUNCE_SECONDS = 60.0
 """Interval at which a worker announces its spiders again. The frontier keeps announcements for 30 days, but may lose
 its data; requests for a spider that is not announced are refused. Shorter costs more calls."""
 _SILENCE_SECONDS = 2.5
-"""Time without an answer to the first request after which a person is told what it waits for. May be changed; with the
-start of the command it should stay below 5 seconds."""
+"""Time without an answer to the first request after which a person is told what it waits for. With the start of the
+command it should stay below 5 seconds."""
 _SILENCE_POLL_SECONDS = 0.5
-"""Interval of checks for that, until there is an answer. Tuning only."""
+"""Interval of checks for that, until there is an answer."""
 _PROXIES_POLL_SECONDS = 0.2
-"""Interval at which the worker checks which proxies can be used, where each has a budget of its own. May be changed:
-until then, hits of a proxy that rests are lost, or those of one that is back are not used."""
+"""Interval at which the worker checks which proxies can be used, where each has a budget of its own. Until then, hits
+of a proxy that rests are lost, or those of one that is back are not used."""
 _OUTAGES_POLL_SECONDS = 30.0
-"""Interval at which reports about proxies that no request needs any more are ended. May be changed freely."""
+"""Interval at which reports about proxies that no request needs any more are ended."""
 _MIN_CONNECTIONS = 512
-"""Connections that a worker may keep open however few requests it has in flight. May be changed freely: fewer cost more
-new connections in crawls of many sites, more need open files."""
+"""Connections that a worker may keep open however few requests it has in flight. Fewer cost more new connections in
+crawls of many sites, more need open files."""
 _CONNECTIONS_PER_REQUEST = 2
 """Connections for each request in flight, if that is more than _MIN_CONNECTIONS. Must be at least 1."""
 _READER_LIMITS = CommitLimits(batch_pages=16, queue_pages=64, queue_bytes=16 * 1024 * 1024)
-"""Limits of the committer where the program itself reads the pages: how far the worker is ahead of a slow program. May
-be changed freely: more hides pauses of the program, and fetches more pages that it may never read."""
+"""Limits of the committer where the program itself reads the pages: how far the worker is ahead of a slow program. More
+hides pauses of the program, and fetches more pages that it may never read."""
 
 
 def make_resolver(settings: Settings) -> Resolver:

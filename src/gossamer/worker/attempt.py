@@ -2,7 +2,7 @@
 
 A lease is a request that the frontier (the cluster's store of requests) has handed to this worker. Fixed: which cookies
 and secret headers another host gets (none that were not meant for it); and the payload of `packed`, which the frontier
-stores and workers of other versions read. Safe to change: MAX_HOPS, as it says.
+stores and workers of other versions read.
 """
 
 import re
@@ -19,8 +19,8 @@ from gossamer.policy.urls import host, origin
 from gossamer.worker.context import Context
 
 MAX_HOPS = 10
-"""Redirects that are followed for one request. May be changed: each of them costs a hit (a request that counts against
-the site's rate limit), and a chain of more fails. The commands `crawl` and `fetch` follow as many."""
+"""Redirects that are followed for one request. Each of them costs a hit (a request that counts against the site's rate
+limit), and a chain of more fails. The commands `crawl` and `fetch` follow as many."""
 
 Headers = Sequence[tuple[str, str]]
 

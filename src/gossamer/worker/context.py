@@ -1,9 +1,8 @@
 """Context of one submission's requests: scope, headers, spider, and the memory of links already added.
 
 A worker gets requests as leases from the frontier, the cluster's store of requests, which remembers in its seen-set
-which requests a crawl has had. Terms are the options of one submission. Safe to change: names of caches and sizes,
-because everything here is in memory. Fixed: a link may be remembered only after the frontier has confirmed it, and
-until the frontier enters another data epoch; otherwise pages are lost.
+which requests a crawl has had. Terms are the options of one submission. Fixed: a link may be remembered only after the
+frontier has confirmed it, and until the frontier enters another data epoch; otherwise pages are lost.
 """
 
 import hashlib
@@ -41,7 +40,7 @@ differs. The bound of the contexts depends on them."""
 _TERMS_FACTOR = 8
 """Approximate memory of terms for each byte of their packed form."""
 
-# Default headers; a crawl may name others. May be changed, but sites choose by them what they return.
+# Default headers; a crawl may name others. Sites choose by them what they return.
 _ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 _ACCEPT_LANGUAGE = "en;q=0.8,*;q=0.5"
 
@@ -51,8 +50,8 @@ Headers = tuple[tuple[str, str], ...]
 class SharedMemory:
     """Caches that all contexts of one worker share, each bounded by bytes.
 
-    The bounds may be changed: larger ones take memory, and save time for workers with many crawls, because fewer links
-    are looked up again, and fewer filters are compiled again.
+    Larger bounds take memory, and save time for workers with many crawls, because fewer links are looked up again, and
+    fewer filters are compiled again.
     """
 
     def __init__(

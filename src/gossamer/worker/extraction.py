@@ -4,10 +4,9 @@ Processes of a pool extract main content (`extract/content_pool.py`), because a 
 lease, the worker's claim on its request, until its content is there; so the page is committed with it, and a worker
 that dies loses nothing. An asset is a file that a page embeds or links; it is a request of its own.
 
-Safe to change: what is counted, the share of the slots, the delays, and the limits as they say. Fixed: the page's own
-record stays the first output, whatever the rules find; the words of `PageRecord.extract_error` and the reasons of
-assets, which are in records; and in a pool of workers that many crawls share, pages that wait for their content never
-take all slots of the worker, or one crawl would stop the others.
+Fixed: the page's own record stays the first output, whatever the rules find; the words of `PageRecord.extract_error`
+and the reasons of assets, which are in records; and in a pool of workers that many crawls share, pages that wait for
+their content never take all slots of the worker, or one crawl would stop the others.
 """
 
 import asyncio
@@ -41,8 +40,8 @@ _TOO_COMPLEX, _CUT, _LIMIT = "too_complex", "cut", "limit"
 """Values of `PageRecord.extract_error`: the page is too complex for the rules; only its beginning was searched; it has
 more items than are taken. Fixed: records hold them."""
 ITEM_BYTES = 1000
-"""Approximate memory of an item besides the text of its values. Tuning only: more lets fewer pages wait for a slow
-output at once."""
+"""Approximate memory of an item besides the text of its values. More lets fewer pages wait for a slow output at
+once."""
 
 
 def add_items(context: Context, document: HtmlDocument | None, finished: FinishedLease, tally: Tally) -> None:
@@ -87,8 +86,8 @@ def _count(rules: "CompiledExtraction", found: "PageItems", tally: Tally) -> Non
             count.lacking[field] = count.lacking.get(field, 0) + lacking
 
 
-# Delays of a request that is given back because too many pages wait for their content. May be tuned: shorter ones cost
-# more calls and hits, longer ones may leave the pool of processes without work.
+# Delays of a request that is given back because too many pages wait for their content. Shorter ones cost more calls and
+# hits, longer ones may leave the pool of processes without work.
 _SHORTEST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
 
@@ -167,10 +166,10 @@ class PageContents:
 # --- assets -----------------------------------------------------------------------------------------------------------
 
 _MAX_LEVEL = 4
-"""Number of steps from a page to an asset: 1 for what it names itself, 2 for what its style sheets name, and so on. May
-be changed; a limit is needed, because a style sheet may import another one without end."""
+"""Number of steps from a page to an asset: 1 for what it names itself, 2 for what its style sheets name, and so on. A
+limit is needed, because a style sheet may import another one without end."""
 _MAX_REFERRER_CHARACTERS = 2048
-"""Longest referrer that is kept with an asset. May be changed: the frontier has it once for each asset that waits."""
+"""Longest referrer that is kept with an asset. The frontier has it once for each asset that waits."""
 _WRONG_TYPE, _TOO_LARGE, _INCOMPLETE = "wrong_type", "too_large", "incomplete"
 """Reasons of failed assets: the response is of no kind that is wanted; it is larger than `fetch.max_asset`; its
 compression is damaged or ends early. Fixed: records hold them."""

@@ -9,8 +9,7 @@ RETURNED   nothing was sent, because it is too late for the hit: no attempt, the
 POSTPONED  something else must come first, as its robots.txt: no attempt, the hit is spent, waits for a delay
 
 Fixed: a request that a site may have seen needs another hit before anything is sent again; robots.txt and the scope are
-checked for every URL; and the reasons, which records show (`spider_error`, `http_404`). Safe to change: texts of
-details, and the limits below as they say.
+checked for every URL; and the reasons, which records show (`spider_error`, `http_404`).
 """
 
 import asyncio
@@ -61,7 +60,7 @@ from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
 log = logging.getLogger("gossamer.worker")
 
 _BLOCKING_STATUSES = (429, 503)
-"""Statuses whose Retry-After blocks the whole domain, for all workers. May be extended: more domains then wait."""
+"""Statuses whose Retry-After blocks the whole domain, for all workers. More domains then wait."""
 _PUNCTUAL_SECONDS = 0.001
 """A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
 it may shorten."""
@@ -69,9 +68,9 @@ _READING_FACTOR = 2
 """Memory that a page takes while it is read, as a multiple of its body: the body and its text. An estimate; a larger
 one lets fewer large pages be read at once."""
 _SHOWN_CHARACTERS = 200
-"""Characters of an invalid Location that a record shows. May be changed: more only make failed records larger."""
+"""Characters of an invalid Location that a record shows. More only make failed records larger."""
 _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
-"""Reasons of a dropped seed that are no error of the person who started the crawl. May be changed freely."""
+"""Reasons of a dropped seed that are no error of the person who started the crawl."""
 
 
 class FetchPolicy(msgspec.Struct, frozen=True):

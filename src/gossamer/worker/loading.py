@@ -4,7 +4,7 @@ A reference is what a person types: the name of an installed spider, or `shop.py
 that can be wrong with a file is reported with its line and with what to write instead, before anything is fetched.
 
 Fixed: the entry point group, the form of references, the names of spiders (the frontier, the store of requests, keeps
-them with each request) and `identity`, of which the ids of crawls are made. Safe to change: the messages.
+them with each request) and `identity`, of which the ids of crawls are made.
 """
 
 import contextlib
@@ -193,7 +193,7 @@ def make_spider(spider: LoadedSpider) -> Spider:
 
 _MAX_OBJECTS = 1000
 """Spider objects that a worker keeps; beyond it the oldest is dropped, and its crawl gets a new object, which has lost
-what the old one remembered. May be raised, at the cost of memory."""
+what the old one remembered. At the cost of memory."""
 
 
 _ASSETS = LinkSpider()

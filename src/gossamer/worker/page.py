@@ -2,8 +2,8 @@
 
 A page belongs to a lease: a request that the frontier (the cluster's store of requests) has handed to this worker.
 Links become batches: requests of one domain that the worker adds to the frontier. Terms are the options of the
-submission to which the request belongs. Safe to change: the limits below as they say. Fixed: the reasons for dropped
-links and the reason `spider_error`, which the frontier or records keep.
+submission to which the request belongs. Fixed: the reasons for dropped links and the reason `spider_error`, which the
+frontier or records keep.
 """
 
 import logging
@@ -40,8 +40,8 @@ PAGE_OVERHEAD_BYTES = 4096
 """Memory of a page besides its body: the record, the lease, a few links. An estimate; a larger one lets fewer pages
 wait for a slow output at once."""
 _MANY_LINKS = 256
-"""Number of links from which they count beyond the page's overhead. May be changed: a larger number saves time for each
-page, and leaves that many links of every waiting page uncounted."""
+"""Number of links from which they count beyond the page's overhead. A larger number saves time for each page, and
+leaves that many links of every waiting page uncounted."""
 
 
 def output_size(output: Output) -> int:

@@ -2,9 +2,8 @@
 
 `parse` runs in the worker's event loop. While it computes, or waits for something without `await`, the process fetches
 nothing; `BlockWatch` measures that and tells the person how long it took and where. An error is described by the place
-in the user's own files, because a traceback through libraries tells the writer of a spider little. Safe to change: the
-limits and the sentences, some of which tests and docs quote. Fixed: which kinds of results and items are accepted, on
-which spiders outside this project rely.
+in the user's own files, because a traceback through libraries tells the writer of a spider little. Fixed: which kinds
+of results and items are accepted, on which spiders outside this project rely.
 """
 
 import asyncio
@@ -35,10 +34,9 @@ _FOREIGN = tuple(
     os.path.join(os.path.realpath(folder), "")
     for folder in (os.path.dirname(os.__file__), os.path.dirname(gossamer.__file__))
 )
-"""Folders whose files are never the user's own, even below the spider's folder: Python's library and Gossamer. May be
-extended."""
+"""Folders whose files are never the user's own, even below the spider's folder: Python's library and Gossamer."""
 _MAX_FRAMES = 8
-"""Calls of the user's own code that are shown, the innermost ones. May be changed: more make the message longer."""
+"""Calls of the user's own code that are shown, the innermost ones. More make the message longer."""
 
 
 class CodePlace(NamedTuple):
@@ -157,10 +155,10 @@ async def run_parse(spider: Spider, page: "Page", take: Take, watch: "BlockWatch
 
 
 _MAX_RESULTS = 1_000_000
-"""Results that a spider may give for one page; an endless generator would fill the memory. May be changed."""
+"""Results that a spider may give for one page; an endless generator would fill the memory."""
 _TURN_SECONDS = 0.02
-"""Time after which a spider that gives results without a pause lets the other requests of its worker go on. Tuning
-only: longer delays them, shorter takes more time."""
+"""Time after which a spider that gives results without a pause lets the other requests of its worker go on. Longer
+delays them, shorter takes more time."""
 
 
 class _Results:
@@ -229,8 +227,7 @@ async def _take_async(iterator: Any, results: _Results, watched: Callable[[Await
 # --- items ------------------------------------------------------------------------------------------------------------
 
 _KEPT_TYPES = (bytes, bytearray, datetime, date, day_time, timedelta, Decimal, UUID)
-"""Types that stay as they are in an item, because the outputs write them. May be extended by types that all outputs can
-write."""
+"""Types that stay as they are in an item, because the outputs write them."""
 
 
 _FIELDS = ("__dataclass_fields__", "__attrs_attrs__")
@@ -271,7 +268,7 @@ def _found(found: Any) -> Found:
 
 
 _SHOWN_CHARACTERS = 100
-"""Characters of an unusable result that an error shows. May be changed: more make messages and records longer."""
+"""Characters of an unusable result that an error shows. More make messages and records longer."""
 
 
 def _unusable(found: object, verb: str) -> str:
@@ -302,12 +299,12 @@ def _definition(spider: Spider) -> str:
 # --- blocking ---------------------------------------------------------------------------------------------------------
 
 _LONG_SECONDS = 1.0
-"""A spider that computes for this long without a pause is reported. May be changed: a shorter time reports spiders that
-do little harm."""
+"""A spider that computes for this long without a pause is reported. A shorter time reports spiders that do little
+harm."""
 _POLL_SECONDS = 0.25
-"""Interval at which the watching thread looks. Tuning only."""
+"""Interval at which the watching thread looks."""
 _IDLE_POLLS = 40
-"""Number of looks without a running spider after which the watching thread ends. Tuning only."""
+"""Number of looks without a running spider after which the watching thread ends."""
 
 
 class BlockWatch:

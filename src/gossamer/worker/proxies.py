@@ -1,7 +1,7 @@
 """Chooses the proxy of each attempt, and learns from its result which proxies work.
 
 Fixed: where a crawl has proxies, no request is sent without one; and no text here has a proxy's address, because it
-goes into records and logs: a proxy is named by its place in the list. Safe to change: the numbers, as they say.
+goes into records and logs: a proxy is named by its place in the list.
 """
 
 import asyncio
@@ -23,13 +23,12 @@ from gossamer.telemetry.logs import Troubles
 from gossamer.worker.attempt import Attempt
 
 _MAX_POOLS = 256
-"""Lists of proxies whose state a worker keeps; the least recently used makes room. May be changed: with fewer, a
-service with many crawls that name proxies forgets sooner which of these rest."""
+"""Lists of proxies whose state a worker keeps; the least recently used makes room. With fewer, a service with many
+crawls that name proxies forgets sooner which of these rest."""
 _NO_RESPONSE = frozenset(
     ("connect_timeout", "first_byte_timeout", "idle_timeout", "total_timeout", "connection_lost", "bad_response")
 )
-"""Kinds of FetchError that may be the site's fault or the proxy's. May be changed: a kind that is missing is taken for
-the site's."""
+"""Kinds of FetchError that may be the site's fault or the proxy's. A kind that is missing is taken for the site's."""
 _ROBOTS_TRIES = 3
 """Requests for one robots.txt, with its redirects, of which each further one goes through another proxy."""
 _ROBOTS_TRY_SECONDS = 8.0
@@ -37,11 +36,11 @@ _ROBOTS_TRY_SECONDS = 8.0
 _TROUBLE = "proxies"
 """Name of the reported trouble. For an application with proxies of its own, the appid follows, after a colon."""
 _FAILURES_OF_ONE = 2
-"""Failures in a row after which a single proxy counts as unusable. May be changed: with 1, each lost connection to a
-proxy is logged."""
+"""Failures in a row after which a single proxy counts as unusable. With 1, each lost connection to a proxy is
+logged."""
 _FORGOTTEN_AFTER_SECONDS = 1200.0
 """Time after the last failure from which proxies are no longer reported as unusable, because no request needs them. At
-least twice the longest rest. May be changed."""
+least twice the longest rest."""
 
 
 class ProxyOptions(msgspec.Struct, frozen=True):

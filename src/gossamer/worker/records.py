@@ -1,7 +1,6 @@
 """Records of pages and items, made from a response or from the reason why there is none.
 
 Fixed: names, types and units of the fields, which `model/record.py` defines and readers of outputs and messages use.
-Safe to change: how the values are computed, and how much text an error keeps.
 """
 
 import base64
@@ -19,10 +18,10 @@ from gossamer.policy.secrets import redacted_head
 from gossamer.worker.attempt import Attempt
 
 EXCEPTION_CHARACTERS = 2000
-"""Characters of an error's text that a record keeps. May be changed: more only make failed records larger."""
+"""Characters of an error's text that a record keeps. More only make failed records larger."""
 LARGE_BYTES = 64 * 1024
-"""Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also
-the part of a redirect's body that is kept. May be changed: a larger value leaves more memory uncounted."""
+"""Size from which a page counts in the budget of bytes; smaller pages are bounded well enough by their number. Also the
+part of a redirect's body that is kept. A larger value leaves more memory uncounted."""
 
 
 class PageText(NamedTuple):

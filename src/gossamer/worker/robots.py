@@ -1,9 +1,8 @@
 """Checks robots.txt before each request, and sends the crawl delays and sitemaps that it names to the frontier.
 
 Here are also the stores in which workers share what they have fetched. The frontier is the cluster's store of requests;
-an origin is scheme, host and port of a URL. Safe to change: the limits below, as they say, and the words for a person.
-Fixed: no request is sent before `check` has allowed it, and sitemaps are remembered as known only after the frontier
-has accepted all of them.
+an origin is scheme, host and port of a URL. Fixed: no request is sent before `check` has allowed it, and sitemaps are
+remembered as known only after the frontier has accepted all of them.
 """
 
 import time
@@ -26,12 +25,12 @@ _TROUBLE = "robots"
 """Key of the reported trouble (a lasting condition, which is shown at its begin and its end). May be any word that no
 other trouble has."""
 _MAX_WAITS = 10_000
-"""Waiting origins that a worker remembers. May be changed: more take memory, others are not shown."""
+"""Waiting origins that a worker remembers. More take memory, others are not shown."""
 _WAITS_SHOWN = 20
-"""Waiting origins in a worker's statistics. May be changed: more make each report larger."""
+"""Waiting origins in a worker's statistics. More make each report larger."""
 _DROPPED_AFTER_SECONDS = 60.0
 """Time after the next try was due from which an origin is no longer shown as waiting, if this worker has not tried
-again: another worker has its requests now, or there are none left. May be changed."""
+again: another worker has its requests now, or there are none left."""
 
 
 class RobotsWaits:
@@ -94,8 +93,7 @@ _DELAY_REFRESH_SECONDS = 12 * 3600.0
 """Time after which a crawl delay is sent again. Must stay well below the day after which the frontier forgets it
 (`_CRAWL_DELAY_KEPT_MS` in frontier/valkey/frontier.py)."""
 _MAX_DELAYS = 100_000
-"""Domains whose crawl delay a worker remembers as sent. May be changed: when there are more, all delays are sent
-again."""
+"""Domains whose crawl delay a worker remembers as sent. When there are more, all delays are sent again."""
 
 
 class RobotsRefused(msgspec.Struct, frozen=True):

@@ -1,9 +1,8 @@
 """Memory of fingerprints that are in the frontier's seen-set, so that links to them need not be sent again.
 
 The frontier is the cluster's store of requests; its seen-set has the fingerprints of all requests that a crawl has had.
-Safe to change: sizes, and what is forgotten first, because everything here is in memory. Fixed: a fingerprint may be
-remembered only after the frontier has confirmed it, and until the frontier may have lost what it confirmed (its next
-data epoch); otherwise pages are lost.
+Fixed: a fingerprint may be remembered only after the frontier has confirmed it, and until the frontier may have lost
+what it confirmed (its next data epoch); otherwise pages are lost.
 """
 
 import mmap
@@ -11,7 +10,7 @@ import secrets
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 _MAX_WORDS = 1 << 24
-"""Bound of the table, 128 MB. May be changed freely."""
+"""Bound of the table, 128 MB."""
 _PLACES = 4  # words in which one fingerprint may be; a power of two
 _BITS = (1 << 63) - 1
 _TAKEN = 1 << 63

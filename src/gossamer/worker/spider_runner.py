@@ -1,8 +1,8 @@
 """Runs spiders that have a method `parse` of their own on pages, and takes the items and links that they find.
 
 A page belongs to a lease: a request that the frontier (the cluster's store of requests) has handed to this worker.
-Links become batches: requests of one domain that the worker adds to the frontier. Safe to change: the limits below as
-they say. Fixed: the reasons for dropped links and the reason `spider_error`, which the frontier or records keep.
+Links become batches: requests of one domain that the worker adds to the frontier. Fixed: the reasons for dropped links
+and the reason `spider_error`, which the frontier or records keep.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from gossamer.worker.spider import Spider
 log = logging.getLogger("gossamer.worker")
 
 _MAX_UNKNOWN_SPIDERS = 20
-"""Number of names of missing spiders that are reported. May be changed; a limit is needed, because a spider may make up
-any number of names."""
+"""Number of names of missing spiders that are reported. A limit is needed, because a spider may make up any number of
+names."""
 _MAX_BROKEN_PLACES = 100
-"""Number of different lines of spiders whose errors are reported. May be changed; a limit is needed, because the lines
-of a changing program have no end."""
+"""Number of different lines of spiders whose errors are reported. A limit is needed, because the lines of a changing
+program have no end."""
 _SHOWN_CHARACTERS = 200
-"""Characters of a link that an error shows. May be changed: more make messages and records longer."""
+"""Characters of a link that an error shows. More make messages and records longer."""
 
 
 class SpiderRunner:

@@ -1,9 +1,8 @@
 """A worker: leases as many requests as it has free slots, fetches them and commits the results.
 
 A lease is a request that the frontier (the cluster's store of requests) has handed to this worker until it is settled:
-reported as finished, or given back. The times and sizes below may be tuned. Fixed: a lease is settled only after its
-outputs are durable, which `Committer` does, so that a kill at any moment loses nothing; and requests that may have
-killed a worker run one at a time.
+reported as finished, or given back. Fixed: a lease is settled only after its outputs are durable, which `Committer`
+does, so that a kill at any moment loses nothing; and requests that may have killed a worker run one at a time.
 """
 
 import asyncio
@@ -35,8 +34,8 @@ from gossamer.worker.robots import RobotsWaits
 log = logging.getLogger("gossamer.worker")
 
 _BATCH_SHARE = 1 / 2
-"""Share of the slots that should be free for a call to the frontier. May be tuned: a larger share makes fewer calls,
-and lets slots wait for others, at most `linger_seconds`."""
+"""Share of the slots that should be free for a call to the frontier. A larger share makes fewer calls, and lets slots
+wait for others, at most `linger_seconds`."""
 
 
 class WorkerSlots:
@@ -44,8 +43,8 @@ class WorkerSlots:
     leasing loop calls `wait_for_free` and `give`."""
 
     def __init__(self, count: int, *, linger_seconds: float = 0.005) -> None:
-        """`linger_seconds`: time to wait for more free slots, so that one call leases for many. May be tuned: a longer
-        time makes fewer calls, and leaves free slots idle for longer."""
+        """`linger_seconds`: time to wait for more free slots, so that one call leases for many. A longer time makes
+        fewer calls, and leaves free slots idle for longer."""
         self.count = count
         self._loop = asyncio.get_running_loop()
         self._linger_seconds = linger_seconds
@@ -143,18 +142,18 @@ class WorkerSlots:
 
 STUCK_SECONDS = 3.0
 """A stopping worker waits no longer than this for an output or a frontier that accepts nothing: a full disk, or a
-stalled reader of a pipe. Pages that are not committed by then are fetched again by another worker. May be tuned."""
+stalled reader of a pipe. Pages that are not committed by then are fetched again by another worker."""
 
 _POLL_SECONDS = 0.1
 """Interval at which a stopping worker checks for progress. Must stay well below STUCK_SECONDS."""
 _SUSPECT_DELAY_SECONDS = 1.0
-"""Delay of a request on its last chance while the worker fetches another such request. May be tuned: a shorter delay
-hands it out more often in vain."""
+"""Delay of a request on its last chance while the worker fetches another such request. A shorter delay hands it out
+more often in vain."""
 _FETCHING_SHOWN = 3
-"""URLs in progress that a worker's statistics name. May be changed: more make each report larger."""
+"""URLs in progress that a worker's statistics name. More make each report larger."""
 
 # Longest wait for announced work before the worker asks again; the shorter one when it has no work and its run may be
-# over, so that it ends soon. May be tuned: shorter waits cost calls of idle workers.
+# over, so that it ends soon. Shorter waits cost calls of idle workers.
 _WAIT_SECONDS = 5.0
 _WAIT_FOR_END_SECONDS = 1.0
 

@@ -28,9 +28,9 @@ from gossamer_platform.v1.spooling import spooled
 from gossamer_platform.values import unstorable_place
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-"""Longest body of a request without a file. May be changed."""
+"""Longest body of a request without a file."""
 _PARSED: Final = asyncio.Semaphore(2)
-"""Forms that are parsed in memory at a time; others wait as files. May be changed."""
+"""Forms that are parsed in memory at a time; others wait as files."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 _KEY: Final = re.compile(r"([1-9][0-9]{0,9})/([1-9][0-9]{0,9})/([1-9][0-9]{0,9})")
 

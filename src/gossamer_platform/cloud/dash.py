@@ -38,21 +38,21 @@ from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.reading import pieces
 
 _MAX_DEPLOYMENT_BYTES: Final = 256 * 1024 * 1024
-"""Longest upload of a version. May be changed; shub itself refuses more than 50 MiB."""
+"""Longest upload of a version. Shub itself refuses more than 50 MiB."""
 _PROGRESS_SECONDS: Final = 10.0
-"""Pause between lines that tell the client that a version is still being built. May be changed; shub gives up after
-300 seconds without any."""
+"""Pause between lines that tell the client that a version is still being built. Shub gives up after 300 seconds without
+any."""
 _DEPLOY_SECONDS: Final = 1800.0
-"""Time after which the answer is that the version is still being built. May be changed."""
+"""Time after which the answer is that the version is still being built."""
 _PIECE_BYTES: Final = 256 * 1024
-"""Bytes of an archive that are sent at a time. Tuning only."""
+"""Bytes of an archive that are sent at a time."""
 _MAIN: Final = "__main__"
 """Name of the artefact of a project among its eggs. Scrapy Cloud's: fixed."""
 _NO_EGGS: Final = "eggs of dependencies are not offered; name the packages in requirements.txt"
 _MAX_TAGS: Final = 100
-"""Tags that one call adds. May be changed."""
+"""Tags that one call adds."""
 _MAX_CHANGED: Final = 1000
-"""Jobs of a spider whose tags one call changes, the latest ones. May be changed."""
+"""Jobs of a spider whose tags one call changes, the latest ones."""
 _STACK: Final = re.compile(r"scrapy:(\d+)\.(\d+)(?![\d.]*\.\d)")
 _SCRAPY_LINE: Final = re.compile(r"^\s*scrapy\s*([=<>~!;\[@ ]|$)", re.IGNORECASE | re.MULTILINE)
 

@@ -28,11 +28,11 @@ from gossamer_platform.state.tokens import TokenScope
 _MAX_PAGE: Final = 1000
 """Jobs of a list. Scrapy Cloud's: fixed."""
 _MAX_CANCELS: Final = 1000
-"""Jobs that one call cancels. May be changed."""
+"""Jobs that one call cancels."""
 _SUMMARY: Final = 5
-"""Jobs that a summary shows of each state unless the client names a number. May be changed."""
+"""Jobs that a summary shows of each state unless the client names a number."""
 _MAX_NOTES: Final = 64 * 1024
-"""Characters of the values that clients attach to a job, as JSON. May be changed."""
+"""Characters of the values that clients attach to a job, as JSON."""
 _COMPUTED: Final = frozenset(
     {"project", "spider", "spider_type", "state", "version", "tags", "spider_args", "job_settings", "scheduled_by"}
     | {"units", "priority", "pending_time", "running_time", "finished_time", "close_reason", "outcome", "scrapystats"}

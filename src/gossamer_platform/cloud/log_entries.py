@@ -3,7 +3,7 @@
 An entry begins with a line in Scrapy's format; lines in another form belong to the entry before. Each line before the
 first entry, and each that would make a message too long, is an entry of its own with the level INFO. The number of an
 entry is that of its first line, so numbers grow but have gaps, and reading can begin anywhere without counting entries
-from the start. Fixed: numbers, which are part of keys that clients keep. Safe to change: the limits.
+from the start. Fixed: numbers, which are part of keys that clients keep.
 """
 
 import re
@@ -23,9 +23,9 @@ _BEGIN: Final = re.compile(
 """Begin of an entry in Scrapy's format, LOG_FORMAT and LOG_DATEFORMAT, as most projects have it."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE: Final = 64 * 1024
-"""Characters of a message. May be changed; one message is in memory."""
+"""Characters of a message. One message is in memory."""
 MAX_LINES: Final = 1000
-"""Lines of a message. May be changed; so many are read before the place where reading begins."""
+"""Lines of a message. So many are read before the place where reading begins."""
 _CRAWLED: Final = re.compile(r"\[scrapy\.core\.engine\] Crawled \((\d{3})\) <([A-Z]+) (\S+?)>")
 """Message of Scrapy about a response, at the level DEBUG."""
 

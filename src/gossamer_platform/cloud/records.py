@@ -30,9 +30,9 @@ JSON_LINES: Final = "application/x-jsonlines"
 _MSGPACK: Final = "application/x-msgpack"
 _PIECE_BYTES: Final = 64 * 1024
 _PIECE_ROWS: Final = 2000
-"""Bytes and rows after which a piece of an answer is sent. Tuning only."""
+"""Bytes and rows after which a piece of an answer is sent."""
 _WRITING_SECONDS: Final = 1.0
-"""Time since the last change of a growing log in which further lines of its last entry may follow. May be changed."""
+"""Time since the last change of a growing log in which further lines of its last entry may follow."""
 _TYPES_KEY: Final = "gossamer/item_types"
 """Counter of a job with the names of the classes of its items. The runner's: fixed."""
 _END: Final = 2**62

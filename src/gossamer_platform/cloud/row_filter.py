@@ -15,7 +15,7 @@ from gossamer.errors import BadInput
 
 _MISSING: Final = object()
 _MAX_PATTERN: Final = 200
-"""Characters of a regular expression. May be changed."""
+"""Characters of a regular expression."""
 
 
 def _compares(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:

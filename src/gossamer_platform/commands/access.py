@@ -1,8 +1,7 @@
 """`gossamer variables` and `gossamer tokens`: what a project's jobs get to know, and who may do what on a server.
 
-Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
-flags, exit codes, the fields of `--json`, which are those of the API; and that no secret is taken from or shown on a
-command line.
+Fixed: the names of commands and flags, exit codes, the fields of `--json`, which are those of the API; and that no
+secret is taken from or shown on a command line.
 """
 
 import sys

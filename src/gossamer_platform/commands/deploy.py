@@ -1,7 +1,6 @@
 """`gossamer deploy`: builds the Scrapy project of the current folder, sends it to a server, waits until it is ready.
 
-Safe to change: help texts (then regenerate docs/reference) and sentences (tests and docs quote some). Fixed: flags,
-exit codes, and the fields of `--json`.
+Fixed: flags, exit codes, and the fields of `--json`.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from gossamer.policy.words import counted
 from gossamer_platform.lifecycle import EnvironmentKind
 
 _SHOWN_SPIDERS = 20
-"""Spiders that are listed after a deployment. May be changed."""
+"""Spiders that are listed after a deployment."""
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _BROKEN = (0, 400, 422)
 """Statuses of an answer that means: the artefact itself is at fault. 0: an error of Scrapyd. Fixed."""

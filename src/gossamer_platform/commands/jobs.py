@@ -1,7 +1,6 @@
 """`gossamer jobs` and `gossamer job`: show jobs, their logs and items; cancel them, and run them again.
 
-Safe to change: help texts (then regenerate docs/reference), columns and sentences (tests and docs quote some). Fixed:
-flags, exit codes, and the fields of `--json`, which are those of the API.
+Fixed: flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
 import sys
@@ -22,11 +21,11 @@ from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import choose_target
 
 _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
-"""Colour by state. May be changed."""
+"""Colour by state."""
 _STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
 """States of jobs. The API's: fixed."""
 _WATCH_SECONDS: Final = 2.0
-"""Pause between two pictures of --watch. May be changed."""
+"""Pause between two pictures of --watch."""
 _COPIED: Final = (
     "project",
     "spider",
@@ -44,13 +43,12 @@ _COPIED: Final = (
     "tags",
     "input",
 )
-"""Fields that a job that is run again takes over, beside its version. May be extended by fields that a new job may
-have."""
+"""Fields that a job that is run again takes over, beside its version."""
 _LIMITS: Final = (
     "time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit", "min_items", "max_errors",
     "good_reasons",
 )  # fmt: skip
-"""Limits of a job that are shown with it, where it has them. May be changed."""
+"""Limits of a job that are shown with it, where it has them."""
 _GROUP_JOBS: Final = 1000
 """Most jobs of a group. The API's: fixed."""
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")

@@ -1,7 +1,6 @@
 """`gossamer schedule`: makes a job of a spider, or a group of jobs.
 
-Safe to change: help texts (then regenerate docs/reference) and sentences (tests and docs quote some). Fixed: flags,
-exit codes, and the fields of `--json`, which are those of the API.
+Fixed: flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
 import contextlib
@@ -25,9 +24,9 @@ _START_URLS: Final = "start_urls"
 _FRONTIER: Final = "GOSSAMER_FRONTIER"
 """Setting with the address of a frontier that jobs share. Scrapy projects have it: fixed."""
 _SHOWN_SPIDERS: Final = 20
-"""Spiders of a project that are named where one is not found. May be changed."""
+"""Spiders of a project that are named where one is not found."""
 _GROUP: Final = "Groups of jobs"
-"""Title of a panel in the help. May be changed."""
+"""Title of a panel in the help."""
 
 Arguments = Annotated[
     list[str] | None,

@@ -1,7 +1,6 @@
 """`gossamer schedules`: rules by which a server makes jobs or submits crawl requests: list, show, add, pause, run.
 
-Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
-flags, exit codes, and the fields of `--json`, which are those of the API.
+Fixed: the names of commands and flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
 import contextlib
@@ -32,9 +31,9 @@ app = typer.Typer(
 _PAGE: Final = 1000
 """Most schedules that are listed. The API's page: fixed."""
 _SHOWN: Final = 5
-"""Latest jobs or submissions of a schedule that are shown. May be changed."""
+"""Latest jobs or submissions of a schedule that are shown."""
 _CRAWLS: Final = "Crawl requests"
-"""Title of a panel in the help. May be changed."""
+"""Title of a panel in the help."""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, or its number.", show_default=False)]
 
 Cron = Annotated[

@@ -1,7 +1,6 @@
 """Commands that run Scrapy projects: `gossamer scrapyd` on one machine, `manager` and `node` on several.
 
-Safe to change: help texts (then regenerate docs/reference) and sentences (tests quote some). Fixed: flags, environment
-variables and exit codes.
+Fixed: flags, environment variables and exit codes.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """`gossamer versions`, `project` and `nodes`: what a server has to run jobs with: code, limits, and machines.
 
-Safe to change: help texts (then regenerate docs/reference), columns and sentences. Fixed: the names of commands and
-flags, exit codes, and the fields of `--json`, which are those of the API.
+Fixed: the names of commands and flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ app = typer.Typer(
 )
 
 _STYLES = {"ready": "green", "online": "green", "broken": "red", "lost": "red", "offline": "red", "draining": "yellow"}
-"""Colour by state. May be changed."""
+"""Colour by state."""
 Name = Annotated[str, typer.Argument(metavar="VERSION", help="Name of the version.", show_default=False)]
 
 

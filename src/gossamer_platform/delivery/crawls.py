@@ -2,7 +2,7 @@
 
 Any number of managers may do this on one database; each firing is leased to one of them. The service gets the same
 Idempotency-Key with each attempt, so a repetition after a lost answer, or by another manager, submits nothing twice.
-Safe to change: the numbers and the sentences of results. Fixed: the service's path, headers and fields.
+Fixed: the service's path, headers and fields.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger("gossamer.platform.delivery")
 _REQUEST_SECONDS: Final = 30.0
 """Time limit of a request. Must be less than the lease of a firing."""
 _MAX_ANSWER: Final = 4 * 1024 * 1024
-"""Bytes of an answer that are read. May be changed; a thousand results have half a megabyte."""
+"""Bytes of an answer that are read. A thousand results have half a megabyte."""
 _PASSING: Final = frozenset({408, 425, 429})
 """Statuses below 500 after which the request is repeated: the service is busy."""
 _NO_SERVICE: Final = (

@@ -1,7 +1,4 @@
-"""Loop that carries out what rows of the database ask for, each leased to one manager for a time.
-
-Safe to change: the numbers.
-"""
+"""Loop that carries out what rows of the database ask for, each leased to one manager for a time."""
 
 import asyncio
 import contextlib
@@ -17,11 +14,11 @@ from gossamer_platform.state.database import StateDatabase
 log = logging.getLogger("gossamer.platform.delivery")
 
 _AT_ONCE: Final = 16
-"""Rows that a manager works on at a time. May be changed."""
+"""Rows that a manager works on at a time."""
 _LOOK_SECONDS: Final = 1.0
-"""Pause between two looks for rows. May be changed."""
+"""Pause between two looks for rows."""
 _RETRY_SECONDS: Final = 5.0
-"""Pause after the database could not answer. May be changed."""
+"""Pause after the database could not answer."""
 
 
 class LeasedRows(NamedTuple):

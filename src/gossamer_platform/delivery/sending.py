@@ -1,8 +1,8 @@
 """Sends events to webhooks, signed as Standard Webhooks says, until each is accepted or dead.
 
 Any number of managers may do this on one database; each delivery is leased to one of them. It is sent at least once: a
-manager that is killed between the answer and its record lets it be sent again, with the same id. Safe to change: the
-numbers. Fixed: the headers and what is signed (https://www.standardwebhooks.com), which receivers check.
+manager that is killed between the answer and its record lets it be sent again, with the same id. Fixed: the headers and
+what is signed (https://www.standardwebhooks.com), which receivers check.
 """
 
 import asyncio

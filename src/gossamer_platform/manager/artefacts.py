@@ -22,8 +22,8 @@ from gossamer_platform.packages import check_package
 from gossamer_platform.storage.objects import StorageUnavailable
 
 _UPLOAD_SECONDS: Final = 3600.0
-"""Age from which an upload that no version needs for its build is deleted. May be changed; a version is added some
-seconds after its upload."""
+"""Age from which an upload that no version needs for its build is deleted. A version is added some seconds after its
+upload."""
 
 
 class FoundArtefact(NamedTuple):

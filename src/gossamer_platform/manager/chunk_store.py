@@ -6,8 +6,8 @@ A node sends each file as bytes from an offset on, and repeats what was not conf
 and a row of the database then, so a kill in between leaves an object that nothing names; `maintain` deletes it later.
 All methods wait for the storage and the database: call them in a thread.
 
-Safe to change: the numbers. Fixed: the begin of the names up to the offset, by which `maintain` knows objects that may
-still get a row; and the order of object and row.
+Fixed: the begin of the names up to the offset, by which `maintain` knows objects that may still get a row; and the
+order of object and row.
 """
 
 import logging
@@ -28,9 +28,9 @@ from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, Stor
 log = logging.getLogger("gossamer.platform.manager")
 
 _EXCESS_BYTES: Final = 64 * 1024 * 1024
-"""Bytes beyond a job's limit that are kept: its node notices the limit a moment later. May be changed."""
+"""Bytes beyond a job's limit that are kept: its node notices the limit a moment later."""
 _BATCH: Final = 100
-"""Files that are looked at in one go. May be changed."""
+"""Files that are looked at in one go."""
 _FOLDER: Final = "files"
 """First part of the names of objects. Fixed."""
 

@@ -1,6 +1,6 @@
 """Operations on job groups and on inputs of jobs, beside those of `operations.py`.
 
-Safe to change: the messages of errors. Fixed: a group and all its jobs are added in one transaction.
+Fixed: a group and all its jobs are added in one transaction.
 """
 
 import asyncio

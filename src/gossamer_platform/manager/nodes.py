@@ -42,9 +42,9 @@ from gossamer_platform.wire import AttemptOrder, Beat, BeatAnswer
 log = logging.getLogger("gossamer.platform.manager")
 
 _LOOKS: Final = 10
-"""Looks for lost nodes within the shortest limit of a node. May be raised; fewer ones delay the loss."""
+"""Looks for lost nodes within the shortest limit of a node. Fewer ones delay the loss."""
 _LONGEST_LOOK_SECONDS: Final = 2.0
-"""Longest pause between two looks. May be changed."""
+"""Longest pause between two looks."""
 
 
 class NodeKey(NamedTuple):

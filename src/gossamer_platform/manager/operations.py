@@ -1,8 +1,7 @@
 """Operations of the manager: deploy, schedule, stop and list, for whatever interface a client uses.
 
-The manager runs no code of a project: a node lists the spiders. Safe to change: the messages of errors, except those
-that Scrapyd's clients compare (they are marked). Fixed: the order of the steps of a deployment, so that a kill between
-two of them leaves the earlier version in place.
+The manager runs no code of a project: a node lists the spiders. Fixed: the order of the steps of a deployment, so that
+a kill between two of them leaves the earlier version in place.
 """
 
 import asyncio
@@ -42,12 +41,12 @@ from gossamer_platform.state.projects import ReadyVersion
 log = logging.getLogger("gossamer.platform.manager")
 
 _CLOCK_SECONDS: Final = 2.0
-"""Allowed difference between the time of a file and that of the database. May be changed; a longer one overlooks an egg
-that a person has replaced within that time."""
+"""Allowed difference between the time of a file and that of the database. A longer one overlooks an egg that a person
+has replaced within that time."""
 _LOOK_SECONDS: Final = 1.0
-"""Longest pause between looks whether a listing has come to an end. May be changed."""
+"""Longest pause between looks whether a listing has come to an end."""
 _NAMED_VERSIONS: Final = 10
-"""Versions that a message names, the latest. May be changed."""
+"""Versions that a message names, the latest."""
 STOPPING_SIGNALS: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT}
 )

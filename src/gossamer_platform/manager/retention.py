@@ -1,8 +1,8 @@
 """Deletes logs, items and jobs that are older, or more, than their project keeps.
 
 Only files of jobs that the database knows and that have ended are deleted: files of others, and of jobs that run, stay,
-whatever their age. A reader that has begun reads to the end. Safe to change: the length of a batch. Fixed: files are
-deleted before the row says so, because what the row has forgotten would stay for ever.
+whatever their age. A reader that has begun reads to the end. Fixed: files are deleted before the row says so, because
+what the row has forgotten would stay for ever.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gossamer_platform.storage.objects import StorageUnavailable
 log = logging.getLogger("gossamer.platform.manager")
 
 _BATCH: Final = 200
-"""Jobs that are deleted in one transaction. May be changed."""
+"""Jobs that are deleted in one transaction."""
 _FILES: Final = {
     KeptKind.LOGS: (FileKind.LOG,),
     KeptKind.ITEMS: (FileKind.ITEMS,),

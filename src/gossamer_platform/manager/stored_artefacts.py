@@ -4,7 +4,7 @@
 
 An artefact is named by its digest and never changes, so it is kept from its upload on, and deleted when no version
 needs it. Each manager has copies in a local folder, from which it sends them to nodes. The methods wait for the disk or
-the network: call them in a thread. Safe to change: the numbers.
+the network: call them in a thread.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, Stor
 _FOLDER: Final = "artefacts"
 """First part of the names of objects. Fixed."""
 _COPY_BYTES: Final = 1024**3
-"""Bytes of copies from which on the oldest are deleted. May be changed."""
+"""Bytes of copies from which on the oldest are deleted."""
 _UNWANTED_SECONDS: Final = 3600.0
 """Time for which no version may have needed an artefact before it is deleted: a version is added some seconds after the
-upload. May be changed."""
+upload."""
 
 
 class StoredArtefacts(ArtefactStore):

@@ -1,7 +1,7 @@
 """Operations on environment variables and secrets of projects: set, list, delete, encrypt anew, give to a job.
 
 A secret's value leaves this module in `values` only, for the node that runs a process of the project, and in `masked`,
-for the mask of logs. Safe to change: the limits. Fixed: that no message and no log line has a value in it.
+for the mask of logs. Fixed: that no message and no log line has a value in it.
 """
 
 import logging
@@ -19,7 +19,7 @@ from gossamer_platform.state.database import StateDatabase
 log = logging.getLogger("gossamer.platform.manager")
 
 MAX_VALUE_BYTES: Final = 16 * 1024
-"""Length of a value. May be changed; see MAX_VARIABLES."""
+"""Length of a value. See MAX_VARIABLES."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 _RESERVED: Final = frozenset(
     {"GOSSAMER_ATTEMPT", "SCRAPY_PROJECT", "SCRAPYD_EGG_VERSION", KEYS_VARIABLE, KEYS_FILE_VARIABLE}

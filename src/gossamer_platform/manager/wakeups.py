@@ -1,8 +1,8 @@
 """Wakes nodes that wait for work, and clients that wait for a version, in this manager and in all others.
 
 Managers on one PostgreSQL database tell each other by LISTEN and NOTIFY. A notice may be lost, with its manager or its
-connection: nodes and clients that wait also look by themselves now and then. Safe to change: the numbers. Fixed: the
-words of notices, which managers of different releases exchange.
+connection: nodes and clients that wait also look by themselves now and then. Fixed: the words of notices, which
+managers of different releases exchange.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from gossamer_platform.wire import BareSignal, Woken
 log = logging.getLogger("gossamer.platform.manager")
 
 _SIGNALS_KEPT: Final = 1000
-"""Signals that are kept for nodes that are between two calls. May be changed."""
+"""Signals that are kept for nodes that are between two calls."""
 _RETRY_SECONDS: Final = 1.0
-"""Pause before the connection is made again. May be changed."""
+"""Pause before the connection is made again."""
 
 
 class WakeUps:

@@ -1,6 +1,6 @@
 """Watches jobs: lets those fail that no node has started within their limit, and reports those that have become slow.
 
-Any number of managers may do this at the same time on one database. May be changed: the pauses.
+Any number of managers may do this at the same time on one database.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from gossamer_platform.state.database import StateDatabase
 log = logging.getLogger("gossamer.platform.manager")
 
 _LOOK_SECONDS: Final = 2.0
-"""Pause between two looks at jobs that wait. May be changed; a job fails so much later than its limit says."""
+"""Pause between two looks at jobs that wait. A job fails so much later than its limit says."""
 _SLOW_LOOKS: Final = 5
-"""Looks after which running jobs are compared with earlier ones. May be changed."""
+"""Looks after which running jobs are compared with earlier ones."""
 
 
 async def watch_jobs(database: StateDatabase, stopping: asyncio.Event) -> None:

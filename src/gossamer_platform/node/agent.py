@@ -1,9 +1,9 @@
 """A node's agent: takes jobs while slots are free, runs each under a shim, and reports how it ended.
 
 The agent may be killed at any moment: jobs run on under their shims, and the next agent in the same folder finds them.
-Safe to change: the pauses. Fixed: the order in `_adopt_all`, which asks the manager before it looks at the folders
-(an attempt that the manager gives away in between would be taken for a stray), and that a folder is removed only after
-the manager has confirmed the end.
+Fixed: the order in `_adopt_all`, which asks the manager before it looks at the folders (an attempt that the manager
+gives away in between would be taken for a stray), and that a folder is removed only after the manager has confirmed the
+end.
 """
 
 import asyncio
@@ -51,19 +51,19 @@ T = TypeVar("T")
 log = logging.getLogger("gossamer.platform.node")
 
 _PROGRESS_SECONDS: Final = 5.0
-"""Pause between two reports of counters. May be changed."""
+"""Pause between two reports of counters."""
 _IDLE_SECONDS: Final = 5.0
-"""Longest pause between looks for jobs when no wake-up came. May be changed."""
+"""Longest pause between looks for jobs when no wake-up came."""
 _LISTINGS: Final = 4
-"""Versions whose spiders are listed at a time. May be changed; each takes a process that imports the project."""
+"""Versions whose spiders are listed at a time. Each takes a process that imports the project."""
 _CLAIM_SECONDS: Final = 5.0
-"""Time for a shim of an earlier agent to write its start. May be changed."""
+"""Time for a shim of an earlier agent to write its start."""
 _LOOK_SECONDS: Final = 0.02
-"""Pause between two looks for that start. May be changed."""
+"""Pause between two looks for that start."""
 _PROGRESS_AT_ONCE: Final = 50
-"""Attempts whose counters one call reports. May be changed."""
+"""Attempts whose counters one call reports."""
 _RETRY_SECONDS: Final = 1.0
-"""Pause before a call is repeated that the manager could not answer. May be changed."""
+"""Pause before a call is repeated that the manager could not answer."""
 
 
 class RemoteParts(NamedTuple):

@@ -30,11 +30,11 @@ OWN: Final = "own"
 """Folder in an attempt's folder that belongs to the process, if its user is not the node's. Fixed: `runner.py` knows
 it."""
 _MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
-"""Longest file that is read of those that the process leaves. May be changed."""
+"""Longest file that is read of those that the process leaves."""
 _MAX_REASON: Final = 1000
-"""Longest finish_reason and fault that are taken from the process. May be changed."""
+"""Longest finish_reason and fault that are taken from the process."""
 _OUTPUT_TAIL: Final = 16 * 1024
-"""Bytes of an attempt's own output that a message about a fault may have. May be changed."""
+"""Bytes of an attempt's own output that a message about a fault may have."""
 
 
 class Command(NamedTuple):

@@ -29,9 +29,9 @@ MARK = "gossamer-environment.json"
 OWN_FAULT = 70
 """Exit code for a fault of this program or of the disk, which says nothing about the requirements. Fixed, as above."""
 _DETAIL_BYTES = 512 * 1024
-"""Length of the end of pip's own log that is kept. May be changed."""
+"""Length of the end of pip's own log that is kept."""
 _NICE = 10
-"""Niceness of a build, so that jobs and the API go first. May be changed."""
+"""Niceness of a build, so that jobs and the API go first."""
 
 
 def main(folder: str) -> int:

@@ -21,9 +21,9 @@ from gossamer_platform.node.users import ProjectUser
 from gossamer_platform.packages import PackageFile, remove_folder
 
 _COPY_SECONDS: Final = 3600.0
-"""Age from which a copy of an artefact that is not needed is deleted. May be changed."""
+"""Age from which a copy of an artefact that is not needed is deleted."""
 _UNUSED_SECONDS: Final = 30 * 86400.0
-"""Time since its last use after which a copy is deleted if no manager says which are needed. May be changed."""
+"""Time since its last use after which a copy is deleted if no manager says which are needed."""
 _FOLDER_END: Final = "-files.egg"
 
 

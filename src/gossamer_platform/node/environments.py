@@ -8,8 +8,8 @@ The digest is made of the requirements, the Python, the platform and the address
 projects with the same requirements share one. A fault is either the node's (a full disk, an index that cannot be
 reached), then this or another node tries again later, or the version's (requirements that cannot be met).
 
-May be changed: the times, the words by which a fault is known to be the node's. Fixed: the names of files, which a
-later release finds; and that an environment is deleted only while no attempt on this node uses it.
+The times, the words by which a fault is known to be the node's. Fixed: the names of files, which a later release finds;
+and that an environment is deleted only while no attempt on this node uses it.
 """
 
 import asyncio
@@ -46,23 +46,23 @@ from gossamer_platform.packages import PackageFile, remove_folder
 log = logging.getLogger("gossamer.platform.node")
 
 _BUILDS: Final = 2
-"""Environments that are built at a time. May be changed; each build may use a CPU and the network."""
+"""Environments that are built at a time. Each build may use a CPU and the network."""
 _REMEMBER_SECONDS: Final = 30.0
-"""Time for which a failed build is not tried again for further jobs. May be changed."""
+"""Time for which a failed build is not tried again for further jobs."""
 _KEPT: Final = 20
-"""Environments that are kept although nothing uses them, the latest ones. May be changed; each has 70 MB or more."""
+"""Environments that are kept although nothing uses them, the latest ones. Each has 70 MB or more."""
 _KEPT_SECONDS: Final = 30 * 86400.0
-"""Time since its last use after which an environment is deleted. May be changed."""
+"""Time since its last use after which an environment is deleted."""
 _LOG_BYTES: Final = 64 * 1024
-"""Length of the end of a build's log that is kept. May be changed."""
+"""Length of the end of a build's log that is kept."""
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
-"""Length of a build's log at which the build is ended. May be changed."""
+"""Length of a build's log at which the build is ended."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
 _ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following", "ERROR: Exception:")
 """Lines of pip and uv beside the reason of a failure."""
 _CAUSE_BY_UV: Final = ("cause: ", "╰─▶ ")
 """Begin of uv's reason, of its present release and of earlier ones."""
-"""Lines and characters of the log that the reason of a failed build has. May be changed."""
+"""Lines and characters of the log that the reason of a failed build has."""
 _INDEX_VARIABLES: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
@@ -76,7 +76,7 @@ _FAULTS_OF_NODE: Final = re.compile(
     r"|http(?: status)?(?: server)? error:? \(?5\d\d|request failed after \d+ retries",
     re.IGNORECASE,
 )
-"""Words of uv, pip and the system for a fault that has nothing to do with the requirements. May be extended."""
+"""Words of uv, pip and the system for a fault that has nothing to do with the requirements."""
 
 
 class EnvironmentFailed(GossamerError):

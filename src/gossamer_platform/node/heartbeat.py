@@ -5,8 +5,7 @@ may go without another answer. That time is written to a file, the fence, which 
 attempt when the time is over, even if the node itself is frozen or was killed. The time counts from before the call was
 sent, and the manager waits longer, from after it has arrived, before it gives the jobs to other nodes.
 
-Safe to change: the numbers, upwards only for `_PER_LIMIT`. Fixed: the order above; and that the clock is
-CLOCK_BOOTTIME, which goes on while the machine is suspended.
+Fixed: the order above; and that the clock is CLOCK_BOOTTIME, which goes on while the machine is suspended.
 """
 
 import logging
@@ -26,7 +25,7 @@ log = logging.getLogger("gossamer.platform.node")
 _PER_LIMIT: Final = 4
 """Heartbeats within the time after which silence kills. Must be 3 or more: one may be lost."""
 _LONGEST_PAUSE_SECONDS: Final = 10.0
-"""Longest pause between two heartbeats. May be changed."""
+"""Longest pause between two heartbeats."""
 
 
 class NodeHeartbeats:

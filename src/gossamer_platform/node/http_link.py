@@ -1,8 +1,7 @@
 """Way of a node to managers elsewhere: calls over HTTP, with a token.
 
-Several addresses may be given, of managers on one database; when one cannot be reached, the next is tried. Safe to
-change: the numbers. Fixed: paths and headers (see `wire.py`); and that a call is answered with ManagerUnavailable only
-if repeating it may help.
+Several addresses may be given, of managers on one database; when one cannot be reached, the next is tried. Fixed: paths
+and headers (see `wire.py`); and that a call is answered with ManagerUnavailable only if repeating it may help.
 """
 
 import asyncio
@@ -44,15 +43,15 @@ T = TypeVar("T")
 log = logging.getLogger("gossamer.platform.node")
 
 _CALL_SECONDS: Final = 15.0
-"""Time limit of a call. May be changed."""
+"""Time limit of a call."""
 _LEAVE_SECONDS: Final = 5.0
-"""Time limit of the last call of a node that ends. May be changed."""
+"""Time limit of the last call of a node that ends."""
 _TRANSFER_SECONDS: Final = 60.0
-"""Longest silence while an artefact is received. May be changed."""
+"""Longest silence while an artefact is received."""
 _WAIT_SECONDS: Final = 20.0
 """Time for which a manager is asked to wait for work. Must be less than wire.LONGEST_WAIT_SECONDS."""
 _RETRY_SECONDS: Final = 1.0
-"""Pause after a wait that failed. May be changed."""
+"""Pause after a wait that failed."""
 
 
 class ManagerAddress(NamedTuple):

@@ -1,7 +1,7 @@
 """Lists the spiders of a version: runs the project's settings and modules in a process of their own, under a shim.
 
 A project may do anything while it is imported: print without end, hang, fork, end its own process, or write nonsense
-where the list belongs. So the process has limits, and what it leaves is checked. May be changed: the limits.
+where the list belongs. So the process has limits, and what it leaves is checked.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from gossamer_platform.node.attempt import Command, JobAttempt
 from gossamer_platform.outcome import AttemptEnd
 
 _MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
-"""Memory of a listing's processes at which they are killed. May be changed."""
+"""Memory of a listing's processes at which they are killed."""
 _MAX_LIST_BYTES: Final = 4 * 1024 * 1024
-"""Longest list of spiders that is read. May be changed."""
+"""Longest list of spiders that is read."""
 _MAX_NAME: Final = 1000
-"""Longest name of a spider. May be changed."""
+"""Longest name of a spider."""
 _WARNINGS, _WARNING_LENGTH = 20, 4000
-"""Number and length of the warnings that are kept. May be changed."""
+"""Number and length of the warnings that are kept."""
 
 
 async def list_spiders(attempt: JobAttempt, listing: Listing, command: Command) -> ListingResult:

@@ -1,8 +1,8 @@
 """Processes of this machine, as /proc shows them: which exist, which is which, and killing those of one attempt.
 
 Linux only. A pid alone names no process, because the system uses numbers again: start time and boot belong to it.
-Safe to change: the pause. Fixed: that processes are looked for again after each round of killing, because one that is
-killed may have started another one in between.
+Fixed: that processes are looked for again after each round of killing, because one that is killed may have started
+another one in between.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from gossamer_platform.node import shim
 from gossamer_platform.node.shim import PR_SET_CHILD_SUBREAPER, boot_id, start_time
 
 _ROUND_SECONDS: Final = 0.05
-"""Pause between two rounds of killing. May be changed."""
+"""Pause between two rounds of killing."""
 
 
 def is_alive(pid: int, start: str, boot: str) -> bool:

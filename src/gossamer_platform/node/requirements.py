@@ -3,8 +3,8 @@
 They come from the metadata of the egg or wheel, from a `requirements.txt` in it, and from what was given at the
 deployment, all together.
 
-May be extended: the options that a requirements file may have. Fixed: that no line leads to a file of the node (an
-editable install, a path, another requirements file), because environments are shared between projects.
+The options that a requirements file may have. Fixed: that no line leads to a file of the node (an editable install, a
+path, another requirements file), because environments are shared between projects.
 """
 
 import platform
@@ -23,11 +23,11 @@ from gossamer.errors import GossamerError
 from gossamer_platform.packages import PackageFile
 
 _MAX_LINES: Final = 2000
-"""Largest number of requirements. May be changed."""
+"""Largest number of requirements."""
 _ADDRESS: Final = re.compile(r"(git\+)?https?://\S+$")
 """Form of a requirement that is an address only."""
 _OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links", "-i", "-f")
-"""Options of a requirements file that may name an address. May be extended."""
+"""Options of a requirements file that may name an address."""
 _SWITCHES: Final = ("--pre", "--prefer-binary", "--require-hashes", "--no-index")
 _HASH: Final = re.compile(r"\s--hash[ =]\S+")
 

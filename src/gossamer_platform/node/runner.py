@@ -32,18 +32,18 @@ import sys
 from typing import Any
 
 _PROGRESS_SECONDS = 5.0
-"""Time between two writes of `progress.json`. May be changed."""
+"""Time between two writes of `progress.json`."""
 _LOOK_SECONDS = 0.05
-"""Pause between looks whether Scrapy's engine runs, while a spider is opened. May be changed."""
+"""Pause between looks whether Scrapy's engine runs, while a spider is opened."""
 _LISTING_BYTES = 64 * 1024 * 1024
-"""Largest file that a program may write while spiders are listed: its output. May be changed."""
+"""Largest file that a program may write while spiders are listed: its output."""
 
 _TYPES_KEY = "gossamer/item_types"
 """Counter with the names of the classes of items, separated by commas. `cloud/records.py` reads it: fixed."""
 _MAX_TYPES = 50
 _TYPES_LENGTH = 900
 """Classes of items that are told apart, and characters of their names together, of which a node reports a thousand. An
-item of any other class ends with _MAX_TYPES spaces. May be changed."""
+item of any other class ends with _MAX_TYPES spaces."""
 
 _WARNINGS = ("Could not load spiders from module", "There are several spiders with the same name")
 """Words of Scrapy's warnings that say something about spiders. Scrapy's: fixed."""

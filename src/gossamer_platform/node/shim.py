@@ -22,8 +22,8 @@ and reads the same files). It uses the standard library only, because the node s
 - `stops` (from the node): one JSON object a line for each stop; the signal SIGUSR1 announces it.
 - `exit.json`: the process tree is gone; this is how the main process ended.
 
-Safe to change: the times. Fixed: the order of these files, on which it depends that no attempt runs twice; and that
-exit.json is written only when no process of the tree is left.
+Fixed: the order of these files, on which it depends that no attempt runs twice; and that exit.json is written only when
+no process of the tree is left.
 """
 
 import contextlib
@@ -39,15 +39,14 @@ from collections.abc import Mapping
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # numbers of Linux' prctl(2): fixed
 _SPARE_BYTES = 64 * 1024 * 1024
 """Length by which any file of a user's process may exceed `file_limit`, so that the shim notices the excess before a
-write fails. May be changed."""
+write fails."""
 _POLL_SECONDS = 1.0
-"""Pause between looks at `valid_until`, at memory and files, and at `stops` in case a signal was lost. May be
-changed."""
+"""Pause between looks at `valid_until`, at memory and files, and at `stops` in case a signal was lost."""
 _GROUP_SECONDS = 5.0
-"""Time between SIGTERM to the process group and SIGKILL to the tree. May be changed."""
+"""Time between SIGTERM to the process group and SIGKILL to the tree."""
 _LINGER_SECONDS = 2.0
 """Time that children of a process that ended by itself have to end, too. A browser's driver needs some of it to close
-the browser. May be changed."""
+the browser."""
 _WATCHED = {signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals for which the shim waits. It ignores the last three: only a stop in the file ends the attempt."""
 

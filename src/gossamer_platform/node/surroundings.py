@@ -1,7 +1,7 @@
 """Surroundings of a project's processes: their user, their environment variables, their current folder.
 
-May be changed: the variables that are hidden, by adding some. Fixed: a project's user gets into the folders of its own
-project only, and its processes get none of the node's variables that may be a secret (`ProjectUser.variables`).
+The variables that are hidden, by adding some. Fixed: a project's user gets into the folders of its own project only,
+and its processes get none of the node's variables that may be a secret (`ProjectUser.variables`).
 """
 
 import os
@@ -20,7 +20,7 @@ _HIDDEN: Final = frozenset(
         *("SCRAPYD_USERNAME", MARK),
     }
 )
-"""Environment variables that jobs do not get: they are the manager's, or another attempt's. May be extended."""
+"""Environment variables that jobs do not get: they are the manager's, or another attempt's."""
 
 
 def user_of(users: ProjectUsers | None, work: JobAssignment | Listing) -> ProjectUser | None:

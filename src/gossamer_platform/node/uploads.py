@@ -7,8 +7,7 @@ manager says from which byte on it lacks something. So nothing else is kept, and
 files of an attempt are deleted when the manager has them completely; the end of an attempt waits for that, but not for
 ever. Memory is bounded: a few parts are in memory at a time.
 
-Safe to change: the numbers. Fixed: symbolic links are never followed, because a job owns its files and could make the
-node send those of others.
+Fixed: symbolic links are never followed, because a job owns its files and could make the node send those of others.
 """
 
 import asyncio
@@ -30,17 +29,17 @@ log = logging.getLogger("gossamer.platform.node")
 PART_BYTES: Final = 4 * 1024 * 1024
 """Longest part that is sent at a time. Must not exceed what managers accept (wire.MAX_PART_BYTES)."""
 _PAUSE_SECONDS: Final = 3.0
-"""Longest time for which bytes wait until more have come. May be changed; each part is an object of the storage."""
+"""Longest time for which bytes wait until more have come. Each part is an object of the storage."""
 _LOOK_SECONDS: Final = 0.5
-"""Pause between two looks at the files of an attempt. May be changed."""
+"""Pause between two looks at the files of an attempt."""
 _END_SECONDS: Final = 60.0
-"""Time that the end of an attempt waits for the rest of its files. They are sent after that, too. May be changed."""
+"""Time that the end of an attempt waits for the rest of its files. They are sent after that, too."""
 _RETRY_SECONDS: Final = (1.0, 15.0)
-"""Shortest and longest pause before a part is sent again. May be changed."""
+"""Shortest and longest pause before a part is sent again."""
 _PARTS: Final = 4
-"""Parts that are in memory at a time. May be changed."""
+"""Parts that are in memory at a time."""
 _LEFT_BYTES: Final = 10 * 1024**3
-"""Bytes of files of ended attempts that wait for a manager; beyond that, the oldest are deleted. May be changed."""
+"""Bytes of files of ended attempts that wait for a manager; beyond that, the oldest are deleted."""
 
 SendPart = Callable[[AttemptId, str, int, bytes, bool], Awaitable[int]]
 """Sends bytes of a file (attempt, kind, offset, content, lost) and returns the end of what the manager has. `lost`:

@@ -7,8 +7,8 @@
 The users have numbers only; they need no entry in /etc/passwd. The first number of the range is that of the builder,
 which builds environments; it belongs to no project.
 
-May be changed: the default range. Fixed: the form of users.json, and that a number is never given again while the
-folder exists: files of the earlier project would belong to the next one.
+Fixed: the form of users.json, and that a number is never given again while the folder exists: files of the earlier
+project would belong to the next one.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from gossamer.errors import BadInput, GossamerError
 
 DEFAULT_RANGE: Final = range(70000, 80000)
 """Numbers that are used if the operator names none. Systems give such numbers to no one: people have lower ones,
-containers' users higher ones. May be changed."""
+containers' users higher ones."""
 _PLACES: Final = "project_users in scrapyd.conf, --project-users of `gossamer node`"
 _OFF: Final = (
     "Or let all jobs run as one user: `gossamer node --project-users off`, or project_users = off in scrapyd.conf"
@@ -43,16 +43,14 @@ _LOCK: Final = Path("/run/gossamer-users.lock")
 _FLOCK: Final = "hhqqi4x"
 """Form of Linux' struct flock on 64-bit machines: type, whence, start, length, pid. Linux': fixed."""
 _CLAIM_SECONDS, _LOOK_SECONDS = 1.0, 0.1
-"""Time for which the numbers of a node that has just been killed are waited for, and the pause between two looks. May
-be changed."""
+"""Time for which the numbers of a node that has just been killed are waited for, and the pause between two looks."""
 _CHECK_SECONDS: Final = 60.0
-"""Time limit for the try to load Scrapy as a project's user. May be changed."""
+"""Time limit for the try to load Scrapy as a project's user."""
 _PASSED: Final = re.compile(
     r"PATH|LANG|LANGUAGE|LC_\w+|TZ|PYTHON\w*|LD_LIBRARY_PATH|VIRTUAL_ENV"
     r"|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?i:(?:https?|all|no|ftp)_proxy)"
 )
-"""Environment variables of the node that processes of projects get. May be extended, but by none that may be a secret
-of the node's."""
+"""Environment variables of the node that processes of projects get. None may be a secret of the node's."""
 
 
 class NoUserLeft(GossamerError):

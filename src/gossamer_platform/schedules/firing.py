@@ -1,8 +1,8 @@
 """Fires schedules: makes the job of each instant that has come, and steps to the next instant. `delivery/crawls.py`
 submits the crawl requests of those that have some in place of a job.
 
-Any number of managers may do this at the same time on one database. Safe to change: the pauses. Fixed: that the time is
-the database's, because the clocks of managers differ.
+Any number of managers may do this at the same time on one database. Fixed: that the time is the database's, because the
+clocks of managers differ.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ log = logging.getLogger("gossamer.platform.schedules")
 
 _LATE_SECONDS: Final = 60.0
 """Delay up to which an instant counts as kept. A later one was missed, because no manager ran or the schedule was
-paused. May be changed; docs/howto/schedules.md names it."""
+paused. docs/howto/schedules.md names it."""
 _MAX_QUEUE: Final = 100
-"""Jobs of a schedule that wait until the one before has ended. May be changed; docs/howto/schedules.md names it."""
+"""Jobs of a schedule that wait until the one before has ended. docs/howto/schedules.md names it."""
 _POLL_SECONDS: Final = 1.0
-"""Longest pause between looks: another manager may have added a schedule. May be changed."""
+"""Longest pause between looks: another manager may have added a schedule."""
 _SET_BACK_SECONDS: Final = 10.0
-"""Step of the database's clock that counts; smaller ones only delay. May be changed."""
+"""Step of the database's clock that counts; smaller ones only delay."""
 _RETRY_SECONDS: Final = 5.0
-"""Pause after the database could not answer. May be changed."""
+"""Pause after the database could not answer."""
 
 
 def rule_of(row: Row[Any]) -> ScheduleRule:

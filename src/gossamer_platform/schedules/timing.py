@@ -37,9 +37,9 @@ _FIELDS: Final = (
     ("day of the week", "0 to 7 or SUN to SAT; 0 and 7 are Sunday"),
 )
 _MAX_CRON_LENGTH: Final = 200
-"""Characters of a cron line. May be raised."""
+"""Characters of a cron line."""
 _LATEST: Final = 32_503_680_000.0
-"""Time from which on there are no instants: the year 3000. May be raised up to 9000; Python's last year is 9999."""
+"""Time from which on there are no instants: the year 3000. Python's last year is 9999."""
 _OWN_ZONES: Final = frozenset({"localtime", "posixrules"})
 """Names of files among the time zones that mean another one on each machine. Two managers would fire twice."""
 _MAX_STEPS: Final = 100

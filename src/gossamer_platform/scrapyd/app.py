@@ -46,15 +46,15 @@ from gossamer_platform.v1.spooling import spooled
 log = logging.getLogger("gossamer.platform.scrapyd")
 
 _MAX_BODY_BYTES: Final = 512 * 1024 * 1024
-"""Largest body of a request. May be changed; an egg in a form may be three times as long as its file."""
+"""Largest body of a request. An egg in a form may be three times as long as its file."""
 _LARGE_BODY_BYTES: Final = 64 * 1024
-"""Length from which a body is parsed in a thread. Tuning only."""
+"""Length from which a body is parsed in a thread."""
 _LARGE_BODIES: Final = 2
-"""Large bodies that are parsed in memory at a time; others wait as files. May be changed."""
+"""Large bodies that are parsed in memory at a time; others wait as files."""
 _SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"jobid")
-"""Parameters that the audit shows. May be extended; arguments of spiders may be secrets."""
+"""Parameters that the audit shows. Arguments of spiders may be secrets."""
 _MISSING: Final = ("No Such Resource", "There is no page at this address.")
-"""Heading, which is Scrapyd's, and text of the page in place of one that does not exist. May be changed."""
+"""Heading, which is Scrapyd's, and text of the page in place of one that does not exist."""
 _METHODS: Final = {"GET": ("HEAD", "OPTIONS", "GET"), "POST": ("HEAD", "OPTIONS", "POST")}
 """Methods that an endpoint names in an error, by its own method. Scrapyd's order: fixed."""
 

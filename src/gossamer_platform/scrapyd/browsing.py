@@ -30,7 +30,7 @@ from gossamer_platform.v1.jobs import last_error, last_log_lines, parse_cursor
 from gossamer_platform.v1.reading import in_reader
 
 PAGE_ROWS: Final = 100
-"""Rows of a list on one page. May be changed."""
+"""Rows of a list on one page."""
 _MAX_DIGITS: Final = 18
 """Digits of the longest number that every database takes."""
 

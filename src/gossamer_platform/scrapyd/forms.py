@@ -16,7 +16,7 @@ Parameters = dict[bytes, list[bytes]]
 _FORM: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
 _PART_BYTES: Final = 256 * 1024
-"""Bytes that are decoded at a time; other threads wait for the end of each part. May be changed."""
+"""Bytes that are decoded at a time; other threads wait for the end of each part."""
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _DISPOSITION: Final = re.compile(
     rb'^content-disposition:(?:[^";\r\n]|"(?:\\.|[^"\\\r\n])*"|;(?!\s*name=))*;\s*name="?([^";\r\n]*)"?',

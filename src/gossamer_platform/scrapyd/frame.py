@@ -1,7 +1,7 @@
 """Frame of the pages for people: head, style, navigation. Every page of Scrapyd's interface is put into it.
 
-A page loads nothing from elsewhere and works without scripts. The style may be changed; it must not depend on
-attributes of rows and cells which clients read with regular expressions (`pages.py` and `listing.py` name them).
+A page loads nothing from elsewhere and works without scripts. The style must not depend on attributes of rows and cells
+which clients read with regular expressions (`pages.py` and `listing.py` name them).
 """
 
 from typing import Final, NamedTuple

@@ -12,7 +12,7 @@ from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.frame import PageFrame
 
 _TAIL_BYTES: Final = 100_000
-"""Bytes of the log to which the link to its end leads. May be changed."""
+"""Bytes of the log to which the link to its end leads."""
 
 
 class FileUrls(NamedTuple):

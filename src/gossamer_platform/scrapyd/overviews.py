@@ -16,7 +16,7 @@ from gossamer_platform.state.jobs import JobFilter
 from gossamer_platform.state.nodes import state_of
 
 _FEW_SPIDERS: Final = 5
-"""Spiders of a version up to which the list is open. May be changed."""
+"""Spiders of a version up to which the list is open."""
 
 
 class ListPart(NamedTuple):

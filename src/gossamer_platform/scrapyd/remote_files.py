@@ -25,7 +25,7 @@ _KINDS: Final = {"logs": (FileKind.LOG, "log"), "items": (FileKind.ITEMS, "jl")}
 """Kind and suffix of the files below each root. Scrapyd's: fixed."""
 _ATTEMPT: Final = re.compile(r"(?P<name>.+)\.attempt-(?P<attempt>[1-9]\d{0,8})")
 _MAX_ENTRIES: Final = 10_000
-"""Files in a listing, the latest ones. May be changed; a listing is built in memory."""
+"""Files in a listing, the latest ones. A listing is built in memory."""
 
 
 class RemoteFiles(ChunkFiles):

@@ -1,7 +1,7 @@
 """Parts of servers: locks that keep a second one out, sockets, and the HTTP server itself.
 
-Safe to change: the numbers. Fixed: the locks come first, because two processes with one state would run every job
-twice; and a Unix socket's file is replaced only by the process that has the lock.
+Fixed: the locks come first, because two processes with one state would run every job twice; and a Unix socket's file is
+replaced only by the process that has the lock.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from gossamer_platform.state.database import StateDatabase
 log = logging.getLogger("gossamer.platform.serving")
 
 _LOCK_SECONDS: Final = 5.0
-"""Time for which a process waits for the lock of one that has just been killed. May be changed."""
+"""Time for which a process waits for the lock of one that has just been killed."""
 _DATABASE_SECONDS: Final = 15.0
-"""Time for which a server waits at its start for a database that starts at the same time. May be changed."""
+"""Time for which a server waits at its start for a database that starts at the same time."""
 _TRY_SECONDS, _SAY_SECONDS = 0.5, 3.0
-"""Pauses between two tries to reach it, and between two lines that say so. May be changed."""
+"""Pauses between two tries to reach it, and between two lines that say so."""
 _OWNER_SECONDS: Final = 2.0
-"""Pause between two looks whether the database is still this process's own. May be changed."""
+"""Pause between two looks whether the database is still this process's own."""
 _BACKLOG: Final = 128
-"""Connections that wait until they are accepted. May be changed."""
+"""Connections that wait until they are accepted."""
 _DRAIN_SECONDS: Final = 5
-"""Time that running requests have at the end. Whole seconds, for uvicorn. May be changed."""
+"""Time that running requests have at the end. Whole seconds, for uvicorn."""
 
 
 class _QuietServer(uvicorn.Server):

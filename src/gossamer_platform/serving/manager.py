@@ -69,9 +69,9 @@ log = logging.getLogger("gossamer.platform.serving")
 
 _COMMAND: Final = "gossamer manager"
 _CLEAN_SECONDS: Final = 3600.0
-"""Pause between two deletions of what is not needed any more. May be changed."""
+"""Pause between two deletions of what is not needed any more."""
 _MAINTENANCE_SECONDS: Final = 10.0
-"""Pause between two looks for logs and items to merge. May be changed."""
+"""Pause between two looks for logs and items to merge."""
 
 
 class ManagerOptions(NamedTuple):

@@ -32,13 +32,13 @@ from gossamer_platform.serving.hosting import lock_folder, stopped_within
 log = logging.getLogger("gossamer.platform.node")
 
 _LISTING_SECONDS: Final = 120.0
-"""Time limit for listing the spiders of a version. May be changed."""
+"""Time limit for listing the spiders of a version."""
 _STOP_GRACE_SECONDS: Final = 120.0
-"""Time that a cancelled job has to end by itself before its processes are killed. May be changed."""
+"""Time that a cancelled job has to end by itself before its processes are killed."""
 _PROBE_SECONDS: Final = 5.0
-"""Time limit of the request that finds out whether a manager needs a password. May be changed."""
+"""Time limit of the request that finds out whether a manager needs a password."""
 _CLEAN_SECONDS: Final = 3600.0
-"""Pause between two deletions of what was not used for long. May be changed."""
+"""Pause between two deletions of what was not used for long."""
 
 
 class NodeOptions(NamedTuple):

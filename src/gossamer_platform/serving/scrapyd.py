@@ -60,7 +60,7 @@ log = logging.getLogger("gossamer.platform.serving")
 
 _COMMAND: Final = "gossamer scrapyd"
 _CLEAN_SECONDS: Final = 3600.0
-"""Pause between two deletions of what is not needed any more. May be changed."""
+"""Pause between two deletions of what is not needed any more."""
 
 
 async def run_scrapyd(

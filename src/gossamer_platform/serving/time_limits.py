@@ -2,7 +2,7 @@
 
 A body must come at 16 KiB/s, with pauses of half a minute at most. The bytes that came quickly buy no longer pause. An
 answer may stop for two minutes while its reader does not read. A connection gets a minute for the head of a request,
-and for the rest of a body that was answered before it was read. Safe to change: the numbers.
+and for the rest of a body that was answered before it was read.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PAUSE_SECONDS: Final = 30.0
-"""Longest pause of a body. May be changed."""
+"""Longest pause of a body."""
 _BYTES_PER_SECOND: Final = 16 * 1024
-"""Rate at which the bytes of a body make up for a pause. May be changed."""
+"""Rate at which the bytes of a body make up for a pause."""
 _READ_SECONDS: Final = 120.0
-"""Longest pause of a client that reads an answer. May be changed."""
+"""Longest pause of a client that reads an answer."""
 _HEAD_SECONDS: Final = 60.0
-"""Time for the head of a request. May be changed."""
+"""Time for the head of a request."""
 _LATE: Final = b"The body of the request took too long. Send it again.\n"
 
 

@@ -18,12 +18,12 @@ from sqlalchemy.exc import IntegrityError
 from gossamer_platform.state.tables import DatabaseNow, chunks, job_files, jobs, projects, storage
 
 MERGED_BYTES: Final = 16 * 1024 * 1024
-"""Longest chunk that is made of shorter ones. May be changed; one is held in memory while it is made."""
+"""Longest chunk that is made of shorter ones. One is held in memory while it is made."""
 _ADDED: Final = 16
-"""Chunks after which those of a file that still grows are merged. May be changed."""
+"""Chunks after which those of a file that still grows are merged."""
 _LEASE_SECONDS: Final = 120.0
-"""Time that one step of a merge or a deletion may take before another manager may try. May be raised; when it is over,
-a merge does nothing any more."""
+"""Time that one step of a merge or a deletion may take before another manager may try. When it is over, a merge does
+nothing any more."""
 _SWEEP_SECONDS: Final = 600.0
 """Time after which the objects of replaced chunks are deleted. Must be longer than a read takes that has just begun."""
 _UNSEEN_SECONDS: Final = 300.0

@@ -20,13 +20,13 @@ GIVE_UP_SECONDS: Final = 1800.0
 """Time after which a firing has failed that the crawl service did not take. Must be less than the hour for which the
 service remembers a key. The docs name it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before the second attempt, and between two at most; each pause is twice the one before. May be changed."""
+"""Seconds before the second attempt, and between two at most; each pause is twice the one before."""
 _LEASE_SECONDS: Final = 60.0
 """Time that a manager has for an attempt. Must be more than the time limit of a request."""
 _FORGET_SECONDS: Final = 7 * 86400.0
-"""Age from which a firing that has ended is deleted. May be changed; the docs name it."""
+"""Age from which a firing that has ended is deleted. The docs name it."""
 _MAX_NAMED: Final = 100
-"""Crawls of a firing that are shown. May be changed."""
+"""Crawls of a firing that are shown."""
 _NAMES: Final = uuid.UUID("5b0d6b0e-64b1-4f0f-8f2c-0a2b8a4d3c55")
 """Name space of keys. Fixed: another one would let a firing be submitted twice."""
 SUBMITTING: Final = "submitting its crawl requests"

@@ -9,9 +9,9 @@ own and do not wait for it.
 PostgreSQL serves any number of managers. Writers run side by side; a statement that reads what it is about to write
 locks the row first. A transaction that PostgreSQL breaks off because of others is run again.
 
-Safe to change: the numbers of threads and of repetitions. Fixed: BEGIN IMMEDIATE for writers in SQLite (a deferred one
-that reads and then writes fails when another wrote in between), synchronous=FULL (with NORMAL a power cut may take back
-confirmed jobs), and that a transaction whose connection broke is not repeated: it may have been committed.
+Fixed: BEGIN IMMEDIATE for writers in SQLite (a deferred one that reads and then writes fails when another wrote in
+between), synchronous=FULL (with NORMAL a power cut may take back confirmed jobs), and that a transaction whose
+connection broke is not repeated: it may have been committed.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from gossamer_platform.values import storable_json
 T = TypeVar("T")
 
 _READERS: Final = 4
-"""Threads and connections for reading. May be changed; pages of thousands of jobs are what takes long."""
+"""Threads and connections for reading. Pages of thousands of jobs are what takes long."""
 _WRITERS: Final = 8
-"""Threads for writing where the database has more than one writer (PostgreSQL). May be changed."""
+"""Threads for writing where the database has more than one writer (PostgreSQL)."""
 _SQLITE_SECONDS: Final = 30.0
-"""Time for which a connection waits for the lock of another process in SQLite. May be changed."""
+"""Time for which a connection waits for the lock of another process in SQLite."""
 _REPETITIONS: Final = 5
-"""Times that a transaction is run again that PostgreSQL broke off. May be changed."""
+"""Times that a transaction is run again that PostgreSQL broke off."""
 _BROKEN_OFF: Final = {"40001", "40P01"}
 """SQLSTATEs of such a transaction: it could not be serialized; it was in a deadlock. PostgreSQL's: fixed."""
 _MIGRATION_LOCK: Final = 7_310_946_110
@@ -59,8 +59,7 @@ _CONNECTION: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
 }
-"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute. May be
-changed."""
+"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute."""
 _EXAMPLE: Final = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 

@@ -1,8 +1,8 @@
 """Events that webhooks are told: written in the same transaction as what they report, so none is lost or invented.
 
 An event becomes a row for each webhook that wants it; `delivery/sending.py` sends them. Where no webhook wants an
-event, nothing is written. Safe to change: the numbers. Fixed: the words of kinds and the fields of events, which
-receivers read; and that an event's id follows from what it reports, so that no event is written twice.
+event, nothing is written. Fixed: the words of kinds and the fields of events, which receivers read; and that an event's
+id follows from what it reports, so that no event is written twice.
 """
 
 import statistics
@@ -19,15 +19,15 @@ from gossamer_platform.outcome import counter
 from gossamer_platform.state.tables import DatabaseNow, deliveries, jobs, projects, versions, webhooks
 
 MAX_WAITING: Final = 10_000
-"""Deliveries of a webhook that wait. Further events are dropped and counted. May be changed."""
+"""Deliveries of a webhook that wait. Further events are dropped and counted."""
 _COMPARED: Final = 10
-"""Earlier good jobs of a spider that a job is compared with, the latest ones. May be changed; the docs name it."""
+"""Earlier good jobs of a spider that a job is compared with, the latest ones. The docs name it."""
 _NEEDED: Final = 3
-"""Earlier good jobs without which nothing is compared. May be changed; the docs name it."""
+"""Earlier good jobs without which nothing is compared. The docs name it."""
 _SLOW_SECONDS: Final = 60.0
-"""Seconds by which a slow job exceeds the usual time at least. May be changed; the docs name it."""
+"""Seconds by which a slow job exceeds the usual time at least. The docs name it."""
 _FEW: Final = 0.5
-"""Part of the usual number of items below which a job has few. May be changed; the docs name it."""
+"""Part of the usual number of items below which a job has few. The docs name it."""
 _NAMES: Final = uuid.UUID("8d8a2c5e-6f5a-4a0e-9f57-2d0b6c1f7a31")
 """Name space of events' ids. Fixed: another one would let an event be sent twice."""
 

@@ -24,9 +24,9 @@ from gossamer_platform.state.tables import DatabaseNow, input_parts, inputs, job
 START_URLS: Final = "start_urls"
 """Use of an input whose lines become the spider's start URLs. Any other use is the name of an argument. Fixed."""
 _PART_BYTES: Final = 1024 * 1024
-"""Bytes of an input in one row. May be changed; a row is in memory while it is written or read."""
+"""Bytes of an input in one row. A row is in memory while it is written or read."""
 _FORGET_SECONDS: Final = 3600.0
-"""Age from which an input or a group without jobs is deleted. May be changed; a client makes the jobs at once."""
+"""Age from which an input or a group without jobs is deleted. A client makes the jobs at once."""
 
 
 CRAWL_SETTING = "GOSSAMER_CRAWL_ID"

@@ -25,15 +25,15 @@ LIVE = (JobState.PENDING, *sorted(ACTIVE))
 WITH_PROJECT = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
 """Jobs with their `project`. Made once: to make a statement of so many columns takes longer than to run it."""
 _LONGEST_RETRY_SECONDS = 3600.0
-"""Longest pause before a retry. May be changed."""
+"""Longest pause before a retry."""
 _RETURN_SECONDS = 30.0
-"""Pause before a job is taken again that a node could not start. May be changed."""
+"""Pause before a job is taken again that a node could not start."""
 _NO_NODE = {"node": "", "incarnation": ""}
 """Columns of a job that no node has."""
 _NAMES_AT_ONCE = 500
-"""Names in one query of `find_taken`. May be changed: SQLite takes at most 32,766."""
+"""Names in one query of `find_taken`. SQLite takes at most 32,766."""
 _REMEMBERED_SECONDS = 86400.0
-"""Time after its end for which a job is kept in any case. May be raised; idempotency keys hold for as long."""
+"""Time after its end for which a job is kept in any case. Idempotency keys hold for as long."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
 

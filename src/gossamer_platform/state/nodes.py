@@ -28,7 +28,7 @@ _KILL_SECONDS: Final = 3.0
 _STOPPED: Final = "stopped"
 """Incarnation of a node that was stopped while it had no jobs. No process has this name: fixed."""
 _SLOWER: Final = 1.25
-"""Factor by which a manager waits longer than the node. May be raised; must not be less."""
+"""Factor by which a manager waits longer than the node. Must not be less."""
 
 
 class NodeState(StrEnum):

@@ -33,16 +33,16 @@ WANTED: Final = "wanted"
 
 
 _BROKEN_KEPT: Final = 10
-"""Broken versions of a project that are kept, the latest ones, so that their reasons can be read. May be changed."""
+"""Broken versions of a project that are kept, the latest ones, so that their reasons can be read."""
 _FORGET_SECONDS: Final = 3600.0
 """Age from which a removed version and an empty project are deleted. A client may still wait for the build of a newer
-one. May be changed."""
+one."""
 
 
 _TRY_SECONDS: Final = 86400.0
-"""Time since its deployment for which a version waits for a node that can build it. May be changed."""
+"""Time since its deployment for which a version waits for a node that can build it."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0
-"""Pauses between two such tries. In between, a pause is half of the time since the deployment. May be changed."""
+"""Pauses between two such tries. In between, a pause is half of the time since the deployment."""
 
 
 class JobPolicy(NamedTuple):

@@ -16,9 +16,9 @@ from gossamer_platform.state.schedule_tables import crawl_firings, schedules
 from gossamer_platform.state.tables import DatabaseNow, jobs, projects
 
 _BATCH: Final = 100
-"""Schedules that are fired in one transaction. May be changed."""
+"""Schedules that are fired in one transaction."""
 _FORGET_SECONDS: Final = 30 * 86400.0
-"""Age from which a schedule is deleted that has no further instant. May be changed."""
+"""Age from which a schedule is deleted that has no further instant."""
 
 
 def add_schedule(connection: Connection, project: str, name: str, columns: Mapping[str, Any]) -> int | None:

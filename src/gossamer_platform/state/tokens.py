@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, or_, select, updat
 from gossamer_platform.state.tables import DatabaseNow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
-"""Entries of the audit that are kept, the latest ones. May be changed."""
+"""Entries of the audit that are kept, the latest ones."""
 _DEPLOYMENTS: Final = ("version.deploy", "scrapyd.addversion", "cloud.deploy")
 """Actions of the audit that add a version, whose subject is PROJECT VERSION."""
 

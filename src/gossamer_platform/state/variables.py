@@ -14,8 +14,8 @@ from gossamer_platform.state.projects import project_id
 from gossamer_platform.state.tables import DatabaseNow, projects, variables
 
 MAX_VARIABLES: Final = 100
-"""Variables of a project. May be changed, together with the length of a value: Linux gives a process about 2 MB for all
-of them."""
+"""Variables of a project. Linux gives a process about 2 MB for all variables, so it is bound to the length of a
+value."""
 
 
 def set_variable(connection: Connection, project: str, name: str, value: str, *, is_secret: bool) -> bool:

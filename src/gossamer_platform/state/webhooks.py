@@ -15,19 +15,18 @@ from gossamer_platform.state.projects import project_id
 from gossamer_platform.state.tables import DatabaseNow, deliveries, projects, webhooks
 
 MAX_WEBHOOKS: Final = 50
-"""Webhooks of a project, and of all projects together. May be changed."""
+"""Webhooks of a project, and of all projects together."""
 MAX_ATTEMPTS: Final = 10
-"""Attempts after which a delivery is dead. May be changed; the docs name it."""
+"""Attempts after which a delivery is dead. The docs name it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 6 * 3600.0
-"""Seconds before the second attempt, and between two at most; each pause is three times the one before. May be
-changed; the docs name their sum."""
+"""Seconds before the second attempt, and between two at most; each pause is three times the one before. The docs name
+their sum."""
 _LEASE_SECONDS: Final = 60.0
 """Time that a manager has for a delivery. Must be more than the time limit of a request."""
 _AT_ONCE: Final = 4
-"""Deliveries of one webhook that are under way at a time, so that a slow receiver does not keep others waiting. May be
-changed."""
+"""Deliveries of one webhook that are under way at a time, so that a slow receiver does not keep others waiting."""
 _FORGET_SECONDS: Final = 30 * 86400.0
-"""Age from which a delivery that was sent or is dead is deleted. May be changed."""
+"""Age from which a delivery that was sent or is dead is deleted."""
 
 
 def add_webhook(connection: Connection, project: str, columns: Mapping[str, Any]) -> Row[Any] | None:

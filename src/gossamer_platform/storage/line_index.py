@@ -1,15 +1,15 @@
 """Index of the lines in a part of a file: where lines begin, at intervals. Pure: no I/O.
 
 With it a reader finds line 900,000 of a million without reading what is before it. An entry is a pair: an offset at
-which a line begins, and the number of ends of lines before that offset. Safe to change: the interval. Fixed: the form
-of an entry, which is stored.
+which a line begins, and the number of ends of lines before that offset. Fixed: the form of an entry, which is
+stored.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 INTERVAL_BYTES: Final = 128 * 1024
-"""Bytes between two entries. May be changed; a reader of one line reads up to as many bytes."""
+"""Bytes between two entries. A reader of one line reads up to as many bytes."""
 
 
 def index_lines(content: bytes) -> tuple[int, list[tuple[int, int]]]:

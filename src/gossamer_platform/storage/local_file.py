@@ -2,7 +2,7 @@
 
 The file stays open, so that its deletion cuts no reader off. The index of its lines is made when the first line is
 asked for by number, and is kept in memory for the next readers: a few KB for each of the files that were read last. The
-methods wait for the disk: call them in a thread. Safe to change: the numbers.
+methods wait for the disk: call them in a thread.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import Final
 from gossamer_platform.storage.line_index import index_lines
 
 _BLOCK_BYTES: Final = 1024 * 1024
-"""Bytes that are indexed at a time. May be changed."""
+"""Bytes that are indexed at a time."""
 _MAX_ENTRIES: Final = 4096
-"""Entries of an index at which every second one is dropped. May be changed."""
+"""Entries of an index at which every second one is dropped."""
 _MAX_INDEXES: Final = 64
-"""Files whose indexes are kept. May be changed."""
+"""Files whose indexes are kept."""
 
 
 class LocalFile:

@@ -4,8 +4,8 @@ An object is written once under a name that nothing else uses, and is then read 
 append: object stores rewrite or cut off a file that is appended to. All methods wait for the disk or the network: call
 them in a thread.
 
-Safe to change: the numbers. Fixed: an object whose `put` has returned survives a power cut; and whatever a driver
-raises becomes StorageUnavailable or ObjectMissing, so that callers know whether to try again.
+Fixed: an object whose `put` has returned survives a power cut; and whatever a driver raises becomes StorageUnavailable
+or ObjectMissing, so that callers know whether to try again.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from gossamer.extras import install_advice
 from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_of
 
 _CONNECT_SECONDS: Final = 5
-"""Time limit for a connection to S3. May be changed."""
+"""Time limit for a connection to S3."""
 _ANSWER_SECONDS: Final = 8
-"""Longest silence of S3 within a call. May be changed; nodes repeat what is refused meanwhile."""
+"""Longest silence of S3 within a call. Nodes repeat what is refused meanwhile."""
 _ATTEMPTS: Final = 2
-"""Times that a call of S3 is made before it counts as failed. May be changed."""
+"""Times that a call of S3 is made before it counts as failed."""
 _S3: Final = ("s3", "s3a")
 """Protocols of S3."""
 
@@ -33,7 +33,7 @@ _S3: Final = ("s3", "s3a")
 MARKER: Final = "gossamer-storage.json"
 """Object that names the platform which an address belongs to. On users' disks: fixed."""
 _PUT_ATTEMPTS: Final = 5
-"""Times that a file is written whose folder another process deletes at the same time. May be changed."""
+"""Times that a file is written whose folder another process deletes at the same time."""
 
 
 class StorageUnavailable(GossamerError):

@@ -86,7 +86,7 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
 
 _LATER: Final = {"Retry-After": "5"}
 _MAX_BODY_BYTES: Final = 1024 * 1024
-"""Longest body of a request that sends no file. May be changed."""
+"""Longest body of a request that sends no file."""
 _LARGE_BODIES: Final = {VERSIONS_PATH: MAX_ARTEFACT_BYTES, INPUTS_PATH: MAX_INPUT_BYTES}
 """Longest bodies of those that do, by path."""
 

@@ -5,9 +5,8 @@
     event: end     data: {}
 
 A client that was cut off continues with the header Last-Event-ID, which browsers send by themselves: the id is the
-number of the attempt, from 1, and the byte offset behind the event. Safe to change: the pauses and the length of an
-event. Fixed: names of events and the form of ids; and that the stream closes after `end`, which tells a browser to
-close its side, or it would connect again for ever.
+number of the attempt, from 1, and the byte offset behind the event. Fixed: names of events and the form of ids; and
+that the stream closes after `end`, which tells a browser to close its side, or it would connect again for ever.
 """
 
 import asyncio
@@ -30,13 +29,13 @@ from gossamer_platform.v1.reading import in_reader
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _LOOK_SECONDS: Final = 0.5
-"""Pause between two looks at the job. May be changed; each is a read of the database."""
+"""Pause between two looks at the job. Each is a read of the database."""
 _COMMENT_SECONDS: Final = 15.0
-"""Pause between comments, by which proxies see that the connection is alive. May be changed."""
+"""Pause between comments, by which proxies see that the connection is alive."""
 _EVENT_BYTES: Final = 64 * 1024
-"""Longest part of a log in one event. May be changed."""
+"""Longest part of a log in one event."""
 _STREAMS: Final = asyncio.Semaphore(200)
-"""Streams at a time; a further client waits. May be changed."""
+"""Streams at a time; a further client waits."""
 _ID: Final = re.compile(r"(\d{1,9}):(\d{1,18})", re.ASCII)
 
 

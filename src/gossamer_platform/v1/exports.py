@@ -1,7 +1,7 @@
 """Writes the items of a job as JSON Lines, CSV, JSON or XML, in pieces, so that the memory needed is constant.
 
-Waits for the disk or the network: take the pieces in a thread. Safe to change: the length of a piece. Fixed: the
-formats' names and the shapes of what they write.
+Waits for the disk or the network: take the pieces in a thread. Fixed: the formats' names and the shapes of what they
+write.
 """
 
 import csv
@@ -16,9 +16,9 @@ from gossamer_platform.v1.item_filter import ItemFilter
 from gossamer_platform.v1.items import ItemReader
 
 _PIECE_BYTES: Final = 64 * 1024
-"""Length from which a piece is sent. May be changed; a piece takes one step of a thread."""
+"""Length from which a piece is sent. A piece takes one step of a thread."""
 _PIECE_PARTS: Final = 2000
-"""Number of items after which a piece ends, however short it is. May be changed."""
+"""Number of items after which a piece ends, however short it is."""
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document may contain, not even escaped."""
 

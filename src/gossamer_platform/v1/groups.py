@@ -27,13 +27,13 @@ from gossamer_platform.v1.spooling import spooled
 router = APIRouter(prefix="/v1")
 
 MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
-"""Largest input. May be changed."""
+"""Largest input."""
 _INPUTS: Final = asyncio.Semaphore(2)
-"""Inputs that are in memory at a time; others wait as files. May be changed."""
+"""Inputs that are in memory at a time; others wait as files."""
 INPUTS_PATH: Final = "/v1/inputs"
 """Path of the endpoint that takes an input. Fixed."""
 _MAX_JOBS: Final = 1000
-"""Most jobs of a group. May be changed; they are added in one transaction."""
+"""Most jobs of a group. They are added in one transaction."""
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Id = Annotated[int, Path(ge=1, lt=2**63, description="Number of the group.")]

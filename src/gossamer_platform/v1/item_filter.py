@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from gossamer.errors import BadInput
 
 MAX_FILTERS: Final = 20
-"""Largest number of conditions of a request. May be changed."""
+"""Largest number of conditions of a request."""
 _FORM: Final = re.compile(
     r"(?P<absent>!?)(?P<field>[^=!~<>]+)(?:(?P<operator>!=|>=|<=|=|~|>|<)(?P<value>.*))?", re.DOTALL
 )

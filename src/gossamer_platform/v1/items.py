@@ -1,8 +1,8 @@
 """Reads the items of a job from its file of JSON lines: by cursor, by number, and through conditions.
 
 The number of an item is that of its line, from 0. A job may be running: a line that is not complete yet is left out.
-The memory needed does not depend on the number of items. Waits for the disk or the network: call it in a thread. Safe
-to change: the numbers of bytes. Fixed: that an item keeps its number, which is part of addresses.
+The memory needed does not depend on the number of items. Waits for the disk or the network: call it in a thread. Fixed:
+that an item keeps its number, which is part of addresses.
 """
 
 import json
@@ -17,19 +17,19 @@ from gossamer_platform.v1.item_filter import ItemFilter
 from gossamer_platform.values import storable
 
 _BLOCK_BYTES: Final = 256 * 1024
-"""Bytes that are read at a time. May be changed."""
+"""Bytes that are read at a time."""
 _FIRST_BYTES: Final = 32 * 1024
-"""Bytes that are read first, for a short page. May be changed."""
+"""Bytes that are read first, for a short page."""
 _MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""Longest line; a longer one is left out as if it were no JSON. May be changed; one is held in memory."""
+"""Longest line; a longer one is left out as if it were no JSON. One is held in memory."""
 _PAGE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of lines after which a page ends although it has fewer items than were asked for. May be changed; conditions
-that few items meet would otherwise keep a request waiting while all items are read."""
+"""Bytes of lines after which a page ends although it has fewer items than were asked for. Conditions that few items
+meet would otherwise keep a request waiting while all items are read."""
 
 
 _MAX_DEPTH: Final = 200
-"""Depth from which on an item is not parsed: exports, and the libraries that write answers, stop at some depth. May be
-changed; pydantic's limit is 255."""
+"""Depth from which on an item is not parsed: exports, and the libraries that write answers, stop at some depth.
+Pydantic's limit is 255."""
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
 """Text, or bracket outside of a text."""
 _DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)

@@ -30,15 +30,15 @@ from gossamer_platform.v1.reading import in_reader
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 MAX_PAGE: Final = 1000
-"""Largest page of a list. May be changed; a page of jobs is built in memory."""
+"""Largest page of a list. A page of jobs is built in memory."""
 _LOG_END_LINES: Final = 20
-"""Lines of the log that are shown with a failed job. May be changed."""
+"""Lines of the log that are shown with a failed job."""
 _LOG_END_BYTES: Final = 16 * 1024
-"""Bytes at the end of the log in which these lines are looked for. May be changed."""
+"""Bytes at the end of the log in which these lines are looked for."""
 _ERROR_BYTES: Final = 256 * 1024
-"""Bytes at the end of the log in which the last error is looked for. May be changed."""
+"""Bytes at the end of the log in which the last error is looked for."""
 _ERROR_CHARACTERS: Final = 1000
-"""Characters of the last error that are shown. May be changed."""
+"""Characters of the last error that are shown."""
 _ERROR: Final = re.compile(rb"^.*\] (?:ERROR|CRITICAL): .*$", re.MULTILINE)
 """Line of Scrapy's log with an error, in Scrapy's own LOG_FORMAT."""
 JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]

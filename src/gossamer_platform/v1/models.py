@@ -20,7 +20,7 @@ from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.values import unstorable_place
 
 MAX_RETRIES: Final = 100
-"""Largest number of retries of a job. May be raised; each leaves an entry in the job's row."""
+"""Largest number of retries of a job. Each leaves an entry in the job's row."""
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Days = Annotated[float, Field(ge=0, le=36600, allow_inf_nan=False)]
 _Jobs = Annotated[int, Field(ge=0, lt=2**31)]

@@ -31,7 +31,7 @@ router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
 _MAX_NAME: Final = 64
 """Longest name of a node, its process, or its folder. The database's: fixed."""
 _MAX_SLOTS: Final = 10_000
-"""Largest number of jobs that a node may take at a time. May be changed."""
+"""Largest number of jobs that a node may take at a time."""
 
 
 class _Caller(NamedTuple):

@@ -33,7 +33,7 @@ from gossamer_platform.v1.spooling import spooled
 router = APIRouter(prefix="/v1")
 
 MAX_ARTEFACT_BYTES: Final = 256 * 1024 * 1024
-"""Largest artefact. May be changed."""
+"""Largest artefact."""
 VERSIONS_PATH: Final = "/v1/versions"
 """Path of the endpoint that takes an artefact. Fixed."""
 _VersionName = Annotated[str, Query(min_length=1, max_length=200, description="Name of the version.")]

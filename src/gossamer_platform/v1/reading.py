@@ -1,6 +1,6 @@
 """Threads in which logs and items are read and received, apart from the threads of everything else.
 
-A storage that hangs holds these threads only: jobs go on to be scheduled and shown. Safe to change: the numbers.
+A storage that hangs holds these threads only: jobs go on to be scheduled and shown.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-read")
-"""For reads that take milliseconds. The number may be changed."""
+"""For reads that take milliseconds."""
 _STREAM_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-stream")
-"""For the pieces of files. May be changed; a storage that answers slowly needs several."""
+"""For the pieces of files. A storage that answers slowly needs several."""
 _EXPORT_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="item-export")
 """For the pieces of exports. Two, because they parse and write items, and more of them would make the event loop wait
-for Python's lock. May be changed."""
+for Python's lock."""
 _RECEIVER_THREADS: Final = ThreadPoolExecutor(8, thread_name_prefix="file-write")
-"""For what nodes send. May be changed."""
+"""For what nodes send."""
 _PIECE_BYTES: Final = 256 * 1024
-"""Bytes of a file that are read at a time. May be changed."""
+"""Bytes of a file that are read at a time."""
 
 
 async def in_reader(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

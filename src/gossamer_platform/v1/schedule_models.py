@@ -22,11 +22,11 @@ from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_r
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel
 
 _PREVIEW: Final = 5
-"""Instants that are shown of a schedule. May be changed."""
+"""Instants that are shown of a schedule."""
 MAX_REQUESTS: Final = 1000
-"""Crawl requests of a schedule. May be changed, up to the 10,000 that the crawl service takes at a time."""
+"""Crawl requests of a schedule. Up to the 10,000 that the crawl service takes at a time."""
 _MAX_REQUEST_BYTES: Final = 256 * 1024
-"""Bytes of these requests together. May be changed, up to the service's limit of a body."""
+"""Bytes of these requests together. Up to the service's limit of a body."""
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 

@@ -1,6 +1,6 @@
 """Receives long bodies of requests into temporary files, so that memory does not depend on how many come at a time.
 
-A file has no name, so nothing is left of it when the process is killed. Safe to change: the number.
+A file has no name, so nothing is left of it when the process is killed.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from gossamer.errors import GossamerError
 from gossamer_platform.storage.objects import StorageUnavailable
 
 _WRITE_BYTES: Final = 1024 * 1024
-"""Bytes that are written at a time, each time in a thread. May be changed."""
+"""Bytes that are written at a time, each time in a thread."""
 
 
 class UploadTooLong(GossamerError):

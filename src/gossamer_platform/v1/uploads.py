@@ -3,8 +3,8 @@
     PUT /nodes/v1/attempts/JOB/ATTEMPT/KIND?offset=N     body: the bytes; answer: {"end": N}
 
 The answer is the end of what the manager has, from which the node continues: a part that was known already, or that
-lies behind the end, is no error. Safe to change: the numbers. Fixed: the path and the answer; and that a body is read
-only for a node, and only while few others are.
+lies behind the end, is no error. Fixed: the path and the answer; and that a body is read only for a node, and only
+while few others are.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
 PARTS_PATH: Final = f"{wire.PREFIX}/attempts/"
 """Begin of the path. Fixed."""
 _PARTS: Final = asyncio.Semaphore(16)
-"""Parts that are in memory at a time; a further call waits. May be changed."""
+"""Parts that are in memory at a time; a further call waits."""
 _BODY_SECONDS: Final = 30.0
-"""Time limit for the body of a call, so that slow nodes do not hold all places. May be changed."""
+"""Time limit for the body of a call, so that slow nodes do not hold all places."""
 _Number = Annotated[int, Path(ge=1, lt=2**31)]
 
 

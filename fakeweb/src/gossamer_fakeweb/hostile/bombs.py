@@ -1,7 +1,7 @@
 """Bodies that are small on the wire and enormous when they are unpacked, or costly to unpack.
 
-Cases may be added freely; they are built once, when they are first needed, in a second or two together. The sizes may
-be raised: they must stay above every limit of a crawler (its largest body, its memory), or a case proves nothing.
+Cases may be added freely; they are built once, when they are first needed, in a second or two together. They must stay
+above every limit of a crawler (its largest body, its memory), or a case proves nothing.
 """
 
 import gzip

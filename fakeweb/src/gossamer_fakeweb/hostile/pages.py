@@ -1,7 +1,7 @@
 """Pages that are costly to read: too many links, too deep, in no charset or in several.
 
-Cases may be added freely. The numbers may be raised; lower ones prove less, because simple parsers survive them. The
-names are fixed, and the texts beside them are only for people.
+Cases may be added freely. Lower numbers prove less, because simple parsers survive them. The names are fixed, and the
+texts beside them are only for people.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Hosts whose robots.txt is the attack; the page behind it is harmless.
 
 Cases may be added freely; their names are fixed: tests list whether a crawler may fetch the page behind each (RFC
-9309). The sizes may be raised; below 500 KiB, the least that a crawler must read, a file would be no attack.
+9309). Below 500 KiB, the least that a crawler must read, a file would be no attack.
 """
 
 from functools import cache

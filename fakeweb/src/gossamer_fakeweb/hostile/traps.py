@@ -8,7 +8,7 @@ from gossamer.fakeweb.answer import Answer, html, plain, redirect
 from gossamer_fakeweb.hostile.case import Asked, Case, Cases, always, links
 
 _LINKS_A_PAGE = 20
-"""Links on most endless pages. May be changed: more let a trap grow faster."""
+"""Links on most endless pages. More let a trap grow faster."""
 _REDIRECT_STEPS = 30
 """Redirects before the page of `redirect-steps`. Must exceed the redirects that crawlers follow (commonly 20)."""
 

@@ -1,7 +1,7 @@
 """All hostile hosts together: their names, and the answers of each.
 
-Safe to change: the text of the index page; kinds may be added to KINDS. Fixed: the host names, which the documentation
-and the tests of hostile webs use, and that an answer depends on nothing but the request.
+Fixed: the host names, which the documentation and the tests of hostile webs use, and that an answer depends on nothing
+but the request.
 """
 
 from collections.abc import Mapping

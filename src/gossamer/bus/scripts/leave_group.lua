@@ -2,8 +2,7 @@
 -- KEYS  1 the topic's stream
 -- ARGV  1 group  2 member  3 message that wakes the other members  4 the channel for it
 -- Returns how many messages the member gave back.
--- Must hold: the messages are given back before the member is removed, which would drop them. May be changed: LONG_IDLE
--- upwards, and the hundred messages that are given back at a time.
+-- Must hold: the messages are given back before the member is removed, which would drop them.
 local stream, group, member = KEYS[1], ARGV[1], ARGV[2]
 local LONG_IDLE = 999999999 -- ms: longer than any member waits before it takes a message over
 if redis.call("EXISTS", stream) == 0 then

@@ -1,6 +1,6 @@
 -- Append messages to a topic, within the topic's limits.
 -- Fixed: the fields of a message and their order, which consumers and `update_gone` read by place; and what `put` and
--- `gone` count, because existing topics have them. How many messages `shrink` deletes at once may be tuned.
+-- `gone` count, because existing topics have them.
 -- KEYS  1 the topic's stream  2 its facts: put (bytes ever appended), gone (bytes of them that were deleted)
 -- ARGV  1 the topic's name  2 the channel that wakes consumers  3 bytes that the topic may hold
 --       4 1: messages are kept until they are acknowledged, and refused when the topic is full;

@@ -1,8 +1,8 @@
 """A manager and a node of the platform as processes beside another command, for `gossamer up --platform`.
 
-Safe to change: the times and the sentences. Fixed: both run in sessions of their own, so that Ctrl-C in the terminal
-reaches only the parent, which stops them; and both end when the parent is killed (PARENT_VARIABLE). The manager writes
-a line to its standard output when it serves: an answer at its port could be another program's.
+Fixed: both run in sessions of their own, so that Ctrl-C in the terminal reaches only the parent, which stops them; and
+both end when the parent is killed (PARENT_VARIABLE). The manager writes a line to its standard output when it serves:
+an answer at its port could be another program's.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ PARENT_VARIABLE = "GOSSAMER_PARENT"
 both commands are of the same installation."""
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
-"""Time that a manager has to start, which migrates its database. May be changed."""
+"""Time that a manager has to start, which migrates its database."""
 _PAUSE_SECONDS = 1.0
-"""Pause before a process that has ended is started again. May be changed."""
+"""Pause before a process that has ended is started again."""
 _END_SECONDS = 20.0
-"""Time that a process has to stop until it is killed. May be changed."""
+"""Time that a process has to stop until it is killed."""
 _REFUSED = 2
 """Exit code of a command whose start was refused, for a reason that it has shown."""
 

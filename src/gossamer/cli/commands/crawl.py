@@ -1,8 +1,7 @@
 """`gossamer crawl`: crawls from URLs into files. `gossamer demo`: the same with a small web on this machine.
 
 The requests of a crawl are in the frontier, a Valkey server, so that the same command resumes an interrupted crawl.
-`crawling/engine.py` runs the crawl itself. Safe to change: help texts (then regenerate docs/reference), sentences
-(tests quote some), and what the demo fetches. Fixed: flags, which scripts use, and exit codes.
+`crawling/engine.py` runs the crawl itself. Fixed: flags, which scripts use, and exit codes.
 """
 
 import re
@@ -117,7 +116,7 @@ def crawl(
 
 
 _DEMO_RECORDS = 3
-"""Records that the demo shows at its end. May be changed freely."""
+"""Records that the demo shows at its end."""
 
 
 def demo(
@@ -134,7 +133,7 @@ def demo(
     """
     from gossamer.fakeweb import FakeWeb, WebSpec  # imported late: no other command needs it
 
-    hosts = 5  # may be changed, as may the shares below
+    hosts = 5
     spec = WebSpec(hosts=hosts, pages=max(1, pages // hosts), cross_host_share=0.05, not_found=0.01, redirect_same=0.02)
     is_readable = ".jsonl" in output.name
     records_before = sum(1 for _ in read_records(output)) if is_readable and output.is_file() else 0

@@ -4,10 +4,9 @@ Also finds the crawl that a URL belongs to, for `gossamer why`, in the frontier 
 the data directory when they start a crawl. A crawl of a folder is in the Valkey server of its data directory, which is
 started for the command where none runs.
 
-Safe to change: help texts (then regenerate docs/reference), sentences, the columns of the table, and the order in which
-crawls are tried (then also the docstring of `find_crawl`). Fixed: flags, exit codes, the fields of `--json`; the
-computation of a URL's fingerprint, because the frontier has stored such fingerprints; and that a crawl is deleted from
-the frontier before its note: an interrupted deletion can then be repeated.
+Fixed: flags, exit codes, the fields of `--json`; the computation of a URL's fingerprint, because the frontier has
+stored such fingerprints; and that a crawl is deleted from the frontier before its note: an interrupted deletion can
+then be repeated.
 """
 
 import asyncio
@@ -57,12 +56,12 @@ from gossamer.wiring.outputs import forget_written
 from gossamer.wiring.plan import APPID
 
 _CRAWLS_SEARCHED = 500
-"""Crawls of the frontier that are searched where no name is given. May be changed freely: each costs a few calls."""
+"""Crawls of the frontier that are searched where no name is given. Each costs a few calls."""
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
 _CRAWLS_NAMED = 5
-"""Crawls that a message names if the wanted one is not found, the latest. May be changed freely."""
+"""Crawls that a message names if the wanted one is not found, the latest."""
 
 
 @dataclass(slots=True)
@@ -227,12 +226,12 @@ def no_crawl_with(data_dir: Path) -> str:
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 _MAX_CRAWLS = 1000
-"""Crawls that are listed, or searched for the beginning of a name. May be changed: more take longer."""
+"""Crawls that are listed, or searched for the beginning of a name. More take longer."""
 _OUTPUTS_WIDTH = 12
-"""Columns that the outputs have at least, also in a narrow terminal, which wraps the line. May be changed freely."""
+"""Columns that the outputs have at least, also in a narrow terminal, which wraps the line."""
 _FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
-"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. May be changed; their
-product is the longest wait, after which the deletion is refused."""
+"""Number of checks whether requests of a stopped crawl are in flight, and the pause between two. Their product is the
+longest wait, after which the deletion is refused."""
 _ONE_CRAWL = ("gossamer crawl ", "a Python program with the crawl ")
 _QUERIES = ("gossamer crawls", "gossamer why")
 """Names of processes in the lock of a data directory, which only one can hold: of those that work for the crawl that is

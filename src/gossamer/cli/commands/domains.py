@@ -1,8 +1,8 @@
 """`gossamer domains`: shows and changes how fast domains are fetched, in a running cluster.
 
-A policy is the set of limits of one registered domain; the default policy applies to domains without one. Safe to
-change: help texts (then regenerate docs/reference), sentences, and the columns of the table. Fixed: the names of
-commands and flags, and the fields of `--json`, which are those of the policy file and the API (control/domains.py).
+A policy is the set of limits of one registered domain; the default policy applies to domains without one. Fixed: the
+names of commands and flags, and the fields of `--json`, which are those of the policy file and the API
+(control/domains.py).
 """
 
 from pathlib import Path
@@ -197,7 +197,7 @@ _COLUMNS = {
     "parallel": "concurrency",
     "blacklisted": "blacklisted",
 }
-"""Fields of a policy by the heading of their column. Headings and order may be changed freely."""
+"""Fields of a policy by the heading of their column."""
 
 
 def _cells(policy: DomainPolicy, fallback: DomainPolicy | None) -> list[str]:

@@ -1,8 +1,7 @@
 """`gossamer export`: converts an output of a crawl into another format. `gossamer report`: makes a page about a crawl
 from its records.
 
-Safe to change: help texts (then regenerate docs/reference), intervals and sentences. Fixed: flags, exit codes, and the
-fields of `--json`, which scripts read; fields may be added.
+Fixed: flags, exit codes, and the fields of `--json`, which scripts read; fields may be added.
 """
 
 import asyncio
@@ -30,14 +29,14 @@ from gossamer.sinks.export import Exported, ExportOptions, ExportStopped, export
 from gossamer.sinks.open import CSV, ENDINGS, ending_of
 from gossamer.sinks.read import Source
 
-# Intervals of progress on a terminal and elsewhere. May be changed: shorter ones elsewhere fill logs.
+# Intervals of progress on a terminal and elsewhere. Shorter ones elsewhere fill logs.
 _TERMINAL_SECONDS = 0.5
 _PLAIN_SECONDS = 10.0
 
 _COPIED_BYTES = 1 << 20
-"""Bytes that are copied at once. May be changed: more take memory, fewer take longer."""
+"""Bytes that are copied at once. More take memory, fewer take longer."""
 _ABANDONED = "nothing was written"
-"""Message after Ctrl-C. May be changed."""
+"""Message after Ctrl-C."""
 
 
 def export(

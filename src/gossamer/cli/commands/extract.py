@@ -1,8 +1,7 @@
 """`gossamer extract`: tries extraction rules on one page, and shows what they find there and what they do not.
 
-Safe to change: help texts (then regenerate docs/reference) and the text of `_report`. Fixed: flags, exit codes, and the
-fields of the JSON object that `_found` returns, which `--json` prints; fields may be added. The rules must be read and
-applied by the code that crawls use, never by a copy.
+Fixed: flags, exit codes, and the fields of the JSON object that `_found` returns, which `--json` prints; fields may be
+added. The rules must be read and applied by the code that crawls use, never by a copy.
 """
 
 import json as json_module
@@ -26,12 +25,12 @@ from gossamer.settings import Settings
 from gossamer.wiring.extraction import load_extraction
 
 _ITEMS_SHOWN = 3
-"""Items of each rule that are shown; --json shows all. May be changed freely."""
+"""Items of each rule that are shown; --json shows all."""
 _SHOWN_CHARACTERS = 100
-"""Characters of a value that are shown. May be changed freely."""
+"""Characters of a value that are shown."""
 
 _FILES = (".html", ".htm", ".xhtml")
-"""Endings of names that are files, not hosts. May be extended."""
+"""Endings of names that are files, not hosts."""
 
 
 @options.takes(

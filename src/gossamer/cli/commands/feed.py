@@ -1,9 +1,8 @@
 """`gossamer feed`: sends requests to a running service. `gossamer dump`: prints the messages of a topic.
 
-Requests and pages are messages on the bus, in topics: streams in the frontier's server, or Kafka. Safe to change: help
-texts (then regenerate docs/reference), sentences, and the numbers below. Fixed: flags, exit codes and the fields of
-`--json`; and that `feed` checks requests exactly as the service does (by its dispatcher), so that what it sends is not
-refused later.
+Requests and pages are messages on the bus, in topics: streams in the frontier's server, or Kafka. Fixed: flags, exit
+codes and the fields of `--json`; and that `feed` checks requests exactly as the service does (by its dispatcher), so
+that what it sends is not refused later.
 """
 
 import base64
@@ -32,13 +31,13 @@ from gossamer.sinks.remote import read_blob
 from gossamer.wiring.service import ServiceContext
 
 _BATCH = 2000
-"""Requests that are checked and published together. Tuning only: more make an interruption wait longer."""
-_PROGRESS_SECONDS = 1.0  # shortest interval of progress lines; may be changed freely
-_FAULTS_SHOWN = 10  # invalid requests that are named; may be changed freely
+"""Requests that are checked and published together. More make an interruption wait longer."""
+_PROGRESS_SECONDS = 1.0  # shortest interval of progress lines
+_FAULTS_SHOWN = 10  # invalid requests that are named
 _FAULTS_IN_JSON = 100  # the same with --json; the counts beside them are always complete
 _CRAWLS_CHECKED = 100
 """Crawls that are checked for a warning. Each takes a call to every shard (part of the frontier), so a feed of more
-crawls gets none. May be changed freely."""
+crawls gets none."""
 
 
 class _ValidRequest(NamedTuple):

@@ -1,8 +1,8 @@
 """`gossamer fetch`: fetches one page and shows everything that a crawl would learn from it, for debugging.
 
-Safe to change: help texts (then regenerate docs/reference) and the text of `_report`. Fixed: flags, exit codes, and the
-fields of the JSON object that `_found` returns, which `--json` prints; fields may be added. Every decision here must be
-made by the code that crawls use, never by a copy, or the command would show what no crawl does.
+Fixed: flags, exit codes, and the fields of the JSON object that `_found` returns, which `--json` prints; fields may be
+added. Every decision here must be made by the code that crawls use, never by a copy, or the command would show what no
+crawl does.
 """
 
 import json as json_module
@@ -24,7 +24,7 @@ from gossamer.policy.words import bytes_text
 from gossamer.settings import Settings
 
 _LINKS_SHOWN = 25
-"""Links of each kind that are shown; --json shows all. May be changed freely."""
+"""Links of each kind that are shown; --json shows all."""
 
 
 @options.takes(

@@ -1,8 +1,7 @@
 """`gossamer info`, `gossamer stop` and `gossamer stats`: show the crawls of a running cluster, and stop one.
 
-Safe to change: help texts (then regenerate docs/reference), tables and sentences. Fixed: flags, exit codes, and the
-JSON of `--json`. That of `info` and `stats` is the answer that Scrapy Cluster's clients get over the message bus, so it
-is made by the service's own code (control) and not here.
+Fixed: flags, exit codes, and the JSON of `--json`. That of `info` and `stats` is the answer that Scrapy Cluster's
+clients get over the message bus, so it is made by the service's own code (control) and not here.
 """
 
 import secrets
@@ -24,12 +23,11 @@ from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
 _ROWS = 20
-"""Rows of a table that are shown. May be changed; a note tells how many others there are."""
+"""Rows of a table that are shown. A note tells how many others there are."""
 _MAX_CRAWLS = 1000
-"""Crawls that are read from the frontier, the store of requests, for the list and its JSON. May be changed freely: more
-take longer."""
+"""Crawls that are read from the frontier, the store of requests, for the list and its JSON. More take longer."""
 _MAX_LISTED = 5
-"""Entries that a cell with a list shows. May be changed freely."""
+"""Entries that a cell with a list shows."""
 
 
 @options.takes("frontier", "data_dir")
@@ -208,7 +206,7 @@ control/stats.py, in their order."""
 
 _PLAIN_KINDS = {statistics.INTAKE: "intake", statistics.ACTIONS: "actions"}
 """Words for kinds of statistics that have the names of Scrapy Cluster's parts, which read requests from Kafka and
-answer actions in Redis; here neither needs to be there. May be changed; the names themselves are accepted, too."""
+answer actions in Redis; here neither needs to be there. The names themselves are accepted, too."""
 _KINDS = {_PLAIN_KINDS.get(kind, kind): kind for kind in statistics.KINDS}
 """Kinds of statistics by the word on the command line."""
 

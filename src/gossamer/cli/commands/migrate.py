@@ -1,8 +1,8 @@
 """`gossamer migrate`: imports what another crawler left, into the frontier, the store of the requests to fetch.
 
-control/scrapy_redis.py does the work; this command only names the keys. Safe to change: help texts (then regenerate
-docs/reference) and sentences. Fixed: the default keys, which are scrapy-redis's; flags, exit codes and the fields of
-`--json`; and how the crawl is named from spider and key, because the moved project (scrapy/redis) names it so, too.
+control/scrapy_redis.py does the work; this command only names the keys. Fixed: the default keys, which are
+scrapy-redis's; flags, exit codes and the fields of `--json`; and how the crawl is named from spider and key, because
+the moved project (scrapy/redis) names it so, too.
 """
 
 import sys

@@ -1,8 +1,7 @@
 """`gossamer monitor`: shows a running cluster and renews the picture every second; with targets, the jobs of a Scrapy
 project on servers with Scrapyd's interface, every 5 seconds.
 
-Safe to change: help texts (then regenerate docs/reference), tables, and the numbers below. Fixed: flags, and the fields
-of ClusterSnapshot and TargetState, which are the JSON of `--json`; fields may be added.
+Fixed: flags, and the fields of ClusterSnapshot and TargetState, which are the JSON of `--json`; fields may be added.
 """
 
 import asyncio
@@ -32,18 +31,18 @@ from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
 _LIVE_SECONDS = 1.0
-"""Interval in a terminal. Tuning only: each picture takes a few calls to every shard (part of the frontier)."""
+"""Interval in a terminal. Each picture takes a few calls to every shard (part of the frontier)."""
 _PLAIN_SECONDS = 10.0
-"""Interval where the output is not a terminal. May be changed: shorter makes the output longer."""
+"""Interval where the output is not a terminal. Shorter makes the output longer."""
 _RATE_SECONDS = 10.0
-"""Time over which the rate is measured. May be changed freely: shorter shows it less steady."""
+"""Time over which the rate is measured. Shorter shows it less steady."""
 
-# Crawls, and domains of each spider, that are read for a picture. May be changed freely: more take longer; fewer may
-# leave out the domain with the longest queue.
+# Crawls, and domains of each spider, that are read for a picture. More take longer; fewer may leave out the domain with
+# the longest queue.
 _CRAWLS_READ = 200
 _DOMAINS_READ = 1000
 
-# Rows of each table. May be changed freely, if all three fit a terminal.
+# Rows of each table; all three must fit a terminal.
 _CRAWLS_SHOWN = 12
 _DOMAINS_SHOWN = 8
 _WORKERS_SHOWN = 8

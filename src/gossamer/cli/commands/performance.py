@@ -1,9 +1,8 @@
 """`gossamer top`, `diagnose` and `bench spider`: what crawling processes wait for, what limits them, and a spider to
 learn it from.
 
-They read the recordings that processes keep in the data directory (telemetry/recordings.py). Safe to change: help
-texts (then regenerate docs/reference), tables and sentences. Fixed: flags, exit codes, and the fields of `--json`,
-which are those of Measurement and Finding; fields may be added.
+They read the recordings that processes keep in the data directory (telemetry/recordings.py). Fixed: flags, exit codes,
+and the fields of `--json`, which are those of Measurement and Finding; fields may be added.
 """
 
 import contextlib
@@ -50,13 +49,13 @@ from gossamer.telemetry.recordings import (
 )
 
 _LIVE_SECONDS = 1.0
-"""Interval in a terminal. May be changed freely: processes measure once a second."""
+"""Interval in a terminal. Processes measure once a second."""
 _PLAIN_SECONDS = 2.0
-"""Interval where the output is not a terminal. May be changed freely."""
+"""Interval where the output is not a terminal."""
 _MEASURED = 10
-"""Latest measurements of a process from which its figures come. May be changed: more are steadier and later."""
+"""Latest measurements of a process from which its figures come. More are steadier and later."""
 _SHOWN = 30
-"""Processes that are shown at most. May be changed freely."""
+"""Processes that are shown at most."""
 
 Which = Annotated[
     list[str] | None,
@@ -268,7 +267,7 @@ def _chosen(folder: Path, which: str | None, interval: float) -> _Chosen:
 
 
 _LONGEST_LINE = 65536
-"""Bytes of a line of a log that are read at once. May be changed: the lines of the performance view are shorter."""
+"""Bytes of a line of a log that are read at once. The lines of the performance view are shorter."""
 
 
 def _from_log(path: Path, interval: float) -> _Chosen:

@@ -235,4 +235,4 @@ class Prompt:
 
 
 _FILE_ENDINGS = (".html", ".htm", ".xhtml", ".json", ".xml", ".txt")
-"""Endings by which a target that does not exist is reported as a missing file, not as a host. May be extended."""
+"""Endings by which a target that does not exist is reported as a missing file, not as a host."""

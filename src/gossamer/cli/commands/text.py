@@ -1,8 +1,7 @@
 """`gossamer text`: extracts the main content of pages from the records of an earlier crawl.
 
-Safe to change: help texts (then regenerate docs/reference), sentences, and the sizes below. Fixed: flags and exit
-codes; and that an output takes its name only when it is complete, so that the command can be repeated after any
-interruption.
+Fixed: flags and exit codes; and that an output takes its name only when it is complete, so that the command can be
+repeated after any interruption.
 """
 
 import asyncio
@@ -41,17 +40,17 @@ from gossamer.wiring.plan import content_options
 from gossamer.wiring.worker import content_limits
 from gossamer.worker.records import item_record
 
-# Pages, for each process, and bytes of pages that are in memory at once. May be changed: with fewer, processes have no
-# work while a page that takes long is the next to be written; more take memory.
+# Pages, for each process, and bytes of pages that are in memory at once. With fewer, processes have no work while a
+# page that takes long is the next to be written; more take memory.
 _PAGES_PER_PROCESS = 100
 _WINDOW_BYTES = 64 * 1024 * 1024
 
-# Size of a batch that is written at once, which ends at the limit that is reached first. May be changed freely.
+# Size of a batch that is written at once, which ends at the limit that is reached first.
 _BATCH_RECORDS = 100
 _BATCH_BYTES = 4 * 1024 * 1024
 
 _PROGRESS_SECONDS = 0.5
-"""Interval of the progress on a terminal. May be changed freely."""
+"""Interval of the progress on a terminal."""
 
 
 @options.takes("output", "csv_guard", "text", "markdown", "chunk", "text_in", "text_processes")

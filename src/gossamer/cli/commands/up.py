@@ -1,9 +1,8 @@
 """Commands that run a crawl service: `gossamer up` and `gossamer serve`.
 
-Safe to change: help texts (then regenerate docs/reference), the greeting and other sentences (tests quote some). Fixed:
-flags, exit codes, and two orders: at the start nothing takes requests before the API listens, so that an occupied port
-ends the command before it has taken a request; at the end the workers stop first, so that their last results are
-published.
+Fixed: flags, exit codes, and two orders: at the start nothing takes requests before the API listens, so that an
+occupied port ends the command before it has taken a request; at the end the workers stop first, so that their last
+results are published.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """`gossamer why`: explains the state of a URL in a crawl, and what the URL waits for.
 
 It reads the frontier (the store of requests), the notes of earlier commands and robots.txt, and changes none of them.
-Safe to change: help texts (then regenerate docs/reference) and the lines of `_report`. Fixed: flags, and the fields of
-the JSON object that `_why` returns, which `--json` prints; fields may be added.
+Fixed: flags, and the fields of the JSON object that `_why` returns, which `--json` prints; fields may be added.
 """
 
 import json as json_module
@@ -34,8 +33,7 @@ from gossamer.worker.context import scope_of
 from gossamer.worker.robots import FrontierRobotsStore, MemoryRobotsStore
 
 _NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))
-"""Schemes that are common in links and never mean a host's name. May be extended; a host of that name then needs
-`http://` before it."""
+"""Schemes that are common in links and never mean a host's name. A host of that name then needs `http://` before it."""
 
 CrawlIdOption = Annotated[
     str | None,

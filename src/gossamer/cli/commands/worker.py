@@ -1,7 +1,6 @@
 """`gossamer worker`: works for a frontier that others feed.
 
-The frontier is the store of the requests to fetch. Safe to change: help texts (then regenerate docs/reference) and
-sentences. Fixed: flags and exit codes.
+The frontier is the store of the requests to fetch. Fixed: flags and exit codes.
 """
 
 import time

@@ -2,7 +2,7 @@
 -- KEYS  1 the group, as in `count`
 -- ARGV  1 epoch seconds, or "" for the server's clock
 -- Returns {seconds, {name, {field, number, ...}, ...}}.
--- MOST_COUNTERS may be changed; the answer only together with control/stats.py.
+-- The answer is read by control/stats.py.
 local MOST_COUNTERS = 10000 -- those that changed longest ago come first; more make the server busy for longer
 local now = tonumber(ARGV[1]) or tonumber(redis.call("TIME")[1])
 local found = {}

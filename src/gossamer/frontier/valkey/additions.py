@@ -4,9 +4,8 @@ The frontier, the store of the requests that wait, is divided into shards. A run
 request until nothing is left; terms are the options of one submission. A request goes to the shard of its domain. The
 home record of a crawl, on its home shard, lists the shards of the run.
 
-Safe to change: the sizes below. Fixed: a shard is listed in the home record before it gets requests, or a finish or a
-stop would miss them; and a repeated addition has the names and numbers of the first one, or its URLs would count as
-duplicates of themselves.
+Fixed: a shard is listed in the home record before it gets requests, or a finish or a stop would miss them; and a
+repeated addition has the names and numbers of the first one, or its URLs would count as duplicates of themselves.
 """
 
 import asyncio
@@ -34,14 +33,14 @@ from gossamer.model.request import Batch
 from gossamer.policy.cache import BoundedCache
 
 URLS_A_CALL = 1280
-"""URLs that one call adds, which takes the server a few milliseconds. May be tuned: more make the call longer, and the
-shard executes no other call meanwhile."""
+"""URLs that one call adds, which takes the server a few milliseconds. More make the call longer, and the shard executes
+no other call meanwhile."""
 _RETRIES_A_CALL = 1000
-"""Failed requests that one call queues again. May be tuned like URLS_A_CALL."""
+"""Failed requests that one call queues again."""
 _CACHED_RUNS = 10_000
-"""Runs whose shards are remembered. May be changed freely: fewer take less memory, and ask home shards more often."""
+"""Runs whose shards are remembered. Fewer take less memory, and ask home shards more often."""
 _CACHED_TERMS_BYTES = 2 * 1024 * 1024
-"""Memory for packed terms. May be changed freely: less packs more often."""
+"""Memory for packed terms. Less packs more often."""
 
 Group = list[tuple[int, int, Batch]]
 """Content of one call: (index of the batch, offset in it, part of the batch)."""

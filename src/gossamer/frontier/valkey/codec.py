@@ -4,8 +4,7 @@ An entry is a waiting request as it lies in a queue. Terms are the options of on
 crawl, from its first request until nothing is left. A shard is one of the parts into which the keys are divided.
 
 Fixed: all formats, the order of fields and arguments included. Running frontiers have values of these formats, so a
-change needs a change of the scripts, and another `FORMAT` in `identity`. Safe to change: how batches are split into
-calls (`split_batches`), and the estimates of memory.
+change needs a change of the scripts, and another `FORMAT` in `identity`.
 """
 
 import hashlib
@@ -34,8 +33,8 @@ _NO_IDENTITY = bytes(8)
 """Stored identity of an entry that only its spider and URL distinguish."""
 
 _GROUP_PAYLOAD_BYTES = 4 * MAX_PAYLOAD_BYTES
-"""Payload that one call adds (about). May be tuned: more bytes make a call longer, and the shard executes no other call
-meanwhile. Must be at least MAX_PAYLOAD_BYTES, or a request could not be added."""
+"""Payload that one call adds (about). More bytes make a call longer, and the shard executes no other call meanwhile.
+Must be at least MAX_PAYLOAD_BYTES, or a request could not be added."""
 
 
 class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
@@ -402,9 +401,9 @@ def decode_lease(
 
 
 _CACHED_RUNS = 5000
-"""Decoded runs that are kept. May be changed freely: fewer take less memory, and decode more often."""
+"""Decoded runs that are kept. Fewer take less memory, and decode more often."""
 _CACHED_TERMS_BYTES = 5 * 1024 * 1024
-"""Memory for decoded terms. May be changed freely: less decodes more often."""
+"""Memory for decoded terms. Less decodes more often."""
 
 
 class LeaseDecoder:

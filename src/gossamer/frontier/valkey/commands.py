@@ -5,8 +5,7 @@ Also keeps each shard's time even: a call whose shard shows another time than th
 because the server's clock was set or the call was held up.
 
 Fixed: every script gets the shard's prefix as its only key, and first the time and the frontier's prefix as arguments
-(include/shard.lua reads them). Safe to change: how the clocks are compared, as long as two processes never correct the
-same change of a clock twice. The tolerances are in policy/timing.py and shard.lua.
+(include/shard.lua reads them). The tolerances are in policy/timing.py and shard.lua.
 """
 
 import asyncio

@@ -4,8 +4,8 @@ Its keys are divided into shards: a domain's queues are on the shard of the doma
 crawl's home shard. Most operations are one Lua script on one shard; those that span shards, such as the end of a run
 (one life of a crawl, from its first request until nothing is left), are in `runs.py`.
 
-This class only hands each call to the module that carries it out. Safe to change: the numbers below, within their
-limits. Fixed: the signatures, which are those of `Frontier`, and which shard has what (`shard_of`, `home_shard`).
+This class only hands each call to the module that carries it out. Fixed: the signatures, which are those of `Frontier`,
+and which shard has what (`shard_of`, `home_shard`).
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
 _MAX_TERMS = 100
-"""Maximum number of terms (the options of one submission) that `crawl_terms` returns. May be changed freely: more make
-the call slower. `Frontier.crawl_terms` names the 100, too."""
+"""Maximum number of terms (the options of one submission) that `crawl_terms` returns. More make the call slower.
+`Frontier.crawl_terms` names the 100, too."""
 _CLAIM_MS = 20_000
 """Life of a claim (of a task that is done once in a crawl) that its owner does not renew. May be longer, which delays
 the start items of a process that died. Must stay well above `_RENEW_SECONDS` in `scrapy/start.py` (5 s), or two
@@ -47,12 +47,12 @@ _CRAWL_DELAY_KEPT_MS = 24 * 3600 * 1000
 """Life of a domain's crawl delay after it was last set. May be longer. Must stay longer than `_DELAY_REFRESH_SECONDS`
 in `worker/robots.py`, after which a worker that still finds the delay in robots.txt sets it again."""
 _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
-"""Approximate limit on the total size of one domain's robots.txt records. May be changed: fewer bytes cause more
-fetches of robots.txt, more take memory of the server. These are enough for tens of thousands of records of an absent
-robots.txt (a site with a host for every user), and bound a site that invents hosts with 500 KiB of robots.txt each."""
+"""Approximate limit on the total size of one domain's robots.txt records. Fewer bytes cause more fetches of robots.txt,
+more take memory of the server. These are enough for tens of thousands of records of an absent robots.txt (a site with a
+host for every user), and bound a site that invents hosts with 500 KiB of robots.txt each."""
 
-# Defaults of `connect` and `from_connection`, where their meaning stands. May be changed freely while no process of a
-# frontier runs.
+# Defaults of `connect` and `from_connection`, where their meaning stands. Must not change while a process of a frontier
+# runs.
 _DEAD_AFTER_SECONDS = 10.0
 _RETENTION_SECONDS = 86400.0
 _STOP_MARKER_SECONDS = 30 * 86400.0

@@ -5,9 +5,9 @@ The frontier is the store of a cluster's requests; its keys are divided into sha
 numbers by which duplicates are found, depend on the secret, on the spider, and on the lanes that run it (kinds of
 worker: FAST, Gossamer's own, or SCRAPY). A shard whose id has changed has lost its data.
 
-Safe to change: the times below. Fixed: how fingerprints are computed (`fingerprint` below), because all processes must
-compute the same ones and running frontiers have stored them; that FORMAT is checked before the first write; and the
-arguments and replies of the scripts `meta.lua` and `announce_spiders.lua`, unless these are changed, too.
+Fixed: how fingerprints are computed (`fingerprint` below), because all processes must compute the same ones and running
+frontiers have stored them; that FORMAT is checked before the first write; and the arguments and replies of the scripts
+`meta.lua` and `announce_spiders.lua`, unless these are changed, too.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ FORMAT = "3"
 read; a frontier of another format is refused before the first write."""
 
 _ANNOUNCED_MS = 30 * 86400 * 1000
-"""Time for which an announced spider is known. May be changed, but must exceed the time between two announcements of a
-running process: else its spiders count as unknown meanwhile. The docstrings of `SpiderRegistry.announce` and
-`KeyPattern.SPIDERS` name the 30 days, too."""
+"""Time for which an announced spider is known. Must exceed the time between two announcements of a running process:
+else its spiders count as unknown meanwhile. The docstrings of `SpiderRegistry.announce` and `KeyPattern.SPIDERS` name
+the 30 days, too."""
 _REFRESH_SECONDS = 10.0
-"""Longest time for which announcements are not read again. May be changed: shorter costs more calls, longer delays the
-discovery of another lane's spiders. `SpiderRegistry.refresh` names the 10 s, too."""
+"""Longest time for which announcements are not read again. Shorter costs more calls, longer delays the discovery of
+another lane's spiders. `SpiderRegistry.refresh` names the 10 s, too."""
 
 
 class _ShardMeta(NamedTuple):

@@ -2,11 +2,11 @@
 
 The frontier's keys are divided into shards. The Lua scripts build the same names from the shard's base. A change of a
 pattern or of what a key holds needs a change of the scripts, and another `FORMAT` in `identity`, because running
-frontiers have keys of the old form. Only the names of the Python constants may be changed freely. `shard_of` and
-`home_shard` must never change: they find existing data.
+frontiers have keys of the old form. The values must not change. `shard_of` and `home_shard` must never change: they
+find existing data.
 
 The scripts set the lifetimes, or receive them as arguments (milliseconds) from the Python module that runs the script.
-Each may be changed there without another format; the docstrings below name them, too.
+The docstrings below name them, too.
 
 Words of the patterns:
 - run: one life of a crawl, from its first request until nothing is left. Its generation is the number of its seen-set.

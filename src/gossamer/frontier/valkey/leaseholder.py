@@ -5,9 +5,9 @@ a request to a worker until the worker settles it (reports the outcome). A hit i
 limit of its domain; the shard charges it with the lease. A run is one life of a crawl, from its first request until
 nothing is left. `session.py` has what the worker knows of one shard.
 
-Safe to change: the numbers below, within their limits, and the order in which shards are asked. Fixed: a slow or
-unreachable shard must not delay the others; a lease whose hit was charged is either returned by `lease` or put back;
-and a hit is never used later than `is_late` allows, or sites would see requests too close together.
+Fixed: a slow or unreachable shard must not delay the others; a lease whose hit was charged is either returned by
+`lease` or put back; and a hit is never used later than `is_late` allows, or sites would see requests too close
+together.
 """
 
 import asyncio
@@ -35,14 +35,13 @@ from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
 _NO_EGRESS = "default"
 """Name of an egress (public address of requests) without a name. It is in keys of running frontiers: fixed."""
 _SHARDS_AT_ONCE = 8
-"""Shards that are asked concurrently. May be changed: more find requests sooner where there are many shards, at more
-calls."""
+"""Shards that are asked concurrently. More find requests sooner where there are many shards, at more calls."""
 _SOON_SECONDS = 0.001
 """Shortest wait that `charge_hit` returns: also when a hit was charged, but its reply came too late to use it. Must
 stay above 0, which means that the request may be sent."""
 _NEAR_SECONDS = 0.003
 """A frontier whose replies take no longer is asked when requests are due; one further away is asked earlier by the
-difference. May be changed: larger makes requests start later, smaller makes more calls find nothing due."""
+difference. Larger makes requests start later, smaller makes more calls find nothing due."""
 _ASK_AGAIN_SECONDS = 30.0
 """A shard that has nothing due is asked again after so long, also without an announcement: between the nodes of a
 cluster the announcement may be lost, and it is sent once. May be shorter, at more calls; must be shorter than the hour
@@ -51,19 +50,19 @@ _GATHER_SECONDS = 0.02
 """Time for which the first reply of a shard waits for those of others. May be shorter, at more calls of `lease`; not
 longer, because a leased request may have to start within this time."""
 _LATE_SECONDS = 0.5
-"""Longest wait for a shard while no request was leased. From then on calls do not wait for it. May be changed: longer
-delays a worker when a shard hangs; it must exceed a normal round trip."""
+"""Longest wait for a shard while no request was leased. From then on calls do not wait for it. Longer delays a worker
+when a shard hangs; it must exceed a normal round trip."""
 _LEAVE_SECONDS = 5.0
-"""Longest wait for a shard when closing. May be changed: the leases that are not put back in time are reclaimed later,
-as those of a dead worker."""
-# Both may be changed freely: more make the call longer, and the shard executes no other call meanwhile.
+"""Longest wait for a shard when closing. The leases that are not put back in time are reclaimed later, as those of a
+dead worker."""
+# More make the call longer, and the shard executes no other call meanwhile.
 _LEASES_A_STEP = 200
 """Leases that one call puts back."""
 _DOMAINS_A_STEP = 500
 """Domains that one call enrolls for an egress (about)."""
 _BUDGET_RETRY_SECONDS = 1.0
-"""Pause between two requests for a share of a crawl's page budget. May be changed: shorter costs calls to all shards of
-the crawl, longer delays its last pages."""
+"""Pause between two requests for a share of a crawl's page budget. Shorter costs calls to all shards of the crawl,
+longer delays its last pages."""
 _NO_DEATHS = 0
 """Argument of reclaim.lua: declare no worker dead."""
 _PERMITS = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)

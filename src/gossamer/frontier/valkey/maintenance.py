@@ -5,9 +5,8 @@ Any process may run it at any time, also several at once. A worker is declared d
 heartbeat from it for `dead_after_ms`; a lease is the loan of a request to a worker. A run is one life of a crawl, from
 its first request until nothing is left; 16 characters, its token, stand for a crawl.
 
-Safe to change: the numbers below, within their limits, and the order of the steps in `_maintain_shard` after the check
-of the shard's id. Fixed: no worker is declared dead by a call that was delayed, because the heartbeats of living
-workers may have been delayed with it, and their pages would be fetched twice.
+Fixed: no worker is declared dead by a call that was delayed, because the heartbeats of living workers may have been
+delayed with it, and their pages would be fetched twice.
 """
 
 import asyncio
@@ -32,8 +31,8 @@ from gossamer.frontier.valkey.runs import (
 from gossamer.model.crawl import CrawlState
 from gossamer.model.request import MAX_DEATHS
 
-# Maximum numbers of leases reclaimed, runs finished and keys deleted per call. May be changed freely. Larger values
-# make each call longer, and a shard executes no other call meanwhile.
+# Maximum numbers of leases reclaimed, runs finished and keys deleted per call. Larger values make each call longer, and
+# a shard executes no other call meanwhile.
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
 _KEYS_A_STEP = 1000

@@ -5,8 +5,8 @@ A domain's policy is on the shard (part of the frontier) that has its queues. Th
 A change of the default moves the waiting domains of every shard (`apply_default_policy`); maintenance resumes an
 interrupted move.
 
-Safe to change: _DOMAINS_A_STEP. Fixed: the names of stored fields, and that a new default is first set on shard 0,
-where it is compared with what the editor expects: otherwise editors could overwrite each other's changes.
+Fixed: the names of stored fields, and that a new default is first set on shard 0, where it is compared with what the
+editor expects: otherwise editors could overwrite each other's changes.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _DEFAULT = "*"
 _DOMAIN = "d:"
 
 _DOMAINS_A_STEP = 300
-"""Domains that one call moves after a change of the default (about). May be changed freely: more make each call longer,
-and a shard executes no other call meanwhile."""
+"""Domains that one call moves after a change of the default (about). More make each call longer, and a shard executes
+no other call meanwhile."""
 
 
 async def read_policy(commands: ScriptCommands, domain: str | None) -> DomainPolicy:

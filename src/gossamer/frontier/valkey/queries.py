@@ -4,8 +4,8 @@ The frontier's keys are divided into shards by domain; the state of a crawl is o
 goes from shard to shard; its cursor is "<shard>:<position on that shard>". A run is one life of a crawl; a token is 16
 characters that stand for a crawl; a pool is a group of workers with requests of their own.
 
-Safe to change: the numbers below, and what the functions compute from what is stored. Fixed: the names and positions of
-stored fields, which keys.py and the scripts define. A cursor is used for one next page only, so its form may change.
+Fixed: the names and positions of stored fields, which keys.py and the scripts define. A cursor is used for one next
+page only, so its form may change.
 """
 
 import asyncio

@@ -7,8 +7,8 @@ These operations concern several shards, and the process that runs one may die b
 records what is to be done (in `idle`, `stopping`, `opened`, `starving`, `forgotten`) and keeps the record until every
 shard has done its part; maintenance resumes what is recorded.
 
-Safe to change: the numbers below, within their limits. Fixed: the order of the steps in each function, which a kill
-between any two of them relies on, and that every step may be repeated.
+Fixed: the order of the steps in each function, which a kill between any two of them relies on, and that every step may
+be repeated.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class End(NamedTuple):
     """Spider whose part ends. Empty: the whole run ends."""
 
 
-# Domains whose queues one call deletes (about), and events that one call deletes. May be changed freely (events up to
-# 1,000, a limit of the script): more make each call longer, and a shard executes no other call meanwhile.
+# Domains whose queues one call deletes (about), and events that one call deletes. Events are at most 1,000, a limit of
+# the script: more make each call longer, and a shard executes no other call meanwhile.
 _PURGE_STEP = 100
 _EVENTS_AT_ONCE = 500
 
@@ -56,8 +56,8 @@ _PUBLISHER_MS = 5000
 when the publisher dies. Must exceed the time that the publisher takes from one call to the next, or events are
 published twice. `Frontier.pending_events` names the 5 s, too."""
 
-# Stops that one process carries out, and shards that it asks for expired parts, at a time. May be changed freely: more
-# end many crawls sooner, with more calls at once.
+# Stops that one process carries out, and shards that it asks for expired parts, at a time. More end many crawls sooner,
+# with more calls at once.
 _STOPS_AT_ONCE = 16
 _EXPIRING_SHARDS_AT_ONCE = 8
 
@@ -319,7 +319,7 @@ async def delete_crawl(commands: ScriptCommands, token: str, *, retention_ms: in
 
 
 _KEYS_A_STEP = 1000
-"""Keys that one call removes. Tuning only: more make a call longer."""
+"""Keys that one call removes. More make a call longer."""
 
 
 async def expire_due(

@@ -4,9 +4,8 @@ The frontier's keys are divided into shards. A lease is the loan of a request to
 (reports the outcome). A hit is a request that counts against the rate limit of its domain; the shard charges it with
 the lease. A shard that received no heartbeat from a session for too long declares the session's name dead.
 
-Safe to change: the numbers below, within their limits. Fixed: the ids of leases (lease.lua computes the same); that a
-lease call without a reply is repeated with the same number, so that its leases are not lost; and that a name which was
-declared dead is never used again.
+Fixed: the ids of leases (lease.lua computes the same); that a lease call without a reply is repeated with the same
+number, so that its leases are not lost; and that a name which was declared dead is never used again.
 """
 
 import asyncio
@@ -30,8 +29,8 @@ from gossamer.telemetry import logs
 log = logging.getLogger("gossamer.worker")
 
 SETTLEMENTS_A_CALL = 256
-"""Settlements that one call reports. May be changed up to about 4,000, a limit of the script: more make the call
-longer, and the shard executes no other call meanwhile."""
+"""Settlements that one call reports. At most about 4,000, a limit of the script: more make the call longer, and the
+shard executes no other call meanwhile."""
 _IDS_A_CALL = 2**20
 """Lease ids that belong to one lease call: an id is the call's number times this, plus the lease's place in the reply.
 Must be the `CALL` of `lease.lua`."""
@@ -309,8 +308,8 @@ def _arguments_of(settlement: Settlement) -> tuple[Argument, ...]:
 
 
 _STEP_WAIT_SECONDS = 0.25
-"""Longest wait of a caller for a step. May be changed: longer delays `lease` and `settle` more when a shard is
-unresponsive; shorter lets runs finish after the call that could finish them has returned."""
+"""Longest wait of a caller for a step. Longer delays `lease` and `settle` more when a shard is unresponsive; shorter
+lets runs finish after the call that could finish them has returned."""
 
 
 class BackgroundSteps:

@@ -4,9 +4,9 @@ A submission is a request to crawl some URLs, with its options (terms). A run is
 request until nothing is left. The state of a crawl is on its home shard, its URLs are on the shards of their domains.
 A submission that does not fit into a call with others, or has to wait for something, is carried out alone.
 
-Safe to change: the sizes below, and which submissions are carried out alone (`_only_shard`): that only costs calls.
 Fixed: runs are opened before URLs are added, because the home shard must list a shard before it gets URLs of the run;
-and all calls of a chunk have ended before one of its errors is raised, because the caller then repeats all submissions.
+and all calls of a chunk have ended before one of its errors is raised, because the caller then repeats all
+submissions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,18 +34,18 @@ from gossamer.model.crawl import Crawl, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.policy.scope import covers
 
-# Bounds of a call, so that it takes the server a few milliseconds. May be tuned: more make it longer, and the shard
-# executes no other call meanwhile.
+# Bounds of a call, so that it takes the server a few milliseconds. More make it longer, and the shard executes no other
+# call meanwhile.
 _SUBMISSIONS_A_CALL = 100
 _BYTES_A_CALL = 1 << 20
 _FINGERPRINTS_A_CALL = 5000
 
 _SUBMISSIONS_A_CHUNK = 2 * _SUBMISSIONS_A_CALL
-"""Submissions for each shard that are sent together. While the servers work on one chunk, the next is prepared. May be
-changed freely: larger chunks take fewer calls and overlap less."""
+"""Submissions for each shard that are sent together. While the servers work on one chunk, the next is prepared. Larger
+chunks take fewer calls and overlap less."""
 _TERMS_COMPARED = 100
 """Terms of a crawl that new ones are compared with. Terms beyond them count as narrower: in the worst case a finished
-crawl is fetched again. May be changed freely: more cost time, only for URLs that were submitted before."""
+crawl is fetched again. More cost time, only for URLs that were submitted before."""
 _ANY_AGE_SECONDS = 1e12
 """Longer than any run has been over: a process of this age belongs to the last run, so that no run begins. May be any
 number above the retention of crawls."""

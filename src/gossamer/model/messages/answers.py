@@ -1,8 +1,8 @@
 """Answers and events as they are sent: Scrapy Cluster's fields, with Gossamer's added.
 
 Each function that returns a message names its schema in `schemas/`. Names and types of fields, and the values of
-`action`, must not change: clients of Scrapy Cluster read them. A field may be added, together with the schema. Safe to
-change: the order of fields, and sentences in `reason`. `now` is epoch seconds."""
+`action`, must not change: clients of Scrapy Cluster read them. A field may be added, together with the schema. `now` is
+epoch seconds."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,8 +14,8 @@ from gossamer.model.crawl import CrawlEvent, CrawlId, CrawlState
 from gossamer.model.info import AppInfo, DomainInfo
 
 MAX_NAMED_DOMAINS = 10_000
-"""Maximum number of domains listed in one answer; the others are only counted. It bounds the size of the answer and may
-be lowered freely; a larger value may exceed the largest message of the bus."""
+"""Maximum number of domains listed in one answer; the others are only counted. It bounds the size of the answer; a
+larger value may exceed the largest message of the bus."""
 
 
 class CrawlBacklog(msgspec.Struct):

@@ -2,8 +2,8 @@
 
 The JSON Schemas (draft 2020-12) of all messages except dead letters are in `schemas/`; their `examples` are valid. The
 tuples below name them. The generated reference and the tests go through all of these names; the reader of requests and
-the REST service use those of REQUESTS. The order of names may be changed freely. A new message needs a file in
-`schemas/` and a name here. The name of a message that clients send or read must stay.
+the REST service use those of REQUESTS. A new message needs a file in `schemas/` and a name here. The name of a message
+that clients send or read must stay.
 
 To add a field to a built-in request, change its schema in `schemas/` and its struct in `requests.py`; a rule that a
 schema cannot express belongs into `built_in_kinds`. A schema's own keyword `x-means` says in words what its pattern or
@@ -75,17 +75,16 @@ def schema(name: str) -> dict[str, Any]:
 _T = TypeVar("_T")
 
 MAX_MESSAGE_BYTES = 1024 * 1024
-"""Default limit; a larger message is rejected without being parsed. May be changed: parsing takes several times its
-size in memory."""
+"""Default limit; a larger message is rejected without being parsed. Parsing takes several times its size in memory."""
 MAX_NESTING = 100
 """Levels of arrays and objects that a message may have. May be smaller, or somewhat larger: encoders for the frontier
 and the outputs recurse, and fail at about 1,000 levels."""
 
 _MAX_NAME = 100
-"""Characters of a field's name in a rejection. May be changed: the name quotes the sender, and every rejection is
-stored and sent, so a larger value lets a sender fill the topics; a smaller one cuts names."""
+"""Characters of a field's name in a rejection. The name quotes the sender, and every rejection is stored and sent, so a
+larger value lets a sender fill the topics; a smaller one cuts names."""
 _MAX_REASON = 300
-"""Characters of a reason in a rejection. May be changed, with the same consequences."""
+"""Characters of a reason in a rejection."""
 _TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """Integers that MessagePack can store in the frontier (the store of waiting requests): fixed by that format."""
@@ -266,7 +265,7 @@ def _check_base64(given: dict[str, Any]) -> None:
 # --- explaining a rejection -------------------------------------------------------------------------------------------
 
 _UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
-"""Fields that users of other crawlers may send, and why they are rejected. May be extended freely."""
+"""Fields that users of other crawlers may send, and why they are rejected."""
 
 _TYPICAL_FIELDS: dict[str, dict[str, tuple[str, ...] | None]] = {
     "crawl": {"url": None},

@@ -19,8 +19,7 @@ from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
-"""A later time is most likely a mistake, such as milliseconds. May be changed; `check_expires` words it as a hundred
-years."""
+"""A later time is most likely a mistake, such as milliseconds. `check_expires` words it as a hundred years."""
 
 
 class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):

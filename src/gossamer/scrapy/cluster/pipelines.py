@@ -1,8 +1,8 @@
 """Publishes the items of Scrapy spiders on the bus (Kafka, or Redis streams), where a service's clients read them.
 
-Safe to change: `_CLOSE_SECONDS`. Fixed: an item is passed on only after it is durable on the bus, because the request
-is settled (reported as done) after that; the name of BusPipeline, which projects write into ITEM_PIPELINES; and that
-one crawler has one sink, which its scheduler and its pipeline share (`SINKS`).
+Fixed: an item is passed on only after it is durable on the bus, because the request is settled (reported as done) after
+that; the name of BusPipeline, which projects write into ITEM_PIPELINES; and that one crawler has one sink, which its
+scheduler and its pipeline share (`SINKS`).
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from gossamer.valkey.shards import Shards
 from gossamer.wiring.service import make_bus, make_bus_sink
 
 _CLOSE_SECONDS = 3.0
-"""Longest time for reporting the last statistics of a closing process. Tuning only: longer delays the end in an outage,
-shorter loses counts."""
+"""Longest time for reporting the last statistics of a closing process. Longer delays the end in an outage, shorter
+loses counts."""
 
 
 class CrawlerBusSink:

@@ -2,7 +2,7 @@
 
 Gossamer's own worker (the fast worker) publishes the same record types, so a change of what a field holds must be made
 in gossamer/worker/records.py, too. Fixed: the names of fields, Scrapy Cluster's and Gossamer's, which clients read, and
-the reasons (`http_404`). Safe to change: which further forms of headers, links and bodies an item may have.
+the reasons (`http_404`).
 """
 
 import base64

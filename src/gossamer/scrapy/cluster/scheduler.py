@@ -3,9 +3,9 @@
 A leased request is one that the frontier (the queue that all processes share) has given to this process for a while;
 settling it reports its outcome. The terms are the options that one crawl request carries, for all requests made of it.
 
-Safe to change: `_MAX_SCOPES`, and the texts of log messages. Fixed: the reasons in `_REASONS`, which clients read in
-records and statistics and share with Gossamer's own worker; that a retried result never reaches the spider; and that
-only requests made of a crawl request are stored, because no other request has terms.
+Fixed: the reasons in `_REASONS`, which clients read in records and statistics and share with Gossamer's own worker;
+that a retried result never reaches the spider; and that only requests made of a crawl request are stored, because no
+other request has terms.
 """
 
 import logging
@@ -48,8 +48,8 @@ from gossamer.worker.drops import drop_reason
 log = logging.getLogger(__name__)
 
 _MAX_SCOPES = 1000
-"""Number of compiled scopes (which links a crawl request lets be followed) kept in memory. Tuning only: more need
-memory, fewer are compiled more often."""
+"""Number of compiled scopes (which links a crawl request lets be followed) kept in memory. More need memory, fewer are
+compiled more often."""
 
 
 class Scheduler(scheduler.Scheduler):

@@ -2,9 +2,8 @@
 
 A crawl request's options, such as its `maxdepth`, are its terms. The frontier is the queue that all workers share.
 
-Safe to change: how `link` and `wandering` choose links. Fixed: the spiders' names, which crawl requests name as
-`spiderid`; the methods, attributes and keys of meta, which projects from Scrapy Cluster use; and the settings
-below, each for the reason beside it.
+Fixed: the spiders' names, which crawl requests name as `spiderid`; the methods, attributes and keys of meta, which
+projects from Scrapy Cluster use; and the settings below, each for the reason beside it.
 """
 
 import random

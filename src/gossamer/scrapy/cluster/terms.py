@@ -1,10 +1,9 @@
 """Applies the terms of a crawl request (its options: headers, cookie, limits, ...) to Scrapy's requests, and to those
 that spiders make of them.
 
-Safe to change: which keys of meta a child does not copy (`_EXCHANGE_META`). Fixed: the other names of meta's keys,
-which are Scrapy's and Scrapy Cluster's; where secrets may go (`_permitted_headers`); and the fingerprints of requests
-for another spider or for one that Gossamer's own worker (the fast lane) also runs, which that worker computes in the
-same way.
+Fixed: the other names of meta's keys, which are Scrapy's and Scrapy Cluster's; where secrets may go
+(`_permitted_headers`); and the fingerprints of requests for another spider or for one that Gossamer's own worker (the
+fast lane) also runs, which that worker computes in the same way.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Event loop in a thread of its own, for the work of pipelines, and the wait for its results in any reactor.
 
 Scrapy runs on asyncio, on Twisted's asyncio reactor or on another reactor. Work that needs asyncio runs in this loop,
-so it works in all three. Safe to change: all but the signatures, which the pipelines use.
+so it works in all three.
 """
 
 import asyncio

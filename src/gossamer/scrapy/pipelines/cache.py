@@ -24,9 +24,9 @@ from gossamer.valkey.topology import Topology
 
 _SCRIPTS: Final = Scripts(Path(__file__).with_name("scripts"))
 _CALL_SECONDS: Final = 5.0
-"""Time limit of connecting and of a call. May be changed."""
+"""Time limit of connecting and of a call."""
 _AWAY_SECONDS: Final = 5.0
-"""Time for which calls to a server that has failed fail at once. May be changed."""
+"""Time for which calls to a server that has failed fail at once."""
 _KEY_BYTES: Final = 200
 """Longest key that is stored as it is; a longer one is stored by its digest. Must stay: the cache would miss them."""
 _MARGIN_SECONDS: Final = 0.1

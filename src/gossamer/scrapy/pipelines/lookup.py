@@ -3,8 +3,7 @@
 A look-up is made once for each key: concurrent items share it, answers and failures are cached in memory and, where
 REDIS_PIPELINE_URL names a server, for all processes and later crawls.
 
-Fixed: the names of the classes, methods, counters and settings, which projects write or read. Safe to change: the
-defaults.
+Fixed: the names of the classes, methods, counters and settings, which projects write or read.
 """
 
 import asyncio
@@ -48,18 +47,18 @@ LOOKUP_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 """Default and meaning by name. Other pipelines have their own prefix, and the same REDIS_PIPELINE_URL."""
 
 _ANSWER_BYTES: Final = 1 << 20
-"""Longest answer of the HTTP server. May be changed."""
+"""Longest answer of the HTTP server."""
 _TOO_LONG: Final = f"the answer has more than {_ANSWER_BYTES:,} bytes"
 _MAX_REDIRECTS: Final = 5
-"""Redirects of one attempt that are followed. May be changed: each is a request at the rate of look-ups."""
+"""Redirects of one attempt that are followed. Each is a request at the rate of look-ups."""
 _VALUE_BYTES: Final = 1 << 16
-"""Longest value that is kept, as JSON: it bounds the memory. May be changed."""
+"""Longest value that is kept, as JSON: it bounds the memory."""
 _WARNING_SECONDS: Final = 60.0
-"""Shortest time between two warnings of a cache that is away. May be changed."""
+"""Shortest time between two warnings of a cache that is away."""
 _POLL_SECONDS: Final = 0.1
-"""Longest pause before the cache is asked again for a look-up that another process makes. May be changed."""
+"""Longest pause before the cache is asked again for a look-up that another process makes."""
 _RETRY_SECONDS: Final = 1.0
-"""Pause before a look-up is made again; doubles. May be changed."""
+"""Pause before a look-up is made again; doubles."""
 
 
 class LookupFailed(Exception):

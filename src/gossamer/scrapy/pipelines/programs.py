@@ -3,7 +3,7 @@
 Programs are started when the crawl starts, and replaced when they die or do not answer in time. An item costs its
 line, and is never lost: without an answer after some tries it passes on unchanged.
 
-Fixed: the names of the class, its methods and settings, which projects write. Safe to change: the defaults.
+Fixed: the names of the class, its methods and settings, which projects write.
 """
 
 import asyncio
@@ -40,15 +40,14 @@ PROGRAM_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
 """Default and meaning by name."""
 
 _LINE_BYTES: Final = 1 << 20
-"""Longest answer. A program that sends a longer line is replaced. May be changed."""
+"""Longest answer. A program that sends a longer line is replaced."""
 _ENDING_SECONDS: Final = 1.0
-"""Time for a program whose output has ended to end itself; only the log depends on it. May be changed."""
+"""Time for a program whose output has ended to end itself; only the log depends on it."""
 _RESTART_SECONDS: Final = 0.1
-"""Pause before a program is started again that has ended without an answer; doubles up to _RESTART_LONGEST. May be
-changed."""
+"""Pause before a program is started again that has ended without an answer; doubles up to _RESTART_LONGEST."""
 _RESTART_LONGEST: Final = 5.0
 _END_SECONDS: Final = 2.0
-"""Time for programs to end by themselves when their stdin is closed. May be changed."""
+"""Time for programs to end by themselves when their stdin is closed."""
 
 
 class ProgramFailed(Exception):

@@ -4,8 +4,7 @@ They work in any Scrapy project, with and without Gossamer's frontier. The store
 (sinks/stores).
 
 Fixed: the names of the classes and settings, which projects write into their settings; and that `process_item` returns
-an item only when it is durable, because its request is reported as done after that. Safe to change: the sizes of
-batches.
+an item only when it is durable, because its request is reported as done after that.
 """
 
 import asyncio
@@ -34,10 +33,9 @@ from gossamer.telemetry.logs import ROWS_REFUSED, Troubles
 log = logging.getLogger("gossamer.scrapy")
 
 _BATCH_ROWS: Final = 1000
-"""Items of one batch at most. Tuning only: more make longer transactions, fewer make more of them."""
+"""Items of one batch at most. More make longer transactions, fewer make more of them."""
 _LINGER_SECONDS: Final = 0.01
-"""Time for which the first item of a batch waits for others. Tuning only: longer makes larger batches and slower
-items."""
+"""Time for which the first item of a batch waits for others. Longer makes larger batches and slower items."""
 _KEY: Final = "_key"
 """Column that is the key of a table if the address names none: the item's `url`, or else a hash of its fields. Fixed:
 existing tables have it."""

@@ -18,8 +18,7 @@ from itemadapter import ItemAdapter
 _TEXT_TYPES: Final = (datetime.date, datetime.time, uuid.UUID, PurePath)
 """Types whose text is stored. `datetime.datetime` is a date, too."""
 _DEPTH: Final = 50
-"""Depth to which values are looked into. Deeper ones become text, so that an item that contains itself ends. May be
-changed."""
+"""Depth to which values are looked into. Deeper ones become text, so that an item that contains itself ends."""
 
 
 class TidyPipeline:

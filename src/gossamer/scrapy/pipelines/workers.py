@@ -1,6 +1,6 @@
 """Item pipelines for work that takes time: blocking calls in threads, computations in processes.
 
-Fixed: the names of the classes, methods and settings, which projects write. Safe to change: the defaults.
+Fixed: the names of the classes, methods and settings, which projects write.
 """
 
 import atexit
@@ -34,7 +34,7 @@ WORKER_SETTINGS: Final[dict[str, tuple[int, str]]] = {
 """Default and meaning by name."""
 
 _COMPUTATIONS: Final = 2
-"""Processes that may die of an item before it passes on unchanged. May be changed."""
+"""Processes that may die of an item before it passes on unchanged."""
 
 
 class DaemonThreads:

@@ -1,7 +1,7 @@
 """Connection to a project's Redis: the address from its REDIS_ settings, and one connection for each crawler.
 
 Fixed: the names of settings and parameters (scrapy-redis's and redis-py's), DEFAULTS, and the names that `sibling_key`
-makes, under which messages of projects are stored. Safe to change: which parameters of redis-py are accepted.
+makes, under which messages of projects are stored.
 """
 
 import asyncio
@@ -40,8 +40,7 @@ if they have no meaning for Gossamer's connection."""
 DEFAULTS = {"socket_timeout": 30, "socket_connect_timeout": 30, "retry_on_timeout": True, "encoding": "utf-8"}
 """scrapy-redis's default parameters (times in seconds). They must stay equal to those."""
 _DEFAULT_TIMEOUT_SECONDS = 30.0
-"""Timeout of Gossamer's connection where the project turns redis-py's off. Tuning only: longer notices a dead server
-later."""
+"""Timeout of Gossamer's connection where the project turns redis-py's off. Longer notices a dead server later."""
 _SETTINGS = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",

@@ -3,9 +3,8 @@
 Other programs push messages (URLs, or JSON objects) into a project's keys. Their requests go into the frontier, the
 queue that all processes of the crawl share.
 
-Safe to change: the numbers, as each one says, and what `parse_message` accepts in addition. Fixed: the names of keys
-and fields, which other programs use; and that a message leaves the processing key only after its requests are in the
-frontier (`_feed_batch`): a process that is killed would otherwise take messages with it.
+Fixed: the names of keys and fields, which other programs use; and that a message leaves the processing key only after
+its requests are in the frontier (`_feed_batch`): a process that is killed would otherwise take messages with it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Item pipeline that appends items to a Redis list, as scrapy-redis's did.
 
-Safe to change: `_MAX_WRITE_ITEMS`. Fixed: the names of the class, its methods and attributes, which projects override
-or read; the default key and format of items, which consumers of the lists rely on; and that `process_item` returns only
-after Redis has the item, because the item's page is reported as done after that.
+Fixed: the names of the class, its methods and attributes, which projects override or read; the default key and format
+of items, which consumers of the lists rely on; and that `process_item` returns only after Redis has the item, because
+the item's page is reported as done after that.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from gossamer.scrapy.redis.settings import ITEMS_KEY, check
 from gossamer.telemetry.logs import Troubles
 
 _MAX_WRITE_ITEMS = 1000
-"""Maximum number of items in one write. Tuning only: more make longer calls, fewer make more of them."""
+"""Maximum number of items in one write. More make longer calls, fewer make more of them."""
 
 default_serialize = ScrapyJSONEncoder().encode
 """Serializer without REDIS_ITEMS_SERIALIZER. Its name and output must not change: projects and consumers of the lists

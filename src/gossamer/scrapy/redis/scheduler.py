@@ -1,9 +1,9 @@
 """Scheduler for projects with scrapy-redis's settings. It adds to gossamer.scrapy's scheduler what scrapy-redis had.
 
 The frontier is the queue, and the memory of seen requests, that all processes of a crawl share; it takes the place of
-scrapy-redis's keys. Safe to change: the numbers, as each one says. Fixed: the names of settings and statistics, which
-are scrapy-redis's; the names of keys in Redis, and of a crawl after a flush (`_crawl_after_flushes`), which are stored;
-and that a pushed request leaves its key only when it is in the frontier (`PushedRequests._store`).
+scrapy-redis's keys. Fixed: the names of settings and statistics, which are scrapy-redis's; the names of keys in Redis,
+and of a crawl after a flush (`_crawl_after_flushes`), which are stored; and that a pushed request leaves its key only
+when it is in the frontier (`PushedRequests._store`).
 """
 
 import asyncio
@@ -136,7 +136,7 @@ _POLL_SECONDS = 0.5
 """Seconds between two looks for pushed requests. Shorter costs calls; must stay below a second, which
 docs/howto/from-scrapy-redis.md promises."""
 _MAX_TAKEN = 100
-"""Maximum number of pushed requests taken at once. Tuning only: more make longer calls."""
+"""Maximum number of pushed requests taken at once. More make longer calls."""
 
 
 class PushedRequests:

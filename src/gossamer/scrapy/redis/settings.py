@@ -1,8 +1,6 @@
 """Table of scrapy-redis's settings: which are supported, which are refused, and why.
 
-Safe to change: the meanings (the reference page is generated from them: run `python -m tools.reference`), the reasons
-of refusals, and that a value is refused at all, once it is supported. Fixed: the names and defaults, which are
-scrapy-redis's: a project that sets nothing must find its keys in Redis.
+Fixed: the names and defaults, which are scrapy-redis's: a project that sets nothing must find its keys in Redis.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """Base classes of spiders whose start requests come from messages in Redis keys.
 
 Fixed: the names of classes, methods and attributes, and which setting each default comes from. They are scrapy-redis's,
-and projects override or read them. Those in `_NOT_CALLED` are the ones that Gossamer does not support. Safe to change:
-everything that begins with an underscore, and the texts of errors.
+and projects override or read them. Those in `_NOT_CALLED` are the ones that Gossamer does not support.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _NOT_CALLED = ("schedule_next_requests", "count_size", "pop_list_queue", "pop_pr
 would have no effect. Remove a name only when the method is called."""
 _DEFAULT_BATCH_SIZE = 16
 """Messages taken at once where neither REDIS_START_URLS_BATCH_SIZE nor CONCURRENT_REQUESTS is set. scrapy-redis's
-value; may be changed freely."""
+value."""
 
 
 class RedisMixin:

@@ -1,7 +1,7 @@
 """Statistics collector that merges the statistics of all processes in a Redis hash, which users and monitors read.
 
-Safe to change: `_MERGE_SECONDS`. Fixed: the names of methods, which are Scrapy's; the default key and the format of the
-values; and the arguments of the script `merge_stats` (`set`, `add`, `max` or `min`, name, value).
+Fixed: the names of methods, which are Scrapy's; the default key and the format of the values; and the arguments of the
+script `merge_stats` (`set`, `add`, `max` or `min`, name, value).
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from gossamer.scrapy.redis.settings import STATS_KEY
 log = logging.getLogger(__name__)
 
 _MERGE_SECONDS = 1.0
-"""Seconds between two merges. Tuning only: longer means that a killed process loses more (one second is documented),
-shorter costs calls."""
+"""Seconds between two merges. Longer means that a killed process loses more (one second is documented), shorter costs
+calls."""
 _KEEP_SECONDS = 7 * 86400
-"""Seconds that the hash is kept after the last merge. May be changed together with the docstring below, the meaning of
-STATS_KEY in redis/settings.py and docs/howto/from-scrapy-redis.md, which all promise a week."""
+"""Seconds that the hash is kept after the last merge. The docstring below, the meaning of STATS_KEY in
+redis/settings.py and docs/howto/from-scrapy-redis.md all promise a week."""
 
 
 class RedisStatsCollector(StatsCollector):

@@ -9,7 +9,6 @@ in a loop (`pages.py`), items the pipelines (`items.py`), and signals and log li
 A part that the project overrides, replaces or wraps is called as Scrapy calls it (`parts.py` finds out), and so is
 every part of a Scrapy that is newer than those that were compared with this package.
 
-Safe to change: how fast this is, and which parts are left to Scrapy. Fixed: what a project can see: its methods are
-called with the same arguments in the same order, and statistics, log lines, signals and the engine's attributes (the
-sets of active requests, the slots) are those of Scrapy.
+Fixed: what a project can see: its methods are called with the same arguments in the same order, and statistics, log
+lines, signals and the engine's attributes (the sets of active requests, the slots) are those of Scrapy.
 """

@@ -4,8 +4,8 @@ Scrapy runs `ExecutionEngine._download`, `Downloader.fetch`, `Downloader._enqueu
 others with Deferreds and tasks of their own. The sets of active requests, the signals and the log lines of all these
 are kept here.
 
-Safe to change: how fast this is. Fixed: the order of these, and that an engine, a downloader or a scraper that the
-project has replaced, changed or wrapped is used in Scrapy's way.
+Fixed: the order of these, and that an engine, a downloader or a scraper that the project has replaced, changed or
+wrapped is used in Scrapy's way.
 """
 
 import asyncio

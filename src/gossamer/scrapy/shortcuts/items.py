@@ -1,7 +1,7 @@
 """Passes items through the pipelines of a crawler. An item whose pipelines do not wait needs no task.
 
-Safe to change: how fast this is. Fixed: pipelines get items in Scrapy's order, and dropped and failed items have the
-log lines and signals that Scrapy gives them.
+Fixed: pipelines get items in Scrapy's order, and dropped and failed items have the log lines and signals that Scrapy
+gives them.
 """
 
 import inspect

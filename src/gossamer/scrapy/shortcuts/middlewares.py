@@ -3,8 +3,7 @@
 For each of Scrapy's own middlewares there is a step: a function that does all that the middleware would do for this
 request, or returns False, and then the middleware is called. A middleware of the project is always called.
 
-Safe to change: steps may return False more often, which is slower. Fixed: requests, responses, statistics and cookie
-jars are afterwards as the middleware would have left them.
+Fixed: requests, responses, statistics and cookie jars are afterwards as the middleware would have left them.
 """
 
 import re
@@ -332,7 +331,7 @@ def _set_default(headers: Headers, name: str | bytes, value: Any) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)  # one for each header of the settings; may be changed freely
+@lru_cache(maxsize=256)  # one for each header of the settings
 def _encoded(name: str | bytes, value: str | bytes) -> tuple[bytes, bytes]:
     """Return the name and value of a header as Headers has them."""
     headers = Headers([(name, value)])
@@ -340,12 +339,12 @@ def _encoded(name: str | bytes, value: str | bytes) -> tuple[bytes, bytes]:
     return key, encoded
 
 
-@lru_cache(maxsize=16)  # there is one list of encodings; may be changed freely
+@lru_cache(maxsize=16)  # there is one list of encodings
 def _joined(*encodings: bytes) -> bytes:
     return b", ".join(encodings)
 
 
-@lru_cache(maxsize=100)  # one for each status; may be changed freely
+@lru_cache(maxsize=100)  # one for each status
 def _status_bytes(status: int) -> int:
     return get_status_size(status)
 

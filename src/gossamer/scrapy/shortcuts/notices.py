@@ -1,7 +1,7 @@
 """Sends signals and log lines of the engine, and of connections. What has no receiver costs little.
 
-Safe to change: how fast this is. Fixed: receivers get the arguments that Scrapy gives them, in the same order; errors
-of receivers are logged as Scrapy logs them; and a log line that no handler shows is counted where Scrapy counts it.
+Fixed: receivers get the arguments that Scrapy gives them, in the same order; errors of receivers are logged as Scrapy
+logs them; and a log line that no handler shows is counted where Scrapy counts it.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def _apply(receiver: Any, named: dict[str, Any]) -> Any:
     return receiver(**{name: named[name] for name in names if name in named})
 
 
-@lru_cache(maxsize=256)  # one for each receiver; may be changed freely
+@lru_cache(maxsize=256)  # one for each receiver
 def _accepted(code: CodeType, first: int) -> tuple[str, ...] | None:
     """Return the names of a function's parameters from this position on. None: it takes all names."""
     return None if code.co_flags & _TAKES_ALL else code.co_varnames[first : code.co_argcount]
@@ -210,7 +210,7 @@ def _handlers(logger: logging.Logger) -> Iterable[logging.Handler]:
 _tls_log = logging.getLogger("scrapy.core.downloader.tls")
 
 
-@lru_cache(maxsize=1024)  # one for each server that is crawled at a time; may be changed freely
+@lru_cache(maxsize=1024)  # one for each server that is crawled at a time
 def certificate(der: bytes) -> "Certificate":
     """Return the certificate of a server."""
     from OpenSSL.crypto import FILETYPE_ASN1
@@ -225,7 +225,7 @@ def warn_of_hostname(der: bytes, host: str) -> None:
         _tls_log.warning('Remote certificate is not valid for hostname "%s"; %s', host, fault)
 
 
-@lru_cache(maxsize=1024)  # one for each host that is crawled at a time; may be changed freely
+@lru_cache(maxsize=1024)  # one for each host that is crawled at a time
 def _hostname_fault(der: bytes, host: str) -> str | None:
     """Return why a certificate is not for this host. None: it is."""
     from service_identity import CertificateError, VerificationError

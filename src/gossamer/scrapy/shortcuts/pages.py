@@ -3,9 +3,8 @@
 Scrapy runs an asynchronous generator for each middleware and tasks with a queue for each page. Here, the objects of a
 generator callback pass the middlewares in a loop, and an item whose pipelines do not wait needs no task.
 
-Safe to change: how fast this is, and which pages are left to Scrapy's generators. Fixed: callbacks are run, middlewares
-called and items processed in Scrapy's order, with the same errors; and no page keeps the event loop for itself longer
-than Scrapy lets it.
+Fixed: callbacks are run, middlewares called and items processed in Scrapy's order, with the same errors; and no page
+keeps the event loop for itself longer than Scrapy lets it.
 """
 
 import asyncio
@@ -45,8 +44,8 @@ from gossamer.scrapy.shortcuts.parts import is_scrapys, is_stock, is_stock_metho
 
 _log = logging.getLogger("scrapy.core.scraper")  # the name that users know from Scrapy's lines
 _TURN_SECONDS: Final = 0.005
-"""Time after which a page with many objects lets the event loop do other work. Tuning only: longer delays other
-requests, shorter costs turns of the loop."""
+"""Time after which a page with many objects lets the event loop do other work. Longer delays other requests, shorter
+costs turns of the loop."""
 
 _SCRAPER = (
     "_scrape", "call_spider_async", "handle_spider_error", "handle_spider_output_async",
@@ -381,7 +380,7 @@ def _referer_step(middleware: BaseSpiderMiddleware) -> Step | None:
     return step
 
 
-@lru_cache(maxsize=64)  # one for each page that is being handled; may be changed freely
+@lru_cache(maxsize=64)  # one for each page that is being handled
 def _default_referrer(url: str, is_secure: bool) -> bytes | None:
     """Return the header that requests of a page get by Scrapy's default policy, which looks at their scheme only."""
     referrer = DefaultReferrerPolicy().referrer(url, "https://a.test/" if is_secure else "http://a.test/")

@@ -1,7 +1,6 @@
 """Finds out whether a part of Scrapy is Scrapy's own code, so that a shorter way has the same effect.
 
-Safe to change: the versions, after a comparison of their code (a test has the digests of all functions that have a
-shorter way here). Fixed: a part that may be the project's counts as the project's.
+Fixed: a part that may be the project's counts as the project's.
 """
 
 import inspect
@@ -52,7 +51,7 @@ def owns_none_of(part: object, names: Iterable[str]) -> bool:
     return not any(name in own for name in names)
 
 
-@lru_cache(maxsize=256)  # one for each method that is checked; may be changed freely
+@lru_cache(maxsize=256)  # one for each method that is checked
 def is_scrapys(function: Any) -> bool:
     """Return whether the code of a function, and of all its decorators, is in Scrapy or Twisted."""
     while True:

@@ -1,7 +1,7 @@
 """Addresses of stores, such as `postgresql://me@db.example/shop?table=items&key=url`.
 
 Importing this module loads no driver. Fixed: the schemes and options, which stand in people's commands and settings,
-and that no message contains a password. Safe to change: the texts of errors; more schemes and options may be added.
+and that no message contains a password.
 """
 
 import os
@@ -45,7 +45,7 @@ _REDIS_OPTIONS: Final = _OPTIONS | {"expire"}
 """Options of addresses, those of Redis and of the others. Documented names: must not change."""
 _TLS_SCHEMES: Final = frozenset({"rediss", "valkeys"})
 _EXPIRE_SECONDS: Final = 10**9
-"""Longest time until a hash expires, 31 years. May be raised, below the server's limit of 2^63 milliseconds."""
+"""Longest time until a hash expires, 31 years. Below the server's limit of 2^63 milliseconds."""
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
 _INDEX: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
@@ -59,7 +59,7 @@ _OTHERS: Final = frozenset({"mongodb", "mongodb+srv", "mongo"})
 SCHEMES: Final = tuple(_KINDS)
 """Schemes that select a store."""
 _ALIKE = 0.8
-"""Similarity (0 to 1) from which an unknown scheme is taken for a mistyped one. May be changed a little."""
+"""Similarity (0 to 1) from which an unknown scheme is taken for a mistyped one."""
 
 
 class StoreAddress(msgspec.Struct, frozen=True):

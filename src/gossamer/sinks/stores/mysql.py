@@ -24,11 +24,10 @@ _TYPES: Final[dict[ColumnKind, str]] = {
     "time": "DATETIME(6)",  # in UTC
     "json": "LONGTEXT",  # its functions for JSON take any text; the type JSON of MySQL refuses numbers as text
 }
-"""Types of new columns. May be changed; existing tables keep theirs."""
+"""Types of new columns. Existing tables keep theirs."""
 _EXACT_COLLATIONS: Final = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin")
 """Collations of new tables, the first that the server has, MariaDB's and MySQL's: for the older utf8mb4_bin, keys are
-equal that differ in spaces at their end, and one row would replace the other. May be changed; existing tables keep
-theirs."""
+equal that differ in spaces at their end, and one row would replace the other. Existing tables keep theirs."""
 _COLLATIONS: Final = "SELECT collation_name FROM information_schema.collations WHERE character_set_name = 'utf8mb4'"
 _TIMES: Final = frozenset({"datetime", "timestamp"})
 _FAULTS: Final = {
@@ -45,9 +44,9 @@ _FAULTS: Final = {
 }
 """Numbers of errors and what they mean. The servers': fixed."""
 _SPARE_BYTES: Final = 64 * 1024
-"""Bytes of the largest packet that are left to what is around the values. May be raised."""
+"""Bytes of the largest packet that are left to what is around the values."""
 _STATEMENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a statement from which the next rows go into another one. May be changed: more take memory."""
+"""Bytes of a statement from which the next rows go into another one. More take memory."""
 _EXACT_INTEGER: Final = 2**53
 """Largest integer of a DOUBLE without a loss: fixed."""
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})

@@ -23,8 +23,8 @@ from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, 
 from gossamer.sinks.tables import OTHER_FIELDS
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one request from which the next documents go into another one. May be changed, up to the 100 MB that a
-server takes by default."""
+"""Bytes of one request from which the next documents go into another one. Up to the 100 MB that a server takes by
+default."""
 _ID_BYTES: Final = 512
 """Longest id of a document: the server's limit."""
 _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)})
@@ -44,7 +44,7 @@ _MAPPINGS: Final[dict[ColumnKind, dict[str, Any]]] = {
     "time": {"type": "date"},
     "json": {"type": "object", "enabled": False},
 }
-"""Mappings of the columns of a new index. May be changed; existing indexes keep theirs."""
+"""Mappings of the columns of a new index. Existing indexes keep theirs."""
 _DYNAMIC: Final = [
     {"geo": {"match_pattern": "regex", "match": "^(.*_)?(location|geo_point|coordinates)$",
              "mapping": {"type": "geo_point"}}},
@@ -53,11 +53,11 @@ _DYNAMIC: Final = [
 ]  # fmt: skip
 """Mappings of fields that come later: places; and a number whose first value has no fraction may have one later."""
 _STALE_AT_ONCE: Final = 1000
-"""Documents of earlier attempts that are deleted at once. May be changed, up to the server's 10,000."""
+"""Documents of earlier attempts that are deleted at once. Up to the server's 10,000."""
 
 
 _REFRESH_SECONDS = 5
-"""Longest wait at the end of the work until the documents can be found. May be changed."""
+"""Longest wait at the end of the work until the documents can be found."""
 
 
 class OpenSearchStore:

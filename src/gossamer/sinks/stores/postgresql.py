@@ -26,8 +26,7 @@ _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "gossamer",
     "client_encoding": "utf8",  # that of the database may lack characters, which is then the server's error
 }
-"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute. May be
-changed."""
+"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute."""
 _TLS: Final = {"sslmode": "verify-full", "sslrootcert": "system"}
 """Options of libpq that verify the server's certificate."""
 _TYPES: Final[dict[ColumnKind, str]] = {
@@ -39,7 +38,7 @@ _TYPES: Final[dict[ColumnKind, str]] = {
     "time": "timestamp with time zone",
     "json": "jsonb",
 }
-"""Types of new columns. May be changed; existing tables keep theirs."""
+"""Types of new columns. Existing tables keep theirs."""
 _FAULTS: Final = (
     ("53100", Fault.FULL),
     ("42P01", Fault.SCHEMA),
@@ -62,8 +61,8 @@ _FAULTS: Final = (
 _SCHEMA_LOCK: Final = 7_310_946_120
 """Number of the lock under which tables are made and changed. Must be the same in all versions of Gossamer."""
 _STATEMENT_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a statement from which the next rows go into another one. May be changed, well below the server's limit of
-1 GB: more take memory."""
+"""Bytes of a statement from which the next rows go into another one. Well below the server's limit of 1 GB: more take
+memory."""
 _TIME: Final = "timestamp"
 _SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Columns that each table has: fixed."""
@@ -76,7 +75,7 @@ class PostgreSqlStore(SqlStore):
     max_columns = 900
     max_name = 63
     max_row_bytes = 500_000_000
-    """Bytes of a row's JSON at most: the server ends the connection for 1 GB. May be lowered."""
+    """Bytes of a row's JSON at most: the server ends the connection for 1 GB."""
 
     def __init__(self, address: StoreAddress) -> None:
         super().__init__(address)

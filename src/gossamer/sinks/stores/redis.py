@@ -2,8 +2,7 @@
 
 A person names the hash in the address, and it has an end of life if the address has `expire`. There are no other keys.
 
-Fixed: the names of fields, by which a row that is written again replaces itself. Safe to change: the sizes of
-requests.
+Fixed: the names of fields, by which a row that is written again replaces itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,9 @@ from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, key_text, split_keyless
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one request from which the next rows go into another one. May be changed: more take memory."""
+"""Bytes of one request from which the next rows go into another one. More take memory."""
 _FIELDS_AT_ONCE: Final = 1000
-"""Fields that are read or deleted at once. May be changed."""
+"""Fields that are read or deleted at once."""
 _POLICIES_THAT_DELETE: Final = ("allkeys-", "volatile-")
 """Beginnings of the server's policies by which it deletes keys when its memory is full. Redis's: fixed."""
 

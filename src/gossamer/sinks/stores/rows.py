@@ -1,7 +1,6 @@
 """Rows of the tables that stores and SQLite files have, and the interface of a store.
 
-Fixed: the names of tables and key columns, which readers use. Safe to change: more columns for items' records may be
-added, because an existing table gets them.
+Fixed: the names of tables and key columns, which readers use.
 """
 
 import math

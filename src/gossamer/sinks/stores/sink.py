@@ -36,7 +36,7 @@ OnRefused = Callable[[str, int], None]
 """Callback `on_refused(sentence, rows)`: a store refused this number of rows, which are in a file now."""
 
 _VALUE_CHARACTERS: Final = 60
-"""Characters of a refused value that a message shows. May be changed."""
+"""Characters of a refused value that a message shows."""
 _DRIVERS: Final = {"postgresql": "psycopg", "mysql": "PyMySQL", "opensearch": "opensearch-py", "redis": "redis"}
 
 

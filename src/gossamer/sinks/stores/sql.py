@@ -3,8 +3,7 @@
 A batch is one transaction. When the database refuses it for a value, halves of the batch are tried in savepoints until
 the rows that do not fit are found. A row that conflicts with a row with another key does not fit.
 
-Fixed: rows are written by their key, because a batch whose confirmation was lost is written again. Safe to
-change: how refused rows are found, and the number of repetitions.
+Fixed: rows are written by their key, because a batch whose confirmation was lost is written again.
 """
 
 from abc import ABC, abstractmethod
@@ -21,10 +20,10 @@ from gossamer.sinks.tables import OTHER_FIELDS
 T = TypeVar("T")
 
 _REPETITIONS: Final = 5
-"""Times that a batch is written again at once which the database broke off because of others. May be changed; then the
-caller repeats it."""
+"""Times that a batch is written again at once which the database broke off because of others. Then the caller repeats
+it."""
 _REFUSALS: Final = 10
-"""Columns of a table that the database may refuse before no more are tried. May be changed."""
+"""Columns of a table that the database may refuse before no more are tried."""
 
 
 MADE_HERE: Final = "gossamer"
@@ -87,7 +86,7 @@ class SqlStore(ABC):
     error: type[Exception]
     """Base class of the driver's errors."""
     max_columns: int
-    """Columns of a table at most; the fields beyond are in OTHER_FIELDS. May be lowered, below the database's limit."""
+    """Columns of a table at most; the fields beyond are in OTHER_FIELDS. Below the database's limit."""
     max_name: int
     """Longest name of a column: the database's limit."""
 

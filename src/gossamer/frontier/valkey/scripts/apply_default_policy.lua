@@ -2,7 +2,6 @@
 -- Move domains to where a changed default policy says, some at a time; to be repeated until all are done. A domain with
 -- waiting requests stands in the ready set of a band (range of priorities), or aside where it is switched off; a group
 -- is "<pool>|<spider>".
--- May be changed: most domains a call (policies.py), which only makes a call longer.
 -- Must hold: the form of the cursor, which is stored so that any process can go on, and the order of the walk. A domain
 -- that is moved twice is where it belongs; one that is left out waits under the old policy.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -1,8 +1,6 @@
 #!lua flags=allow-oom
 -- Return a page of the domains where requests of a spider wait, and how many in each. A domain stands in one of the
 -- places of its group "<pool>|<spider>" (see places.lua), and may be returned twice while it moves.
--- May be changed: MOST_QUEUES: more count further and make a call longer. The form of the cursor, too; a client that is
--- reading pages then has to begin again.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 spider  4 cursor, "" to begin  5 domains to return (approximate)
 -- Returns { next cursor, "" at the end, { domain, requests, ... } }

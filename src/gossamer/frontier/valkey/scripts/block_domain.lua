@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Block a domain for a while (Retry-After), or note the delay that robots.txt asks for between two hits (fetches). A
 -- block is only ever extended; the latest delay counts.
--- May be changed: DAY upwards; the arguments, together with frontier.py: each release loads its own scripts.
 -- Must hold: the stored form { blocked until, delay }, which budgets.lua reads; hits are kept for the new delay
 -- (keep_hits) before domains are placed again, or a hit of just now would not count.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Confirm that all shards of a crawl know what of it ended, unless more was stopped meanwhile, and record the events of
 -- it. On the home shard. (Token: 16 characters that stand for a crawl.)
--- May be changed: arguments and reply, together with runs.py. Must hold: the caller has told all shards before; the
+-- Must hold: the caller has told all shards before; the
 -- note in `stopping` goes in the same step in which the events are recorded, so that each end is reported once.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 version of the home shard's record when it was read

@@ -4,7 +4,6 @@
 -- record is missing and the run is at rest on all other shards. The record may still come back, so the run ends only
 -- after it has been at rest here for the whole retention. (Token: 16 characters that stand for a crawl. Generation:
 -- number of the set of URLs that the crawl has seen. Retention: time for which an ended crawl is remembered.)
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: the time starts again whenever a request is added or done, or requests that a worker has would be
 -- dropped. `purge` deletes the queues of the run that ends here, and then `sweep` its other keys.
 -- KEYS  1 prefix of the shard's keys

@@ -5,8 +5,6 @@
 -- this script makes the time positive after the last domain. Until then each `lease` with it asks for a new beginning.
 -- One call visits some of a group's domains; update_domain puts each into the ready sets of all egresses in `egresses`,
 -- this one included.
--- May be changed: the number of domains a call (leaseholder.py gives it), and the form of the cursor, which the caller
--- only hands back.
 -- Must hold: the time becomes positive only after the last domain, or the domains that are left out would never be
 -- leased through this egress.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Decide that a run is finished, once: only if nothing joined it since its version was read. On the home shard.
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts. Must hold: run and
+-- Must hold: run and
 -- version are compared in the step that ends the run, or it would be finished while requests are added to it. (Run: one
 -- life of a crawl, from its first request to its end. Token: 16 characters that stand for a crawl.)
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

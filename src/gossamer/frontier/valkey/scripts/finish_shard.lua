@@ -13,7 +13,6 @@
 --   3. Set the state to "f" (finished: closed here). Only from "r" (running) and "b" (page budget used up): "s"
 --      (stopped) and "e" (expired) stay, as they tell why later requests are dropped.
 --   4. Store which version of the home record the caller had read (`closed`).
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: `closed` only grows, and is stored before the reply. An addition that the home shard confirmed at that
 -- version or earlier is refused (add_urls.lua); without that, a run could end with requests in its queues.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -4,7 +4,6 @@
 -- on its home shard, which has the record of its state, last: until then, an interrupted removal can be repeated.
 -- (Token: 16 characters that stand for a crawl. Pool: the workers of the crawl. Group: "<pool>|<spider>", for which
 -- leases are asked.)
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: nothing is changed while the crawl runs, or its requests would be lost.
 -- KEYS  1 prefix of the shard's keys
 -- ARGV  1, 2 see include/shard.lua  3 token  4 generation: number of the last seen-set

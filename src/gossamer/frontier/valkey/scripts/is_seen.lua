@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Whether a fingerprint is in a crawl's seen-set.
--- Only reads, so it may be changed freely, together with queries.py. (Token: 16 characters that stand for a crawl.)
+-- Only reads. (Token: 16 characters that stand for a crawl.)
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 fingerprint
 -- Returns 1 or 0

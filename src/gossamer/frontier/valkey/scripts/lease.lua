@@ -16,9 +16,7 @@
 --   starved         no page of a budget is left for now; the queues are set aside until one comes back
 --   scope, egress   what shares one rate limit; the address that requests leave from
 --   now, wall       ms of the shard's clock, as are all starts; epoch ms
--- May be changed: arguments and reply, with session.py and leaseholder.py (each release loads its own scripts), and the
--- numbers that bound one call or read (MOST_DOMAINS, MOST_DROPPED, the count after LIMIT, 64 and 1000 in math.min):
--- more make a call longer, fewer need more calls. Must hold: CALL; counter fields D:, h: and R (keys.py); a stored
+-- Must hold: CALL; counter fields D:, h: and R (keys.py); a stored
 -- lease's fields (see `taken`), the ids, the field `last`. `settle`, `reclaim` and `request_redirect` of another release
 -- read them, and workers hold the ids.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
@@ -64,7 +62,7 @@
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local leases_key = BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
--- Domains that one call looks at, and requests that it drops. Tuning only: the next call goes on.
+-- Domains that one call looks at, and requests that it drops.
 local MOST_DOMAINS, MOST_DROPPED = 1000, 2000
 
 if not is_registered(worker)
@@ -407,7 +405,7 @@ if taken < limit then
   if ARGV[9] == "1" then
     local key = BASE .. "wait:" .. pool
     redis.call("ZADD", key, next_due == INF and "inf" or next_due, worker)
-    -- The hour may be changed: an idle worker asks again long before.
+    -- An idle worker asks again long before the hour is over.
     redis.call("PEXPIRE", key, 3600000)
   end
 end

@@ -1,8 +1,6 @@
 #!lua flags=allow-oom
 -- Return a page of the crawls that this shard is home to (whose ends it decides). It walks over the applications by
 -- name, and over the set of each one's crawls.
--- May be changed: MOST_STEPS: more fill a page where few crawls match, and make a call longer. The form of the cursor,
--- too; a client that is reading pages then has to begin again.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 application, or "" for all  4 cursor, "" to begin  5 crawls to return
 --       (approximate)  6 running: 1 for those that run

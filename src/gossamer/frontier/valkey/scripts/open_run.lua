@@ -2,7 +2,6 @@
 -- Join a crawl's run, or begin the next one, and note which shards it is about to touch. On the crawl's home shard,
 -- which decides when a run ends. (Run: one life of a crawl, from its first request to its end. Part: what one spider
 -- does of it. Token: 16 characters that stand for a crawl.) include/join_run.lua does the work.
--- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 crawl (msgpack: appid, crawlid, pool, ...)
 --       5 name of the request, or "": under a name, a fresh run is begun, or joined, once in an hour

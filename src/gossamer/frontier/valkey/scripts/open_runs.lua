@@ -2,7 +2,6 @@
 -- Join the runs of many crawls, or begin their first, each as `open_run` does. On the home shard of all of them. No
 -- finished run is followed by another: that is for a call that knows of something new for it. (Run: one life of a
 -- crawl, from its first request to its end. Token: 16 characters that stand for a crawl.)
--- May be changed: arguments and reply, together with submissions.py, which also bounds the size of a call.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua
 --       then for each: token, crawl (msgpack: appid, crawlid, pool, ...), shards about to be touched: "3,5",

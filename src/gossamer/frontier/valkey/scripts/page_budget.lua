@@ -2,8 +2,6 @@
 -- Move a crawl's page budget (the most pages that it fetches) between shards. Each rebalance has a number, and a step
 -- of an older one changes nothing. So two clients that rebalance at once, or one that died half-way, never grant a page
 -- twice.
--- May be changed: MOST_GRANTED and the quarter. More pages at once need fewer rebalances, and leave fewer to the
--- others.
 -- Words: a shard's quota is the number of pages that it may fetch; reserved are those that are leased or fetched; the
 -- home shard is the one that keeps the state of the run (h:{token}).
 -- Must hold: the order begin, return (all shards), grant, take (runs.py); no shard's quota falls below what it has

@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Operations on this shard that a process began and perhaps did not live to end, and whether dead workers and idle runs
 -- are to be looked for. Tokens stand for crawls.
--- May be changed: the hundred of each kind, which the next call continues; the reply, together with maintenance.py.
 -- Must hold: what is returned stays listed here until the operation itself removes it, or a second death would lose it.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 how long an opened run may stay without a request, ms

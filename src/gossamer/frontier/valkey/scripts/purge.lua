@@ -2,7 +2,6 @@
 -- Unlink the queues of crawls (or of spiders' parts of them) that ended early, some at a time. What this has not
 -- reached yet, a lease discards. The requests were counted as dropped when the crawl ended (drop_waiting.lua), so none
 -- is counted here, and a process may die between two calls.
--- May be changed: most domains a call (runs.py), which only makes a call longer.
 -- Must hold: the crawl stays in `purge` until the cursor has come round; a new run of it waits for that
 -- (begin_run.lua).
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -3,8 +3,6 @@
 -- repeated until none is left. A process may die between two calls: `dead` lists the workers until no lease is left.
 -- Words: token: 16 characters that stand for a crawl; scope: what shares one rate limit; entry: a packed request, which
 -- carries the names of the workers that were declared dead while they held it.
--- May be changed: DOUBT and MOST_NAMES upwards, the page of 100 workers; most leases a call (maintenance.py), which
--- only makes a call longer.
 -- Must hold: a worker leaves `workers` before any of its leases goes back, or it could still settle a request that
 -- another worker has; and the stored form of an entry (entries.lua).
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

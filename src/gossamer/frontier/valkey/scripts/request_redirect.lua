@@ -2,7 +2,6 @@
 -- Ask for a hit for a redirect inside the lease's domain, and mark its target as seen by this request. (Hit: a fetch as
 -- the rate limit counts it. Entry: the packed request; its tail is the URL and what follows. Scope: what shares one
 -- rate limit. Group: "<pool>|<spider>", the workers that may lease a request.)
--- May be changed: the arguments, together with session.py: each release loads its own scripts.
 -- Must hold: the numbers of the answers, the last of which is stored in the lease for a repeated call, and which
 -- leaseholder.py reads; the lease keeps the fields and the order of lease.lua. The target is marked, the hit is charged
 -- and the answer is stored in one step: a repeated call must not find its own target seen, or charge twice.

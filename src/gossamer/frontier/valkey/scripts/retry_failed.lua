@@ -3,7 +3,6 @@
 -- crawl on this shard get the caller's terms (options), so that a corrected option takes effect. The requests are queued
 -- in the run that the caller opened; a shard that is still in an earlier run enters it. (Run: one life of a crawl, from
 -- first request to end. Generation: number of the set of URLs that it has seen, which later runs continue.)
--- May be changed: arguments and reply, together with additions.py: each release loads its own scripts.
 -- Must hold: a request leaves the list and enters its queue in one call, or a kill would lose it; and it counts as done
 -- no longer, or the run would be finished before it is fetched. Fixed: the form of the rows and entries, which is stored
 -- (include/failures.lua, include/entries.lua).

@@ -1,7 +1,6 @@
 #!lua
 -- Share an origin's robots.txt, and end the claim on it. A domain may have any number of origins (hosts, ports), so all
 -- its records together are bounded: the oldest make room.
--- May be changed: OVERHEAD, an estimate, and the bytes of a domain (frontier.py).
 -- Must hold: scores of `robots-of` only grow while the key exists, and each record is also in that index: a record
 -- that is not there is never removed to make room.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

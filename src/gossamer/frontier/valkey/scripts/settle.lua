@@ -3,8 +3,6 @@
 -- or queued again in one step, so a repeated settlement finds no lease, answers 0 and changes nothing.
 -- Words: token: 16 characters that stand for a crawl; scope: what shares one rate limit; hit: a fetch as the rate limit
 -- counts it; entry: a packed request; tail: its URL and what follows; terms: the options that one submission carries.
--- May be changed: RETRY_PENALTY; arguments and reply, together with session.py and leaseholder.py: each release loads
--- its own scripts.
 -- Must hold: one settlement ends one lease and adds exactly one to what is done, or puts the request back. A run is
 -- finished when as much is done as was added.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

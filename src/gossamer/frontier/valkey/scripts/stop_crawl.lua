@@ -2,7 +2,6 @@
 -- Mark a crawl, or one spider's part of it, as ended early. On the crawl's home shard, before `stop_shard` on its
 -- shards: `stopping` notes that they are still to be told, so that any process can go on with it. The first end of a
 -- part counts.
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 state: stopped, expired or finished (given up, may run anew)
 --       5 spider or ""  6 how long the crawl refuses submissions, ms  7 retention ms

@@ -7,7 +7,6 @@
 --      run, or in none: begin the run here and go on: an addition to it may be under way, and must find it ended.
 --   2. Store the letter of the end, for the part or the run, and drop what waits.
 --   3. Return how much was dropped, by this call and by earlier ones for the same stop and the same end.
--- May be changed: arguments and reply, together with runs.py: each release loads its own scripts.
 -- Must hold: the letters, which are stored. Any process may repeat this call, also after another one died: the numbers
 -- of a stop and its purged requests are stored so that a repetition returns the same sum. `stop_crawl` comes before it
 -- on the home shard, `confirm_stop` only after it on all shards.

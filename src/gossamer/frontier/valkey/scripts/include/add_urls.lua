@@ -1,7 +1,6 @@
 -- How URLs are added to a run (one life of a crawl, from its first request to its end): dropped where the seen-set has
 -- them, else queued, in one step. Terms: the options that one submission carries. Entry: a packed request, as
 -- entries.lua describes it. Home shard: the one that decides when a run ends. Part: what one spider does of a run.
--- May be changed: CALL_LIFE upwards; the order of the arguments, together with add.lua, add_many.lua and additions.py.
 -- Must hold: a refusal ("closed", "purging") comes before anything is written; a fingerprint is marked and its request
 -- queued in one call, or a client that dies would leave URLs that count as seen and are never fetched; the answer of a
 -- named call is stored in that call, or a repetition would find its own URLs seen.
@@ -18,7 +17,7 @@
 -- include load_records
 
 -- Bytes. A hash with a longer value is stored in another form, which takes several times the memory
--- (hash-max-listpack-value). Tuning only: smaller puts more terms into a key of their own.
+-- (hash-max-listpack-value). Smaller puts more terms into a key of their own.
 local SHORT = 64
 local FIRST_URL = 7 -- where the URLs of a batch begin: each has a fingerprint and a tail
 -- Must stay longer than a client repeats a call.

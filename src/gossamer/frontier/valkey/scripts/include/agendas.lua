@@ -1,7 +1,6 @@
 -- Agendas: which queue of a domain is next. A member is "<token>|<priority>" (a token is 16 characters that stand for a
 -- crawl), and its score puts the queue of the highest priority first and, among those, the one that has waited longest
 -- for its turn. A group is "<pool>|<spider>"; a pool is a group of workers with requests of their own.
--- May be changed: the number of queues that crawls_with_other_limits looks at; fewer let a slow crawl hold up others.
 -- Fixed, because agendas are stored: the form of a member, and RESTING.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include places

@@ -1,7 +1,7 @@
 -- Budgets: how many hits (fetches) a domain allows in a rolling window, and how many requests in flight. Times in
 -- milliseconds. Several budgets may hold at once; a hit must fit into each. A policy (policies.lua) is `explicit` where
 -- the operator set its hits or window, and `drops` where all requests are dropped at once, without a hit of the site.
--- May be changed: the concurrency that a rate implies (with_spacing). Fixed: a stored block is { blocked until, delay }.
+-- Fixed: a stored block is { blocked until, delay }.
 -- A budget must never come out larger than what the operator or robots.txt asks for.
 -- BASE and INF are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include policies
@@ -34,7 +34,7 @@ end
 
 -- Adds the even gap between two hits (0: hits may start together), the window of the budget that asks for it, the longest
 -- window, and how many requests may be in flight unless that is set: twice the hits of a second, from 1 to 16, so that
--- slow answers do not hold up a fast domain. (That is tuning only.)
+-- slow answers do not hold up a fast domain.
 local function with_spacing(budgets)
   local spacing, window, longest, rate = 0, budgets[1].window, 0, INF
   for i = 1, #budgets do

@@ -12,7 +12,7 @@
 --   before        the same two as the hash has them
 --   new           a table where this script has begun the crawl, which the shard did not know: further fields that are
 --                 to be written together with the first counters, by name
--- May be changed: how the changes are gathered. Must hold: the names of the fields, which are stored (keys.py lists
+-- Must hold: the names of the fields, which are stored (keys.py lists
 -- them). A and Z must change in the same call as the requests that they count: a run is finished when they are equal.
 -- BASE is from shard.lua. Other names that are not declared below come from these files or their includes:
 -- include writes

@@ -1,6 +1,6 @@
 -- Crawls as this shard (a part of the frontier, on one server) knows them, each by its token (16 characters). A run is
 -- one life of a crawl. All fields are stored in c:{token}: keys.py lists them, and a change of one needs another FORMAT
--- in identity.py. The names of the Lua fields may be changed, here and in the scripts that use them.
+-- in identity.py.
 
 local crawls = {} -- by token; false: not known here
 

@@ -1,7 +1,6 @@
 -- Failed requests that a crawl keeps, because they got no answer: the same command retries them. They are a list,
 -- failed:{token}, oldest first. (Token: 16 characters that stand for a crawl.) Three counters of the crawl belong to
 -- it: k, the number of its rows; K, their bytes; v, the number of requests for which there was no room.
--- May be changed: MOST_BYTES and LIFE. Larger ones keep more of a crawl with very many failures, and need more memory.
 -- Must hold: a row of the list is { counter, priority, spider, domain, entry }, which retry_failed.lua reads (counter:
 -- the field of c:{token} that counts the request as failed; entry: the packed request); the counters change together
 -- with the list.

@@ -3,7 +3,7 @@
 -- now is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include windows
 -- Hits that start within this many ms of the first one are handed out with it, so that a worker need not ask for each.
--- May be changed: longer gives one worker more of a domain's hits, shorter costs more calls.
+-- Longer gives one worker more of a domain's hits, shorter costs more calls.
 local AHEAD = 20
 
 local starts, debts = { nil }, { nil } -- of the hits that free_hits found last: when each starts, and the debt after it

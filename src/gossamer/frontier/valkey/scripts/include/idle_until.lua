@@ -1,4 +1,4 @@
--- Runs (lives of a crawl) that stay idle for a while before they finish. Only reads, so it may be changed freely.
+-- Runs (lives of a crawl) that stay idle for a while before they finish. Only reads.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include idle
 

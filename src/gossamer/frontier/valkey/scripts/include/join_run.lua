@@ -1,7 +1,6 @@
 -- How a submission joins a crawl's run (one life of the crawl, from its first request to its end) or begins the next
 -- one, on the crawl's home shard, which decides when a run ends. Part: what one spider does of a run. Token: 16
 -- characters that stand for a crawl. Generation: number of the set of URLs that the crawl has seen.
--- May be changed: the hour for which the name of a fresh run is kept; a request that is repeated later begins another.
 -- Must hold: the fields of the home record (keys.py lists them); the shards are noted here before they are touched, so
 -- that the process that ends the run asks all of them; the version grows whenever shards are noted, or a run could be
 -- finished while requests are added to it; a generation never falls.

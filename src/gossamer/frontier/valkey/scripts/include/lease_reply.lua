@@ -1,7 +1,6 @@
 -- The reply of `lease`: leases, and what the worker has to know of their crawls and terms (the options that one
 -- submission carries), each of these once. Token: 16 characters that stand for a crawl.
--- May be changed: the values and their order, together with LeaseDecoder in codec.py, which reads them by their places:
--- each release loads its own scripts. Fixed: the header of an entry, which is stored.
+-- Fixed: the header of an entry, which is stored.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include deaths
 -- include terms

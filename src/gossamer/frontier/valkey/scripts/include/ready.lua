@@ -8,7 +8,7 @@
 -- Must hold: a domain with work stands where its policy and the head of its agenda say, with a time that is not too
 -- late, or its requests wait for ever. A time that is too early costs one look: `lease` computes it again. So code
 -- that changes an agenda, a budget or a block must call place_domain or update_domain afterwards.
--- Fixed: the key names and the scores, which are stored. May be changed: how due_of computes a time, within that rule.
+-- Fixed: the key names and the scores, which are stored.
 -- BASE, INF and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include writes
 -- include agendas

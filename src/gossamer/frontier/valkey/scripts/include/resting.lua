@@ -1,7 +1,6 @@
 -- Queues that rest: only the rate or the number in flight that their own crawl asks for holds them up, and another
 -- crawl's queue behind them may be due. An agenda lists a domain's queues by score; one that rests has the score RESTING
--- plus the time until which it rests, and so comes after all others. May be changed: the hundred of end_rests, a bound
--- of one call.
+-- plus the time until which it rests, and so comes after all others.
 -- now is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 -- include turns

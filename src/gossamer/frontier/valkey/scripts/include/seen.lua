@@ -2,8 +2,6 @@
 -- small sets, the buckets, whose number grows by one at a time (linear hashing, W. Litwin, 1980). So each set stays an
 -- intset, which takes about 10 bytes a URL, and no insertion pays for more than a split or two. This file looks
 -- fingerprints up; mark_seen.lua inserts them and splits the buckets. The fields of `crawl` are listed in crawls.lua.
--- May be changed: names of functions and parameters, here and in the files that include this one; when buckets are
--- split (MEAN_BUCKET in mark_seen.lua).
 -- Must hold: load_seen is called before the others.
 -- Must hold: the results of bucket_of and bucket_key, and the field of a single fingerprint. Sets are stored by them,
 -- so another result would make URLs unknown that were fetched.

@@ -1,8 +1,7 @@
 -- Shares: what a crawl has on a domain. Token: 16 characters that stand for a crawl. Rows are read once, changed in
 -- memory and written by write_all: a script that returns without it loses the changes.
 -- Must hold: a row changes in the same call as the queues that it counts. `info` shows shares by domain, and `purge`
--- finds the queues through them, so a queue without its row would stay for ever. Fixed: the form of a row, below. May
--- be changed: how the rows are kept in memory.
+-- finds the queues through them, so a queue without its row would stay for ever. Fixed: the form of a row, below.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include counters
 

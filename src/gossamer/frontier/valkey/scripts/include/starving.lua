@@ -3,7 +3,7 @@
 -- (the list of a domain's queues to lease from); the set z:{token} names their domains. Token: 16 characters that stand
 -- for a crawl.
 -- Must hold: a domain is taken from z:{token} in the same call that puts its queues back, or they would wait for ever.
--- May be changed: the hundred domains of one call; those that are left come back with the next page or by maintenance.
+-- Domains that one call leaves come back with the next page or by maintenance.
 -- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include queues
 

@@ -1,6 +1,6 @@
 -- Rolling windows of hits (fetches). One small record for each scope (what shares one rate limit) holds the hits that
 -- still matter. Times in milliseconds.
--- May be changed, without another format: LINGER, SLOTS, EARLY, CATCH_UP, each as described at its line. Fixed: the
+-- Fixed: the
 -- order of a record's fields, which is stored. A change here must never allow more hits in a window than before; the
 -- tests of politeness measure that on real servers.
 -- BASE, INF, now, forgot are in shard.lua; other names that are not declared below, in these files or their includes:
