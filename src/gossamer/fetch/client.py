@@ -39,8 +39,8 @@ from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLi
 from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
-from gossamer.fetch.stalls import StallClock
 from gossamer.telemetry import logs
+from gossamer.telemetry.stalls import StallClock
 
 log = logging.getLogger("gossamer.fetch")
 
@@ -300,7 +300,7 @@ class HttpClient:
                 idle_seconds=self._connection_limits.idle_seconds,
             )
             self._watch = TimeoutWatch(loop, self._timeouts, self._budget, self._pool.expire)
-            self._stalls = StallClock(loop)
+            self._stalls = StallClock()
 
     def _new_reader(self, request: FetchRequest) -> ResponseReader:
         """Return a reader for the response to a request, with the request's own limits if it has any."""

@@ -32,7 +32,8 @@ from typing import NamedTuple
 # A worker cannot compare its clock with the frontier's, so it estimates the start time. It knows when it sent a call,
 # how long the reply took, and how long replies usually take (`round_trip_estimate`). Example: replies usually take
 # 2 ms, and this one took 300 ms. If only the reply was held up, the hit was charged nearly 300 ms ago. The worker
-# assumes this worst case and counts the hit as that late.
+# assumes this worst case and counts the hit as that late. Time for which the worker's own process stood still while it
+# waited is no part of how long replies take: it has held the reply up.
 
 START_WITHIN_SECONDS = 0.1
 """Longest time after its start time in which a request may be begun. Busy workers then return more leases."""
@@ -66,7 +67,8 @@ _RISE_SECONDS = 0.005
 
 
 def round_trip_estimate(before: float, took: float) -> float:
-    """Return a new estimate of the round-trip time, from the old one (0: none) and the time of the last reply.
+    """Return a new estimate of the round-trip time, from the old one (0: none) and the time of the last reply, without
+    stalls of this process.
 
     The estimate falls at once and rises slowly: one delayed reply raises it only a little, a longer route raises it to
     the new time within some calls. The first estimate is at most 5 ms: the first reply, too, may have been delayed.
@@ -157,7 +159,7 @@ class Pacing:
 #   third request     may be sent until 0.65 s; it connects until 0.4 s and is sent
 #
 # Only the time that connecting takes the network and the server counts: the HTTP client subtracts stalls of its own
-# process (fetch/stalls.py). After a stall of the network, connecting has taken long at every host. Requests that were
+# process (telemetry/stalls.py). After a stall of the network, connecting has taken long at every host. Requests that were
 # held up so must not be sent together afterwards. So the allowance rises in steps, and only once for one stall.
 
 _SLOW_HOST_SECONDS = 10.0

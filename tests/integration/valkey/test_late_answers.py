@@ -107,3 +107,17 @@ async def test_answers_to_a_name_that_was_declared_dead_change_nothing(holder: V
     lease = await one(holder)
     assert not late(lease)
     assert await holder.settle([Settlement(lease, Outcome.FETCHED)]) == [SettleResult.SETTLED]
+
+
+async def test_a_process_that_stands_still_again_and_again_takes_no_answer_for_punctual(
+    holder: ValkeyLeaseholder,
+) -> None:
+    """Its answers are there in time, and it reads them late: however often, that is not the way that has become
+    longer."""
+    loop = asyncio.get_running_loop()
+    for _ in range(10):
+        leasing = asyncio.create_task(one(holder))
+        loop.call_soon(loop.call_soon, time.sleep, EACH_WAY_SECONDS)  # when the call has been sent
+        lease = await leasing
+        assert late(lease)
+    assert not late(await one(holder))

@@ -373,12 +373,13 @@ class ValkeyLeaseholder:
         rate = run.crawl.rate
         requested = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, sent_at = shard_of(domain, self._commands.count), time.monotonic()
-        granted, wait_ms = await self._commands.call(
+        call = self._commands.call(
             shard, "charge_hit", run.crawl.id.token, spider, domain, egress or self._egresses[0], *requested
         )
+        (granted, wait_ms), charged = await self._sessions[shard].charged(call, sent_at)
         if not granted:
             return None if wait_ms == b"" else max(float(wait_ms) / 1000, _SOON_SECONDS)
-        start = self._sessions[shard].charged_at(sent_at) + float(wait_ms) / 1000
+        start = charged + float(wait_ms) / 1000
         if (ahead := start - time.monotonic()) > 0:
             await asyncio.sleep(ahead)
         return _SOON_SECONDS if is_late(start, now=time.monotonic()) else 0.0

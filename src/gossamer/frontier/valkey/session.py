@@ -12,8 +12,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.retry import outage_pause
 from gossamer.policy.timing import round_trip_estimate
 from gossamer.telemetry import logs
+from gossamer.telemetry.stalls import StallClock
 
 log = logging.getLogger("gossamer.worker")
 
@@ -39,6 +40,8 @@ _MAY_WAIT = 1
 
 
 _pack = msgspec.msgpack.Encoder().encode
+
+T = TypeVar("T")
 
 
 def worker_of(session: str) -> str:
@@ -74,6 +77,7 @@ class ShardSession:
         """When the lease call without a reply was first sent. None: all were answered."""
         self.round_trip_seconds = 0.0
         """Estimate of the round-trip time."""
+        self._stalls = StallClock()
         self.held: set[int] = set()
         """Ids of unsettled leases of `name`. `renew` replaces the set, because calls under the old name may still be
         changing it."""
@@ -162,14 +166,19 @@ class ShardSession:
         """Record that a lease call was answered."""
         self.error, self._failures, self.retry_at = None, 0, 0.0
 
-    def charged_at(self, sent_at: float) -> float:
-        """Return the earliest time at which a call that is answered now, and was sent at `sent_at`, was carried out.
+    async def charged(self, call: Coroutine[Any, Any, T], sent_at: float) -> tuple[T, float]:
+        """Return the reply of a call that charges hits, and the earliest time at which the call was carried out.
+        `sent_at`: when it was sent first.
 
-        If the reply took no longer than usual, that is now; else its way back may have been delayed, and the call was
-        carried out as early as after the usual time."""
-        took = time.monotonic() - sent_at
+        If the reply took no longer than usual, that is the time of the reply; else its way back may have been delayed,
+        and the call was carried out as early as after the usual time. Stalls of this process have delayed it, too."""
+        with self._stalls:
+            stalled_before = self._stalls.seconds(time.monotonic())
+            reply = await call
+            now = time.monotonic()
+            took = max(0.0, now - sent_at - (self._stalls.seconds(now) - stalled_before))
         self.round_trip_seconds = estimate = round_trip_estimate(self.round_trip_seconds, took)
-        return sent_at + estimate
+        return reply, sent_at + estimate
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -184,11 +193,11 @@ class ShardSession:
             self._unanswered_since = time.monotonic()
             self._unanswered_egress = self._next_egress()
         name, sent_at, egress = self.name, self._unanswered_since, self._unanswered_egress
-        reply = await self._commands.call(
+        call = self._commands.call(
             self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms, _MAY_WAIT,
             int(self._call_number == self._first_call), *self._spiders,
         )  # fmt: skip
-        charged = self.charged_at(sent_at)
+        reply, charged = await self.charged(call, sent_at)
         if reply[0] == b"stale":
             self.renew(name)
         if name != self.name:
@@ -221,9 +230,8 @@ class ShardSession:
     async def request_redirect(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
         """Request a hit for a redirect. Returns the answer of `request_redirect.lua`, and when the hit was charged.
         Raises LeaseLost."""
-        sent_at = time.monotonic()
-        answer = await self._commands.call(self.shard, "request_redirect", name, lease, fingerprint, tail)
-        charged = self.charged_at(sent_at)
+        call = self._commands.call(self.shard, "request_redirect", name, lease, fingerprint, tail)
+        answer, charged = await self.charged(call, time.monotonic())
         if answer < 0:
             if name == self.name:
                 self.held.discard(lease)

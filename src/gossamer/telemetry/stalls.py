@@ -1,4 +1,4 @@
-"""Stalls of this process's event loop, told apart from servers that take long to connect to."""
+"""Stalls of this process's event loop, told apart from servers that take long to answer."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from types import TracebackType
 
 _TICK_SECONDS = 0.025
 """Time between two looks at the clock. Longer ones notice short stalls less often, shorter ones cost CPU time while
-connections are opened."""
+answers are awaited."""
 _LEAST_SECONDS = 0.02
 """Delay of a look from which on it counts as a stall: a busy event loop is not more punctual. A longer one takes short
 stalls for slow servers, a shorter one the work of a busy process for stalls."""
@@ -19,8 +19,7 @@ class StallClock:
     what arrived during a stall before the timers that are late by it, so that `seconds` counts a timer that is overdue.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._users = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -50,7 +49,7 @@ class StallClock:
 
     def _start(self, now: float) -> None:
         self._due = now + _TICK_SECONDS
-        self._timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
