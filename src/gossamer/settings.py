@@ -24,6 +24,7 @@ from gossamer.model import DATA_DIR
 from gossamer.model.content import CHUNK_RANGE
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Rate
 from gossamer.model.record import Destination, destination_fields
+from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.service_settings import (
     CENTURY_SECONDS,
     SERVICE_IDLE_SECONDS,
@@ -102,6 +103,9 @@ def _checked_rate(value: Any) -> Any:
     return text
 
 
+_PatternPages = Annotated[int, integers(1, 1_000_000)]  # a worker remembers each, in 70 bytes
+
+
 class CrawlSettings(SettingGroup):
     """A crawl that is started from the command line."""
 
@@ -154,6 +158,16 @@ class CrawlSettings(SettingGroup):
         "significant",
         "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
         "one page; the first of these URLs is fetched, unchanged",
+    )
+    pattern_max_pages: _PatternPages | None = _setting(
+        None,
+        "Largest number of pages of one pattern, in each worker process: pages whose URLs differ only in numbers, "
+        "tokens and the values of query parameters, such as those of a calendar without end. Unset: no limit",
+    )
+    path_repeats: Annotated[int, integers(0, 1000)] = _setting(
+        DEFAULT_PATH_REPEATS,
+        "How many segments of a link's path may repeat earlier ones, as in /a/b/a/b, which has two. Relative links "
+        "without end make ever more; such links are not followed",
     )
     drop_parameter: tuple[str, ...] = _setting(
         (),

@@ -194,6 +194,8 @@ OPTIONS = {
         "searched as those of --allow.",
     ),
     "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
+    "pattern_max_pages": SettingOption("crawl.pattern_max_pages", ("--pattern-max-pages",), int, WHAT, "N"),
+    "path_repeats": SettingOption("crawl.path_repeats", ("--path-repeats",), int, WHAT, "N"),
     "drop_parameter": SettingOption("crawl.drop_parameter", ("--drop-parameter",), list[str], WHAT, "NAME", tuple),
     "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
     "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),

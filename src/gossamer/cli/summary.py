@@ -27,6 +27,7 @@ from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, short_time
 from gossamer.telemetry.filters import filter_sentences
+from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
@@ -284,6 +285,7 @@ class Summary(CrawlResult):
             "dropped": pages.dropped if pages else self.tally.dropped,
             "links_dropped": pages.links_dropped if pages else {},
             "filters": {name: msgspec.to_builtins(count) for name, count in self.tally.filters.items()},
+            "growing": {pattern: msgspec.to_builtins(count) for pattern, count in self.tally.growing.items()},
             "queued": pages.waiting if pages else None,
             "retries": self.tally.retries,
             "proxy_failures": self.tally.proxies,
@@ -364,6 +366,7 @@ class Summary(CrawlResult):
                 lines.append(f"  links not followed: {links}")
             by_expression = filter_sentences(tally.filters, are_all=pages.fetched == tally.pages)
             lines += [f"    {hide_secrets_in(line)}" for line in by_expression]
+            lines += [f"  {hide_secrets_in(line)}" for line in growth_lines(tally)]
             if tally.unread:
                 lines.append(f"  pages whose links were not all read: {reason_counts(tally.unread)}")
                 lines += [f"    {line}" for line in error_lines(tally.unread, tally.examples)]
@@ -479,6 +482,11 @@ def error_lines(failed: dict[str, int], examples: dict[str, str]) -> list[str]:
         example = f", for example {hide_secrets(examples[reason])}" if reason in examples else ""
         lines.append(f"{title}: {count:,}{example}" + (f" ({advice})" if advice else ""))
     return lines
+
+
+def growth_lines(tally: Tally) -> list[str]:
+    """Return sentences about pages that may have no end."""
+    return [growth_sentence(*pair) for pair in list(leading_patterns(tally.growing).items())[:_NAMED]]
 
 
 def failing_lines(tally: Tally) -> list[str]:

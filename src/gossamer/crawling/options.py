@@ -71,6 +71,10 @@ class CrawlOptions(RequestOptions, total=False):
     """Links to follow: to the domains of the given URLs, to their hosts, into their directories, or anywhere."""
     query_order: Literal["significant", "ignored"]
     """ignored: URLs whose query parameters differ only in their order are one page."""
+    pattern_max_pages: int
+    """Largest number of pages of one pattern, whose URLs differ only in numbers, tokens and values of parameters."""
+    path_repeats: int
+    """Largest number of segments of a link's path that repeat earlier ones, as relative links without end do."""
     drop_parameter: Texts
     """Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page."""
     allow_domain: Texts
@@ -242,6 +246,8 @@ _SETTINGS: dict[str, tuple[str, _Convert | None]] = {
     "domain_max_pages": ("crawl.domain_max_pages", None),
     "scope": ("crawl.scope", None),
     "query_order": ("crawl.query_order", None),
+    "pattern_max_pages": ("crawl.pattern_max_pages", None),
+    "path_repeats": ("crawl.path_repeats", None),
     "drop_parameter": ("crawl.drop_parameter", _texts),
     "allow_domain": ("crawl.allow_domain", _texts),
     "allow": ("crawl.allow", _texts),

@@ -25,10 +25,12 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
+from gossamer.policy.urls import origin
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.open import ENDINGS, TABLES, ending_of, missing_folders
 from gossamer.telemetry import logs
+from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.processes import WorkerProcesses
@@ -312,6 +314,8 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observe
     started = time.monotonic()
     info: CrawlInfo | None = None
     lost_shards = 0
+    told: set[tuple[str, str]] = set()
+    """Sites and kinds of growth that the observer was told about."""
     while True:
         with contextlib.suppress(FrontierError):
             await frontier.check_data()
@@ -320,7 +324,12 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observe
         if frontier.lost_shards > lost_shards:
             _on_lost_data(runner, observer, crawl)
             lost_shards = frontier.lost_shards
-        observer.update(Snapshot(runner.tally(), info, time.monotonic() - started))
+        tally = runner.tally()
+        for pattern, count in leading_patterns(tally.growing).items():
+            if (site := (origin(count.example), count.growth)) not in told:
+                told.add(site)
+                observer.say(growth_sentence(pattern, count))
+        observer.update(Snapshot(tally, info, time.monotonic() - started))
         await asyncio.sleep(_REFRESH_SECONDS)
 
 

@@ -186,6 +186,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Largest number of repetitions of a failed fetch. None: the worker's setting."""
     query_order: QueryOrder = QueryOrder.SIGNIFICANT
     """Concerns only fingerprints: a URL is fetched as it is written. Requests to Scrapy spiders ignore it."""
+    pattern_max_pages: int | None = None
+    """Largest number of URLs of one pattern that a worker process follows: URLs that differ only in numbers, tokens and
+    the values of query parameters. None: no limit."""
+    path_repeats: int | None = None
+    """Segments of a link's path that may repeat earlier ones. None: DEFAULT_PATH_REPEATS of policy/patterns.py."""
     drop_parameters: tuple[str, ...] = ()
     """Names of query parameters without which URLs are followed; with `*` for any characters. A URL that a redirect
     leads to keeps them, but counts as the same URL as that without them."""

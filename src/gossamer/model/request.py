@@ -55,6 +55,8 @@ class DropReason(StrEnum):
     BLOCKED_ADDRESS = "blocked_address"
     """Its host has an address that is not on the public internet."""
     EXTENSION = "extension"
+    PATTERN = "pattern"
+    """Its path repeats too many directories, or too many URLs are of its pattern."""
     FILTERED = "filtered"
     """Refused by an allow or deny expression."""
     UNKNOWN_SPIDER = "unknown_spider"

@@ -17,6 +17,7 @@ from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
 from gossamer.net.names import domain_name
 from gossamer.policy.parameters import DroppedParameters, dropped_parameters
+from gossamer.policy.patterns import allowed_repeats
 from gossamer.policy.urls import MAX_URL_LENGTH, canonical, composed, host, is_address, origin, shown_url
 
 _ARCHIVES = """
@@ -563,6 +564,7 @@ def covers(old: Terms, new: Terms) -> bool:
     return (
         (old.maxdepth is None or (new.maxdepth is not None and new.maxdepth <= old.maxdepth))
         and set(old.drop_parameters) == set(new.drop_parameters)  # else the URLs are others
+        and allowed_repeats(old) >= allowed_repeats(new)
         and _places_cover(old, new)
         and _expressions_cover(old, new)
         and _denied(old) <= _denied(new)

@@ -105,6 +105,9 @@ _EXPLANATIONS = {
     "expired": Explanation("The time of the crawl was over"),
     "blacklisted": Explanation("The domain is blacklisted"),
     "extension": Explanation("It redirects to a file type that is not fetched"),
+    "pattern": Explanation(
+        "It is one of too many alike", "A larger --pattern-max-pages or --path-repeats follows more."
+    ),
     "filtered": Explanation("It redirects to a URL that --allow or --deny refuses"),
     "unknown_spider": Explanation("No worker has its spider"),
     "nofollow": Explanation("The page asks not to follow its links"),

@@ -17,6 +17,7 @@ from gossamer.model.extraction import RULE
 from gossamer.policy.words import counted
 from gossamer.telemetry.filters import FilterCount, FilterCounts, merged
 from gossamer.telemetry.logs import SeedErrors
+from gossamer.telemetry.patterns import PatternCount, PatternCounts
 
 T = TypeVar("T")
 
@@ -161,6 +162,8 @@ class Tally(msgspec.Struct):
     filters: dict[str, FilterCount] = msgspec.field(default_factory=dict)
     """Links that the expressions of --allow and --deny refused, by expression. Counted only in a process that runs a
     single crawl."""
+    growing: dict[str, PatternCount] = msgspec.field(default_factory=dict)
+    """Pages that may have no end, by the pattern of their URLs. Counted only in a process that runs a single crawl."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -283,6 +286,12 @@ class Tally(msgspec.Struct):
             html=self.html + other.html,
             unread=_added(self.unread, other.unread),
             filters=merged(self.filters, other.filters),
+            growing={
+                name: self.growing[name].plus(other.growing[name])
+                if name in self.growing and name in other.growing
+                else (self.growing | other.growing)[name]
+                for name in self.growing | other.growing
+            },
             no_content=_added(self.no_content, other.no_content),
             rules={
                 name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))
@@ -329,6 +338,8 @@ class WorkerCounts:
         """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service."""
         self.tally = tally
         self.seeds = seeds
+        self.patterns = PatternCounts()
+        """Fetched pages that may have no end."""
         self.filters = FilterCounts()
         """Decisions of the crawl's expressions about links."""
         self._hosts: dict[str, HostCount] = {}
@@ -386,6 +397,7 @@ class WorkerCounts:
         self.tally.retry_at = self._retries[0] if self._retries else 0.0
         self.tally.hosts = leading(self._hosts)
         self.tally.filters = self.filters.shown()
+        self.tally.growing = self.patterns.shown()
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")
 

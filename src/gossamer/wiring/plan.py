@@ -32,6 +32,7 @@ from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
 from gossamer.policy.parameters import DroppedParameters
+from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.policy.scope import check_regex, file_extension
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
@@ -215,6 +216,8 @@ _DIGEST_BYTES = 4
 """Length of the digest at the end of a derived id, which has two characters for each. Must not change."""
 _DEFAULT_AGENT_IN_ID = "gossamer/0.1.0 (+https://pypi.org/project/gossamer-crawl/)"
 """Stands in derived ids for the default user agent, which changes with each version. Must not change."""
+_PATH_REPEATS_IN_ID = 5
+"""Value of `path_repeats` that is not part of a derived id: the default when ids began to have it. Must not change."""
 _BUILT_IN_SPIDERS = ("link", "wandering")
 """Spiders that yield no items of their own. Must be those of `worker/spider.py`."""
 _PLACES_IN_SCOPE = 10_000
@@ -349,6 +352,8 @@ def derived_id(
         *([["content", content]] if (content := _content_identity(settings)) else []),
         # As text, because the order of fields counts.
         *([{"extract": msgspec.json.encode(extraction).decode()}] if extraction is not None else []),
+        *([{"pattern_max_pages": crawl.pattern_max_pages}] if crawl.pattern_max_pages else []),
+        *([{"path_repeats": crawl.path_repeats}] if crawl.path_repeats != _PATH_REPEATS_IN_ID else []),
         *([{"drop_parameter": sorted(crawl.drop_parameter)}] if crawl.drop_parameter else []),
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
@@ -490,6 +495,8 @@ def _terms(
         timeout_seconds=fetch.timeout,
         retries=fetch.retries,
         query_order=QueryOrder(crawl.query_order),
+        pattern_max_pages=crawl.pattern_max_pages,
+        path_repeats=None if crawl.path_repeats == DEFAULT_PATH_REPEATS else crawl.path_repeats,
         drop_parameters=tuple(sorted(set(crawl.drop_parameter))),
         unique=tuple(sorted(set(crawl.unique))),
         content=content_options(settings),

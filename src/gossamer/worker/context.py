@@ -19,14 +19,16 @@ from gossamer.fetch.exchange import header_lines
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
-from gossamer.model.request import Lease
+from gossamer.model.request import DropReason, Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.parameters import dropped_parameters
+from gossamer.policy.patterns import allowed_repeats, path_repeats
 from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.scope import LinkScope, compile_scope
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.telemetry.filters import FilterCounts
+from gossamer.worker.quotas import PatternQuotas
 from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import Spider
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _CONTEXT_BYTES = 3000
 """Approximate memory of a context without its terms. Measured, like the next estimate; change them when a measurement
 differs. The bound of the contexts depends on them."""
+_SLASHES_OF_A_SITE = 3
+"""Slashes of a URL whose path is `/`. Fixed."""
 _TERMS_FACTOR = 8
 """Approximate memory of terms for each byte of their packed form."""
 
@@ -66,6 +70,7 @@ class SharedMemory:
         """`href_bytes`: for the hrefs (links as written) of known links. `scope_bytes`: for compiled filters.
         `rules_bytes`: for compiled extraction rules. `filters`: counts what expressions decide; None: nothing does."""
         self.seen = seen
+        self.quotas = PatternQuotas()
         self._filters = filters
         self.hrefs = new_href_memory(max_bytes=href_bytes)
         self._scopes: BoundedCache[bytes, LinkScope] = BoundedCache(scope_bytes)
@@ -173,8 +178,8 @@ class Context:
         self._memory = memory
         self._seen = memory.seen
         self._scope_name = scope_name(terms)
-        # The generation is the number of the crawl's seen-set. Without it, links of an earlier one would count as
-        # known.
+        self._path_repeats = allowed_repeats(terms)
+        # The generation numbers the crawl's seen-set. Without it, links of an earlier one would count as known.
         self._namespace = (run.crawl.id.token, run.number, run.generation)
         self._href_namespace = (*self._namespace, spider_name, self._scope_name)
         self._sitemap_namespace = ("sitemaps", *self._href_namespace)
@@ -197,6 +202,11 @@ class Context:
             memory=memory.hrefs,
             namespace=self._href_namespace,
         )
+
+    @property
+    def watches_patterns(self) -> bool:
+        """True: pages that may have no end are counted, to tell a person about them."""
+        return self.run.crawl.pool != SHARED_POOL and self.terms.pattern_max_pages is None
 
     @property
     def scope(self) -> LinkScope:
@@ -264,7 +274,30 @@ class Context:
         `asks_nofollow` returns it. `data_epoch`: the current one, where the caller has read it since the last await;
         None: it is read here."""
         self._memory.hrefs.enter_data_epoch(self._seen.data_epoch if data_epoch is None else data_epoch)
-        return self._extractor.extract(html, url, encoding=encoding, scope=self.scope, nofollow=nofollow)
+        links = self._extractor.extract(html, url, encoding=encoding, scope=self.scope, nofollow=nofollow)
+        # Only links of a page with many directories can have too many of them.
+        if self.terms.pattern_max_pages is not None or url.count("/") >= _SLASHES_OF_A_SITE + self._path_repeats:
+            self._drop_endless(links)
+        return links
+
+    def is_endless(self, url: str, value: int) -> bool:
+        """Return whether a found URL is left out, because its path repeats too many directories, or the URLs of its
+        pattern have used up their number. `value`: its fingerprint."""
+        most = self.terms.pattern_max_pages
+        return path_repeats(url) > self._path_repeats or (
+            most is not None and not self._memory.quotas.allows(self._namespace, url, value, most)
+        )
+
+    def _drop_endless(self, links: Links) -> None:
+        """Leave out the links of pages without end."""
+        urls, values = links.urls, links.fingerprints
+        kept = [at for at, url in enumerate(urls) if not self.is_endless(url, values[at])]
+        if len(kept) == len(urls):
+            return
+        links.dropped[DropReason.PATTERN.value] = len(urls) - len(kept)
+        domains, hrefs = links.domains, links.hrefs
+        links.urls, links.fingerprints = [urls[at] for at in kept], [values[at] for at in kept]
+        links.domains, links.hrefs = [domains[at] for at in kept], [hrefs[at] for at in kept]
 
     def has_sitemaps_of(self, origin: str) -> bool:
         """Return whether the sitemaps that the robots.txt of this origin (scheme, host and port) names are known to be

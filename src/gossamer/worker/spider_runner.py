@@ -191,6 +191,9 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         fingerprint = spiders.fingerprint(
             spider, url, method=payload.method, body=follow.body, query_order=lease.terms.query_order
         )
+    if context.is_endless(url, fingerprint):
+        count_drop(drops, DropReason.PATTERN)
+        return None
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
     return Batch(spider, domain, priority, lease.depth + 1, [url], [fingerprint], [packed], unfiltered=follow.again)

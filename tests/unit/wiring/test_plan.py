@@ -73,6 +73,8 @@ OTHER_CRAWLS: dict[str, Any] = {
     "field": ("title=h2",),
     "each": ".item",
     "drop_parameter": ("ref",),
+    "pattern_max_pages": 10,
+    "path_repeats": 1,
     "unique": ("title",),
 }
 """What is asked of the pages: another value makes another crawl."""

@@ -70,6 +70,8 @@ complete -c gossamer -n '__gossamer_at crawl' -l domain-max-pages -x -d 'Largest
 complete -c gossamer -n '__gossamer_at crawl' -l scope -x -a 'domain host path any' -d 'Links to follow'
 complete -c gossamer -n '__gossamer_at crawl' -l query-order -x -a 'significant ignored' -d 'significant'
 complete -c gossamer -n '__gossamer_at crawl' -l drop-parameter -x -d 'Leave this query parameter out of URLs, such as ref, or utm_* for all names that begin so'
+complete -c gossamer -n '__gossamer_at crawl' -l pattern-max-pages -x -d 'Largest number of pages of one pattern, in each worker process'
+complete -c gossamer -n '__gossamer_at crawl' -l path-repeats -x -d 'How many segments of a link\'s path may repeat earlier ones, as in /a/b/a/b, which has two'
 complete -c gossamer -n '__gossamer_at crawl' -l allow-domain -x -d 'Also follow links to this domain and its subdomains'
 complete -c gossamer -n '__gossamer_at crawl' -l allow -x -d 'Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show it, from the host on'
 complete -c gossamer -n '__gossamer_at crawl' -l deny -x -d 'Never follow links that match one of these regular expressions, even if they match --allow'

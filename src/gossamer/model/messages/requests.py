@@ -59,6 +59,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     domain_concurrency: int | None = None
     order: Literal["fifo", "lifo"] = "fifo"
     query_order: Literal["significant", "ignored"] = "significant"
+    pattern_max_pages: int | None = None
+    path_repeats: int | None = None
     drop_parameters: tuple[str, ...] | None = None
     unique: tuple[str, ...] | None = None
     sitemaps: bool = False
@@ -126,6 +128,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             timeout_seconds=self.timeout,
             retries=self.retries,
             query_order=QueryOrder(self.query_order),
+            pattern_max_pages=self.pattern_max_pages,
+            path_repeats=self.path_repeats,
             drop_parameters=self.drop_parameters or (),
             unique=self.unique or (),
             content=self.content(),

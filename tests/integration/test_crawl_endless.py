@@ -1,0 +1,101 @@
+"""Pages without end: they are named while the crawl goes on, and options end it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import WebSpec, html, serve
+from gossamer.fakeweb.server import Server as Web
+from gossamer_fakeweb import fetches
+from tests.servers.crawling import FAST_FLAGS, crawl, gossamer, resolving
+
+HOSTILE = WebSpec(hosts=1, pages=1, hostile=True)
+
+
+async def run(web: Web, case: str, folder: Path, *options: str) -> tuple[dict[str, object], str]:
+    """Crawl a trap of the hostile web. Return the summary, and what was said meanwhile."""
+    flags = [*resolving(["*.test:127.0.0.1"]), *FAST_FLAGS, "-o", "pages.jsonl", "--json", *options]
+    done = await asyncio.to_thread(gossamer, "crawl", f"http://bad-{case}.test:{web.port}/", *flags, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "pattern", "advice"),
+    [
+        ("calendar", "/calendar?month=*", "--pattern-max-pages"),
+        ("soft", "/x…", "--pattern-max-pages"),
+        ("deeper", "/…/", "--path-repeats"),
+        ("relative", "/…/", "--path-repeats"),
+        ("sessions", "/page/N?sid=*", "--drop-parameter sid"),
+        ("queries", "/list?…", "--deny"),
+    ],
+)
+async def test_what_grows_is_named_while_the_crawl_goes_on(
+    case: str, pattern: str, advice: str, tmp_path: Path
+) -> None:
+    async with serve(HOSTILE) as web:
+        pages = {"soft": 500, "queries": 5000}.get(case, 2500)  # each page of `soft` leads to one more
+        summary, said = await run(web, case, tmp_path, "--max-pages", str(pages))
+    growing = summary["growing"]
+    assert isinstance(growing, dict)
+    assert any(pattern in name for name in growing), growing
+    (line,) = [line for line in said.splitlines() if "may have no end" in line]
+    assert pattern in line
+    assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "most"),
+    [
+        ("calendar", ("--pattern-max-pages", "50"), 51),
+        ("soft", ("--pattern-max-pages", "50"), 60),
+        ("sessions", ("--pattern-max-pages", "50"), 51),
+        ("sessions", ("--drop-parameter", "sid"), 21),
+        ("relative", ("--path-repeats", "1"), 200),
+        ("deeper", ("--path-repeats", "0"), 70),
+        ("relative", ("--pattern-max-pages", "20", "--processes", "2"), 1500),
+    ],
+)
+async def test_an_option_ends_it(case: str, options: tuple[str, ...], most: int, tmp_path: Path) -> None:
+    async with serve(HOSTILE) as web:
+        summary, _ = await run(web, case, tmp_path, *options)
+    assert summary["state"] == "finished"
+    assert isinstance(summary["pages"], int)
+    assert 20 < summary["pages"] <= most
+
+
+async def test_relative_links_without_end_end_by_themselves(tmp_path: Path) -> None:
+    """Two words, each a link to a directory below every page, as a template without its leading slash makes them."""
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        paths = [""]
+        for _ in range(9):
+            paths += [
+                f"{path}{word}/"
+                for path in paths
+                for word in ("news", "shop")
+                if path.count("/") == paths[-1].count("/")
+            ]
+        for path in paths:
+            web.mount("a.test", f"/{path}", html("<a href='news/'>n</a><a href='shop/'>s</a>"))
+        crawled = await crawl(tmp_path, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"])
+    assert crawled.summary.info is not None
+    assert crawled.summary.info.pages.links_dropped["pattern"] > 0
+    assert {page.status_code for page in crawled.pages} == {200}
+
+
+async def test_urls_that_a_pattern_leaves_out_are_few_and_the_others_are_all_fetched(tmp_path: Path) -> None:
+    """The same links on every page: a URL that was passed on once does not use up the number again."""
+    links = "".join(f'<a href="/p/{n}">p</a><a href="/word{chr(97 + n % 26)}">w</a>' for n in range(200))
+    mounts = {("a.test", "/"): html(links)}
+    mounts |= {("a.test", f"/p/{n}"): html(links) for n in range(200)}
+    mounts |= {("a.test", f"/word{chr(97 + n)}"): html(links) for n in range(26)}
+    async with serve(WebSpec(hosts=1, pages=1), mounts=mounts) as web:
+        crawled = await crawl(tmp_path, [f"http://a.test:{web.port}/"], ["*:127.0.0.1"], crawl__pattern_max_pages=30)
+        asked = fetches(web.log())
+    assert max(asked.values()) == 1
+    paths = [page.url.rpartition("/")[2] for page in crawled.pages]
+    assert sum(path.isdecimal() for path in paths) == 30
+    assert sum(path.startswith("word") for path in paths) == 26
