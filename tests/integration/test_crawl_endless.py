@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.fakeweb.server import Server as Web
 from gossamer_fakeweb import fetches
-from tests.servers.crawling import FAST_FLAGS, crawl, gossamer, resolving
+from tests.servers.crawling import FAST_FLAGS, command, crawl, gossamer, resolving
 
 HOSTILE = WebSpec(hosts=1, pages=1, hostile=True)
 
@@ -33,18 +34,36 @@ async def run(web: Web, case: str, folder: Path, *options: str) -> tuple[dict[st
         ("queries", "/list?…", "--deny"),
     ],
 )
-async def test_what_grows_is_named_while_the_crawl_goes_on(
-    case: str, pattern: str, advice: str, tmp_path: Path
-) -> None:
+async def test_what_grows_is_named_in_the_summary(case: str, pattern: str, advice: str, tmp_path: Path) -> None:
     async with serve(HOSTILE) as web:
         pages = {"soft": 500, "queries": 5000}.get(case, 2500)  # each page of `soft` leads to one more
-        summary, said = await run(web, case, tmp_path, "--max-pages", str(pages))
-    growing = summary["growing"]
-    assert isinstance(growing, dict)
-    assert any(pattern in name for name in growing), growing
-    (line,) = [line for line in said.splitlines() if "may have no end" in line]
-    assert pattern in line
-    assert advice in line
+        flags = [*resolving(["*.test:127.0.0.1"]), *FAST_FLAGS, "-o", "pages.jsonl", "--max-pages", str(pages)]
+        done = await asyncio.to_thread(gossamer, "crawl", f"http://bad-{case}.test:{web.port}/", *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"{pattern}" in said
+    assert "may have no end" in said
+    assert advice in said
+
+
+async def test_what_grows_is_named_while_the_crawl_goes_on(tmp_path: Path) -> None:
+    async with serve(HOSTILE) as web:
+        process = await asyncio.create_subprocess_exec(
+            *command("crawl", f"http://bad-calendar.test:{web.port}/", *resolving(["*.test:127.0.0.1"]), *FAST_FLAGS),
+            "-o", "pages.jsonl", cwd=tmp_path, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(120):
+                while b"may have no end" not in (line := await process.stderr.readline()):
+                    assert line, "the crawl has ended without a word"
+            process.send_signal(signal.SIGINT)
+            await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    assert b"/calendar?month=*" in line
+    assert b"--pattern-max-pages" in line
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Patterns of URLs: what remains of a URL without the parts that grow in pages without end, such as calendars.
 
-Safe to change: what counts as one pattern. Patterns are compared within a process and shown to people, never stored.
+Patterns are compared within a process and shown to people, never stored.
 """
 
 import re

@@ -159,8 +159,8 @@ class Pacing:
 #   third request     may be sent until 0.65 s; it connects until 0.4 s and is sent
 #
 # Only the time that connecting takes the network and the server counts: the HTTP client subtracts stalls of its own
-# process (telemetry/stalls.py). After a stall of the network, connecting has taken long at every host. Requests that were
-# held up so must not be sent together afterwards. So the allowance rises in steps, and only once for one stall.
+# process (telemetry/stalls.py). After a stall of the network, connecting has taken long at every host. Requests that
+# were held up so must not be sent together afterwards. So the allowance rises in steps, and only once for one stall.
 
 _SLOW_HOST_SECONDS = 10.0
 """Time for which a host is known to connect slowly. Must be long enough for a request whose lease was returned to be

@@ -3,7 +3,7 @@
 Only pages that may belong to such a trap are counted: those far from the start, those whose path repeats directories,
 and those with sessions or many parameters in their query.
 
-Safe to change: thresholds, and sentences (docs and tests quote some). Fixed: everything here is bounded, and a page of
+Fixed: everything here is bounded, and a page of
 none of these kinds costs almost nothing.
 """
 

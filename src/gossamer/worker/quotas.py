@@ -1,6 +1,6 @@
 """Bounds of pages that may have no end: how many URLs of one pattern a worker process passes on for a crawl.
 
-A process counts for itself, so several processes of a crawl together may pass on more. Safe to change: the memory.
+A process counts for itself, so several processes of a crawl together may pass on more.
 Fixed: a URL that was passed on once is passed on again, because the frontier may not have got it.
 """
 
