@@ -109,6 +109,24 @@ async def test_a_page_that_is_given_up_is_let_go(tmp_path: Path) -> None:
     assert list(records_of(tmp_path / "pages.jsonl")) == []
 
 
+async def test_a_page_that_failed_with_a_large_body_is_counted_until_it_is_committed(tmp_path: Path) -> None:
+    packed = (("Content-Type", "text/html"), ("Content-Encoding", "gzip"))
+    text = os.urandom(SIZE // 2).hex().encode()
+    async with serve(WebSpec(hosts=1, pages=1)) as web, a_frontier(tmp_path) as frontier:
+        web.mount("a.test", "/", Answer(headers=packed, body=text))  # plain: it cannot be decoded
+        settings = settings_for(tmp_path, ["*.test:127.0.0.1"])
+        run = await open_crawl(frontier, [f"http://a.test:{web.port}/"], Terms(maxdepth=0))
+        async with open_worker(settings, frontier, pool="shared", run=run) as worker:
+            fetcher, holder = worker._fetcher, worker._holder
+            budget = fetcher._budget
+            (lease,) = await holder.lease(limit=1)
+            finished = await fetcher.process(lease)
+            assert (finished.settlement.outcome, finished.outputs[0].body) == (Outcome.FAILED, text)
+            assert budget.retained_bytes >= SIZE
+            finished.release_outputs()
+            assert budget.retained_bytes == 0
+
+
 async def test_a_crawl_ends_however_small_the_budget(tmp_path: Path) -> None:
     """One large page at a time then. Redirects with a large body, whose targets' robots.txt is fetched meanwhile, do
     not stand in their own way, nor does a page that cannot be decoded."""

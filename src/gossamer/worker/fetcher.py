@@ -216,7 +216,9 @@ class Fetcher:
                     if isinstance(error, BlockedAddress):
                         return self._drop(attempt, DropReason.BLOCKED_ADDRESS, str(error))
                     if not self._proxies.on_failure(attempt, error):
-                        return self._handle_failure(attempt, error)
+                        finished = self._handle_failure(attempt, error)
+                        await self._keep(attempt, finished)  # the record may have a large body
+                        return finished
         except BadInput as error:
             return self._fail(attempt, "bad_request", str(error))
         except FrontierError:
