@@ -161,14 +161,15 @@ class _Draw:
         style = self.chance.choice((Style.EVEN, Style.EVEN, Style.STRICT, Style.BURSTS, Style.BURSTS))
         return Site(name, style, self.policy(rate, scope, style), rate)
 
+    def scopes(self, scope: BudgetScope) -> int:
+        """How many budgets a domain has."""
+        by_spider = len(SPIDERS) if scope in (BudgetScope.TYPE, BudgetScope.TYPE_IP) else 1
+        by_egress = self._egresses if scope in (BudgetScope.IP, BudgetScope.TYPE_IP) else 1
+        return by_spider * by_egress
+
     def policy(self, rate: float, scope: BudgetScope, style: Style) -> DomainPolicy:
         """So many requests a second, all scopes together, somehow."""
-        scopes = 1
-        if scope in (BudgetScope.TYPE, BudgetScope.TYPE_IP):
-            scopes *= len(SPIDERS)
-        if scope in (BudgetScope.IP, BudgetScope.TYPE_IP):
-            scopes *= self._egresses
-        each = rate / scopes
+        each = rate / self.scopes(scope)
         if style is Style.STRICT:
             each = min(each, 1 / _STRICT_SPACING_SECONDS)
         window = self.chance.choice(self._windows)
@@ -228,12 +229,15 @@ def _turns(
                 changed = draw.policy(site.rate, scope, chance.choice((Style.EVEN, Style.BURSTS)))
                 changed = merge_policies(DomainPolicy(scale=1.0, concurrency=8, elastic=True), changed)
                 add(at, site.name, Way.REST, changed, merge_policies(before, changed))
-            case 3:  # as Scrapy Cluster's clients say it: what they do not name is not set any more
+            case 3:  # as Scrapy Cluster's clients say it: what they cannot name stays as it is
                 window = chance.choice((1, 2, 3))
-                changed = DomainPolicy(
-                    hits=max(1, math.floor(site.rate * window)), window_seconds=float(window), scale=1.0
-                )
-                add(at, site.name, Way.BUS, changed, changed)
+                each = site.rate / draw.scopes(before.scope or BudgetScope.DOMAIN)
+                if before.elastic is False:
+                    each = min(each, 1 / _STRICT_SPACING_SECONDS)
+                window = max(window, math.ceil(1 / each))
+                hits = math.floor(each * window)
+                changed = DomainPolicy(hits=hits, window_seconds=float(window), scale=1.0)
+                add(at, site.name, Way.BUS, changed, merge_policies(before, changed))
             case 4:  # a pause
                 rest = chance.uniform(2.0, 4.0)
                 scale = before.scale or 1.0

@@ -114,6 +114,8 @@ class StoppedCrawl(ResponseModel):
     """The spider whose part was stopped; null: the whole crawl"""
     purged: int
     """Waiting requests that were dropped. A repeated call drops none"""
+    state: str
+    """State of the crawl now: `finished` if it had finished before, and nothing was left to stop"""
 
 
 @router.get(
@@ -194,11 +196,15 @@ async def stop_crawl(
     ] = None,
 ) -> StoppedCrawl:
     """Drops waiting requests; requests in progress are completed. The crawl accepts no more requests until the time of
-    the setting stopped_retention has passed."""
-    if await context.frontier.crawl_info(crawl) is None:
-        raise unknown_crawl(crawl)
+    the setting stopped_retention has passed. A crawl that has finished stays as it is, unless a Scrapy process waits
+    for more of it: that closes."""
     purged = await context.frontier.stop_crawl(crawl, spider=spiderid)
-    return StoppedCrawl(appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged)
+    info = await context.frontier.crawl_info(crawl)
+    if info is None:
+        raise unknown_crawl(crawl)
+    return StoppedCrawl(
+        appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged, state=info.state.value
+    )
 
 
 def unknown_crawl(crawl: CrawlId) -> Problem:

@@ -219,7 +219,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
             "cursor": "",
         },
     },
-    ("stop_crawl", "200"): {"appid": "shop", "crawlid": "prices", "spiderid": None, "purged": 21},
+    ("stop_crawl", "200"): {"appid": "shop", "crawlid": "prices", "spiderid": None, "purged": 21, "state": "stopped"},
     ("crawl_pages", "200"): {"items": [_RECORD], "cursor": _CURSOR, "more": False},
     ("crawl_failures", "200"): {
         "items": [{**_RECORD, "status_code": 0, "success": False, "reason": "dns", "body": ""}],

@@ -298,7 +298,8 @@ class StatsHandler:
 class DomainHandler:
     """Answers `domain-update`, `domain-remove`, `blacklist-update` and `blacklist-remove`. Implements Handler.
 
-    Scrapy Cluster kept these settings in ZooKeeper."""
+    Scrapy Cluster kept these settings in ZooKeeper. Requests change only the fields of a policy that they can name:
+    others, which the operator has set by REST, a command or a file, stay."""
 
     def __init__(
         self, frontier: Frontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool
@@ -333,9 +334,9 @@ class DomainHandler:
         match request.action:
             case "domain-update":
                 policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)
-                await domains.replace_policy(self._frontier, self._target(request.domain), policy)
+                await domains.change_policy(self._frontier, self._target(request.domain), policy)
             case "domain-remove":
-                await domains.remove_policy(self._frontier, self._target(request.domain))
+                await domains.remove_rate_limit(self._frontier, self._target(request.domain))
             case "blacklist-update" | "blacklist-remove":
                 blacklisted = request.action == "blacklist-update"
                 await domains.set_blacklisted(self._frontier, request.domain, blacklisted=blacklisted)

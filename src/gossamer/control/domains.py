@@ -314,11 +314,16 @@ async def remove_policy(frontier: Frontier, domain: str | None) -> None:
     await _edit(frontier, domain, DomainPolicy(), keep_others=False)
 
 
+async def remove_rate_limit(frontier: Frontier, domain: str | None) -> None:
+    """Unset `hits`, `window` and `scale` of a policy (None: the default policy), and keep the rest. May be repeated."""
+    await _edit(frontier, domain, DomainPolicy(), keep_others=True, unset=("hits", "window_seconds", "scale"))
+
+
 async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
     """Set a domain's `blacklisted` to True, or unset it, and keep the rest of its policy. May be repeated."""
     # `changes` cannot unset a field, because None in it means no change.
     changes = DomainPolicy(blacklisted=blacklisted or None)
-    await _edit(frontier, domain, changes, keep_others=True, unset_blacklisted=not blacklisted)
+    await _edit(frontier, domain, changes, keep_others=True, unset=() if blacklisted else ("blacklisted",))
 
 
 async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
@@ -348,17 +353,16 @@ async def replace_all(
 
 
 async def _edit(
-    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep_others: bool, unset_blacklisted: bool = False
+    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep_others: bool, unset: Collection[str] = ()
 ) -> DomainPolicy:
     """Set the fields that are set in `changes`, and return the new policy. `keep_others` False: unset all other fields
-    but `blacklisted`. `unset_blacklisted` True: unset this field, too."""
+    but `blacklisted`. `unset`: further fields to unset."""
     name = None if domain is None else parse_domain(domain)
     for attempt in range(EDIT_ATTEMPTS):
         before = await frontier.domain_policy(name)
         base = before if keep_others else DomainPolicy(blacklisted=before.blacklisted)
         after = merge_policies(base, changes)
-        if unset_blacklisted:
-            after = msgspec.structs.replace(after, blacklisted=None)
+        after = msgspec.structs.replace(after, **dict.fromkeys(unset))
         try:
             await frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)
         except PoliciesChanged:

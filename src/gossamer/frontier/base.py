@@ -425,7 +425,9 @@ class Frontier(Protocol):
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
     ) -> int:
-        """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged.
+        """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged. A crawl
+        that has finished stays so: nothing is left to stop, and a later submission begins a new run. Only one that has
+        workers of its own (a pool besides SHARED_POOL) which wait for more is stopped all the same, to end them.
 
         From the next lease on none of its requests is handed out; leased ones may still be settled. A repeated call
         purges 0."""

@@ -301,13 +301,13 @@ class Model:
     def stop(self, crawl: CrawlId, spider: str | None, state: CrawlState, now: float) -> int:
         """How many waiting requests go."""
         run = self.runs.get(crawl)
-        if run is None:
+        if run is None or (run.state is CrawlState.FINISHED and state is not CrawlState.FINISHED):
             return 0
         purged = run.drop_waiting(_ends_with(state), state.value, now, spider)
         if spider is not None:
             run.stopped_spiders.setdefault(spider, state.value)
             run.close_if_done(now)
-        elif run.state in (CrawlState.RUNNING, CrawlState.FINISHED):
+        elif run.state is CrawlState.RUNNING:
             run.state = state
         return purged
 

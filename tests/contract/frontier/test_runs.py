@@ -1,6 +1,7 @@
 """What the frontier's contract promises of runs: how they begin, finish, stop and expire, on every topology."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -163,6 +164,51 @@ async def test_stop_is_exact_and_obeyed_by_the_next_lease(pair: Pair, state: Cra
     info = await pair.frontier.crawl_info(crawl)
     assert info is not None
     assert info.state is state
+
+
+@pytest.mark.parametrize("spider", [None, "link"])
+@pytest.mark.parametrize("state", [CrawlState.STOPPED, CrawlState.EXPIRED])
+async def test_a_run_that_has_finished_is_not_ended_again(pair: Pair, state: CrawlState, spider: str | None) -> None:
+    """Its end was published. It refuses nothing afterwards."""
+    crawl = CrawlId("app", "one")
+    await submit(pair, "one", a_batch("a.test", range(3)))
+    await pair.drain()
+    await pair.stop(crawl, spider=spider, state=state)
+    await pair.check()
+    info = await pair.frontier.crawl_info(crawl)
+    assert info is not None
+    assert (info.state, info.run) == (CrawlState.FINISHED, 1)
+    assert [event.kind for event in await pair.frontier.pending_events()] == [CrawlState.FINISHED]
+    await submit(pair, "one", a_batch("b.test", range(3)))
+    assert pair.model.runs[crawl].number == 2
+    await pair.drain()
+    await pair.check()
+
+
+@pytest.mark.parametrize("spider", [None, "link"])
+@pytest.mark.parametrize("own_worker", ["waits", "left"])
+async def test_a_finished_run_is_stopped_only_while_workers_of_its_own_wait_for_more(
+    pair: Pair, own_worker: str, spider: str | None
+) -> None:
+    """So a stop ends spiders that stay open. Workers of other pools wait for the requests of others."""
+    crawl = a_crawl("one", pool="own")
+    await submit(pair, "one", a_batch("a.test", range(3)), pool="own")
+    for pool in ("shared", "other"):
+        await pair.lease_all_due(await pair.hire(pool=pool, spiders=["link"]))
+    worker = await pair.hire(pool="own", spiders=["link"])
+    await one_by_one(pair, worker, 3)
+    assert await pair.lease_all_due(worker) == []
+    await pair.check()
+    if own_worker == "left":
+        await pair.close(worker)
+    assert await pair.frontier.stop_crawl(crawl.id, spider=spider) == 0
+    info = await pair.frontier.crawl_info(crawl.id)
+    assert info is not None
+    is_stopped = own_worker == "waits"
+    assert info.state is (CrawlState.STOPPED if is_stopped else CrawlState.FINISHED)
+    with pytest.raises(CrawlRefused) if is_stopped else contextlib.nullcontext():
+        run = await pair.frontier.open_crawl(crawl, expires={"link": 0})
+        assert run.number == 2
 
 
 async def test_one_spiders_part_can_be_stopped(pair: Pair) -> None:

@@ -6,6 +6,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from gossamer.model.request import Outcome, Settlement
+
 from .conftest import Service, in_session
 
 PROBLEM = "application/problem+json"
@@ -169,10 +171,34 @@ async def test_a_stopped_crawl_is_purged_once_and_takes_no_more(service: Service
     assert "is stopped" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("part", [{}, {"spiderid": "link"}], ids=["crawl", "part"])
+async def test_a_finished_crawl_stays_finished_and_may_run_again(service: Service, part: dict[str, str]) -> None:
+    """However it is asked to stop: the event said that it has finished."""
+    await service.http.post("/v1/crawls", json=crawl())
+    worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await worker.settle([Settlement(lease, Outcome.FETCHED) for lease in await worker.lease(limit=10)])
+    before = (await service.http.get("/v1/crawls/shop/prices")).json()
+    assert before["state"] == "finished"
+    answer = await service.http.delete("/v1/crawls/shop/prices", params=part)
+    assert (answer.json()["purged"], answer.json()["state"]) == (0, "finished")
+    stop = {"uuid": "s", "appid": "shop", "crawlid": "prices", "spiderid": "link", "action": "stop"}
+    assert (await service.http.post("/feed", json=stop)).json()["data"]["total_purged"] == 0
+    assert (await service.http.get("/v1/crawls/shop/prices")).json() == before
+    again = await service.http.post("/v1/crawls", json=crawl("https://other.example/"))
+    assert again.status_code == 201
+    assert (await service.http.get("/v1/crawls/shop/prices")).json()["run"] == 2
+
+
 async def test_one_spiders_part_is_stopped_alone(service: Service) -> None:
     await service.http.post("/v1/crawls", json=[crawl(), crawl(spiderid="wandering")])
     answer = await service.http.delete("/v1/crawls/shop/prices", params={"spiderid": "wandering"})
-    assert answer.json() == {"appid": "shop", "crawlid": "prices", "spiderid": "wandering", "purged": 1}
+    assert answer.json() == {
+        "appid": "shop",
+        "crawlid": "prices",
+        "spiderid": "wandering",
+        "purged": 1,
+        "state": "running",
+    }
     assert (await service.http.get("/v1/crawls/shop/prices")).json()["total"]["queued"] == 1
 
 

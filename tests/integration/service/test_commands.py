@@ -75,6 +75,7 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert more.startswith("<!DOCTYPE html>")
     folder.run("dump", "demo.crawled_app", "--no-body", "--just-body", code=2)
     assert "contradict" in folder.errors
+    folder.run("feed", a_crawl(folder, "one", spiderid="absent", wait_for_spider=True))  # else it may have finished
     assert "app/one" in folder.run("info", "app", "one")
     assert folder.json("info", "app", "--json")["appid"] == "app"
     assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
@@ -86,10 +87,22 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
 
+def test_a_crawl_that_has_finished_is_not_stopped_and_begins_another_run(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "done"))
+    folder.until("finished", "info", "app", "done")
+    assert "app/done has finished; nothing is left to stop." in folder.run("stop", "app", "done")
+    assert folder.json("stop", "app", "done", "--json")["total_purged"] == 0
+    assert "finished" in folder.run("info", "app", "done")
+    assert "refuses" not in folder.errors
+    folder.run("feed", a_crawl(folder, "done", fresh=True))
+    folder.until("run 2", "info", "app", "done")
+
+
 def test_feed_warns_once_that_a_stopped_crawl_refuses_its_requests(folder: Folder) -> None:
-    folder.run("feed", a_crawl(folder, "over"))
+    endless = a_crawl(folder, "over", spiderid="absent", wait_for_spider=True)  # the crawl runs until it is stopped
+    folder.run("feed", "-", stdin=f"{endless}\n{a_crawl(folder, 'over')}\n")
     folder.until("fetched 1", "info", "app", "over")
-    folder.run("stop", "app", "over")
+    assert "Stopped app/over; 1 waiting request dropped." in folder.run("stop", "app", "over")
     again = "\n".join(a_crawl(folder, "over", url=f"{folder.seeds[0]}{page}") for page in range(3))
     assert folder.run("feed", "-", stdin=again) == "Fed 3 requests.\n"
     assert folder.errors.count("The crawl app/over was stopped: the service refuses these requests.") == 1

@@ -18,7 +18,7 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy
+from gossamer.model.crawl import BudgetScope, CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
 from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
@@ -144,6 +144,18 @@ async def test_a_bad_request_is_answered_and_kept_and_holds_up_nobody(stage: Sta
     assert await stage.waiting() == 0
 
 
+@pytest.mark.parametrize("name", ["http://shop.test", "//shop.test", "shop.test:80", "shop.test/", "me@shop.test"])
+@pytest.mark.parametrize("field", ["allowed_domains", "headers_for"])
+async def test_what_is_no_domain_is_refused_and_not_compared_with_hosts_in_vain(
+    stage: Stage, field: str, name: str
+) -> None:
+    await stage.take(a_crawl(**{field: ["fine.test", name]}, cookie="a=1"))
+    [refused] = await stage.said()
+    assert (refused["action"], refused["field"].partition(".")[0]) == ("rejected", field)
+    assert "write it as example.com, without scheme, port or path" in refused["reason"]
+    assert await stage.frontier.crawl_info(CrawlId("app", "c")) is None
+
+
 async def test_a_refused_request_makes_no_topic(stage: Stage) -> None:
     """An application that has one, or listens to it, is told there, too."""
     known, listening = stage.topics.outbound_to("known"), stage.topics.outbound_to("listening")
@@ -229,6 +241,27 @@ async def test_the_policy_of_every_domain_is_changed_only_where_the_operator_all
         await asked.take({**everybody, "action": "domain-remove"})
         assert await stage.frontier.domain_policy(None) == DomainPolicy()
     await asked.intake.close()
+
+
+async def test_a_domain_request_changes_only_the_fields_that_it_can_name(stage: Stage) -> None:
+    """The rest was set by REST, a command or a file, for reasons of the operator's."""
+    others = DomainPolicy(
+        scope=BudgetScope.IP, moderated=False, elastic=True, concurrency=3, when_blacklisted=WhenBlacklisted.DROPPED
+    )
+    unset = {field for field in others.__struct_fields__ if getattr(others, field) is None}
+    assert unset == {"hits", "window_seconds", "scale", "blacklisted"}, "a new field: set it here, too"
+    about = {"uuid": "d", "appid": "app", "domain": "a.test"}
+    await stage.frontier.set_domain_policy("a.test", msgspec.structs.replace(others, hits=9, scale=0.2))
+    requests: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"action": "domain-update", "hits": 3, "window": 60}, {"hits": 3, "window_seconds": 60.0, "scale": 1.0}),
+        ({"action": "blacklist-update"}, {"hits": 3, "window_seconds": 60.0, "scale": 1.0, "blacklisted": True}),
+        ({"action": "domain-remove"}, {"blacklisted": True}),
+        ({"action": "blacklist-remove"}, {}),
+    ]
+    for request, expected in requests:
+        await stage.take({**about, **request})
+        assert await stage.frontier.domain_policy("a.test") == msgspec.structs.replace(others, **expected), request
+    assert not [answer for answer in await stage.said() if "error" in answer]
 
 
 async def test_requests_that_another_service_has_taken_are_no_duplicates_of_themselves(

@@ -175,22 +175,28 @@ def stop(
 ) -> None:
     """Stop a crawl: its queued requests are dropped, and it accepts no new ones. Requests in flight are finished.
 
+    A crawl that has finished stays as it is, unless a Scrapy process waits for more of it: that closes.
+
     gossamer stop mine first
     """
     settings = options.load_settings(given)
 
-    async def question(cluster: ServiceContext) -> int | None:
-        """Stop the crawl, and return how many requests were dropped; None: there is no such crawl."""
+    async def question(cluster: ServiceContext) -> tuple[int, set[CrawlState]]:
+        """Stop the crawl. Return how many requests were dropped, and its states before and after; empty: there is no
+        such crawl."""
         crawl = CrawlId(appid, crawlid)
-        if await cluster.frontier.crawl_info(crawl) is None:
-            return None
-        return await cluster.frontier.stop_crawl(crawl, spider=spider)
+        before = await cluster.frontier.crawl_info(crawl)
+        dropped = await cluster.frontier.stop_crawl(crawl, spider=spider)
+        after = await cluster.frontier.crawl_info(crawl)
+        return dropped, {info.state for info in (before, after) if info}
 
-    dropped = ask(settings, question)
-    if dropped is None:
+    dropped, states = ask(settings, question)
+    if not states:
         raise BadInput(_no_crawl(appid, crawlid))
     if json:
         print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": dropped}).decode())
+    elif states == {CrawlState.FINISHED}:
+        print(f"{appid}/{crawlid} has finished; nothing is left to stop. A new request begins another run of it.")
     else:
         part = f" for the spider {spider}" if spider else ""
         print(f"Stopped {appid}/{crawlid}{part}; {counted(dropped, 'waiting request')} dropped.")

@@ -9,7 +9,7 @@
 -- Returns { number of parts that expired, 1 when there may be more, tokens (16 characters each) of the crawls whose
 --         shards are to be told ... }
 -- Touches (see keys.py) clock, ending, expiries, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers,
---         stopping
+--         stopping, wait:{pool}, workers
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include stopping

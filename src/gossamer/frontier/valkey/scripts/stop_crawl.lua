@@ -5,8 +5,9 @@
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 state: stopped, expired or finished (given up, may run anew)
 --       5 spider or ""  6 how long the crawl refuses submissions, ms  7 retention ms
--- Returns 1, or 0 where there is no such crawl
--- Touches (see keys.py) clock, ending, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping
+-- Returns 1, or 0 where there is no such crawl, or it has finished by itself and no worker of its own waits for more
+-- Touches (see keys.py) clock, ending, h:{token}, running:{spider}|{appid}, running:|{appid}, stop-markers, stopping,
+--         wait:{pool}, workers
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include stopping

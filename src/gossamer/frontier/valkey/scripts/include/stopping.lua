@@ -6,14 +6,31 @@
 -- include run_end
 -- include unlist
 
+local SHARED_POOL = "shared" -- pool of the service's workers: SHARED_POOL in model/crawl.py
+
+-- Whether a worker of the crawl's own pool waits for more of the crawl, though nothing is left: a Scrapy process whose spider
+-- wants to stay open. Workers of the service wait for any crawl. The home shard knows: an idle worker asks all shards.
+local function is_awaited(packed_crawl)
+  local pool = cmsgpack.unpack(packed_crawl)[3]
+  if pool ~= SHARED_POOL then
+    for _, worker in ipairs(redis.call("ZRANGE", BASE .. "wait:" .. pool, 0, -1)) do
+      if redis.call("ZSCORE", BASE .. "workers", worker) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 -- Marks the crawl (spider "") or the part as ended. `stopping` notes that its shards are still to be told, and the
 -- field "ev:<spider>" that an event is still to be recorded, once it is known how many requests were purged. The first
 -- end of a part counts. `state`: stopped, expired, or finished (given up: it may run anew). `marker_ms`: how long a
--- stopped crawl refuses submissions. Returns 1, or 0 where there is no such crawl.
+-- stopped crawl refuses submissions. Returns 1, or 0 where there is no such crawl, or it has finished by itself and no
+-- worker of its own waits for more: nothing is left to end then.
 local function end_early(token, state, spider, marker_ms, retention)
   local key = BASE .. "h:" .. token
-  local before = redis.call("HGET", key, "state")
-  if not before then
+  local before, packed_crawl = unpack(redis.call("HMGET", key, "state", "crawl"))
+  if not before or (before == "finished" and state ~= "finished" and not is_awaited(packed_crawl)) then
     return 0
   end
   local letter, changed_now = string.sub(state, 1, 1), false
