@@ -23,6 +23,7 @@ import scrapy
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.exceptions import CloseSpider
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
 from scrapy.robotstxt import RobotParser
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -96,12 +97,16 @@ class EngineAdapter:
         engine._start_scheduled_request = decide
 
     def throttle_start(
-        self, wait_for_room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
+        self,
+        wait_for_room: Callable[[], Awaitable[None]],
+        wants_item: Callable[[], Awaitable[bool]],
+        before_close: Callable[[], Awaitable[None]],
     ) -> None:
-        """Await `wait_for_room` after each object that the spider's `start()` yields, and skip unwanted items."""
+        """Await `wait_for_room` after each object that the spider's `start()` yields, skip unwanted items, and await
+        `before_close` where it raises CloseSpider."""
         start = self._engine._start
         if start is not None:
-            self._engine._start = _throttled(start, wait_for_room, wants_item)
+            self._engine._start = _throttled(start, wait_for_room, wants_item, before_close)
 
     def disable_download_delays(self) -> None:
         """Drop the downloader's delays, except those in DOWNLOAD_SLOTS: the frontier (the queue that all processes
@@ -251,12 +256,19 @@ def _charge_repeated_requests(pool: HTTPConnectionPool, may_repeat: Callable[[st
 
 
 async def _throttled(
-    start: AsyncIterator[Any], wait_for_room: Callable[[], Awaitable[None]], wants_item: Callable[[], Awaitable[bool]]
+    start: AsyncIterator[Any],
+    wait_for_room: Callable[[], Awaitable[None]],
+    wants_item: Callable[[], Awaitable[bool]],
+    before_close: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[Any]:
-    async for one in start:
-        if isinstance(one, Request) or await wants_item():
-            yield one
-        await wait_for_room()
+    try:
+        async for one in start:
+            if isinstance(one, Request) or await wants_item():
+                yield one
+            await wait_for_room()
+    except CloseSpider:
+        await before_close()
+        raise
 
 
 class _SlotSettingsWithoutDelay(dict[str, dict[str, Any]]):

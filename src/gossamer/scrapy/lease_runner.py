@@ -123,6 +123,8 @@ class LeaseRunner:
         self._suspect: Lease | None = None
         """The suspect, from its turn until it is certain that its lease does not continue. Meanwhile no other lease is
         started or taken."""
+        self._started_count = 0
+        """Number of leases whose request Scrapy has got."""
         self._rate = RequestRate()
         self._tasks: set[asyncio.Future[None]] = set()
         """Tasks that settle leases. A scheduler that closes waits for them."""
@@ -244,6 +246,7 @@ class LeaseRunner:
             self._settle(Settlement(lease, Outcome.FAILED, error.reason))
             return None
         active = self._active[request] = ActiveLease(lease, request)
+        self._started_count += 1
         self._stats.inc_value("scheduler/dequeued")
         return active
 
@@ -319,7 +322,8 @@ class LeaseRunner:
         """Settle the lease. `replaced`: a middleware put another request (a redirect, a retry) in place of this one."""
         active.handled = True
         self._count_known(active)
-        if replaced and active.successor is None:  # the scheduler has refused the other request
+        if replaced and active.successor is None and active.outcome is Outcome.FETCHED:
+            # The scheduler has refused the other request.
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.FILTERED)
         self._end(active)
         return result
@@ -401,10 +405,12 @@ class LeaseRunner:
         request, entry = successor
         # Read before the first call: when a call is repeated, the frontier grants the hit of the first one.
         asked_at = time.monotonic()
-        if not await self._is_wanted(request, entry):
+        if not await self._is_wanted(entry, unfiltered=not active.filters_successor):
             return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
         final = await settle_with_successor(active, settlement, self._encoder, self.holder, self._retrier)
         if final is not None:
+            if (final.outcome, final.reason) == (Outcome.DROPPED, DropReason.DUPLICATE):
+                self._stats.inc_value("dupefilter/filtered")
             return final
         continued = self._active[request] = ActiveLease(active.lease, request)
         continued.start = asked_at
@@ -412,10 +418,10 @@ class LeaseRunner:
         self._engine.wake()
         return None
 
-    async def _is_wanted(self, request: Request, entry: FrontierEntry) -> bool:
+    async def _is_wanted(self, entry: FrontierEntry, *, unfiltered: bool) -> bool:
         """Return whether `_filter_batches` lets a successor through."""
         batches: dict[BatchKey, Batch] = {}
-        add_to_batch(batches, entry, unfiltered=request.dont_filter)
+        add_to_batch(batches, entry, unfiltered=unfiltered)
         return bool(await self._retrier.call_frontier(lambda: self._filter_batches(list(batches.values()))))
 
     def _settle(self, settlement: Settlement) -> None:

@@ -60,6 +60,8 @@ class ActiveLease:
     """True while Scrapy schedules the request (a redirect, a retry) by which a middleware has replaced this one."""
     successor: tuple[Request, FrontierEntry] | None = None
     """The request that replaced this one, and its entry."""
+    filters_successor: bool = True
+    """True: that request is dropped if it is a duplicate."""
     known_children: int = 0
     """Number of child requests that this process knew as seen."""
     uncounted: int = 0
@@ -387,7 +389,8 @@ async def settle_with_successor(
 
     - In the same domain and for the same spider, the frontier's entry stays and gets the successor as its payload (the
       stored request). A retry of the same request comes later. A redirect marks its target as seen, as Scrapy does, and
-      goes to the front of the queue; it continues at once where a hit is free.
+      goes to the front of the queue; it continues at once where a hit is free. A redirect to a request that was seen,
+      such as this one itself, is dropped as a duplicate.
     - Otherwise the successor becomes a new entry with the same request id, and is added to the lease's `batches`.
 
     Raises LeaseLost.
@@ -398,17 +401,21 @@ async def settle_with_successor(
     if entry.domain != lease.domain or entry.spider != lease.spider:
         request_id = unpack(lease.payload).request_id or lease.request_id
         payload = pack(msgspec.structs.replace(unpack(entry.payload), request_id=request_id))
-        add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=request.dont_filter)
+        add_to_batch(active.batches, replace(entry, payload=payload), unfiltered=not active.filters_successor)
         return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.MOVED))
     payload = encoder.payload(request, url=lease.url)
-    if entry.fingerprint == encoder.key(active.request).fingerprint:
-        return msgspec.structs.replace(settlement, outcome=Outcome.RETRY, payload=payload)
-    forwarded = msgspec.structs.replace(settlement, outcome=Outcome.FORWARDED, payload=payload)
-    if request.dont_filter:
-        return forwarded
+    is_itself = entry.fingerprint == encoder.key(active.request).fingerprint
+    if not active.filters_successor:
+        outcome = Outcome.RETRY if is_itself else Outcome.FORWARDED
+        return msgspec.structs.replace(settlement, outcome=outcome, payload=payload)
+    duplicate = msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
+    if is_itself:
+        return duplicate
     permit = await retrier.call_frontier(
         lambda: holder.request_redirect(lease, fingerprint=entry.fingerprint, payload=payload), shard=lease.shard
     )
     if permit is RedirectPermit.SEEN:
-        return msgspec.structs.replace(settlement, outcome=Outcome.DROPPED, reason=str(DropReason.DUPLICATE))
-    return None if permit is RedirectPermit.GRANTED else forwarded
+        return duplicate
+    if permit is RedirectPermit.GRANTED:
+        return None
+    return msgspec.structs.replace(settlement, outcome=Outcome.FORWARDED, payload=payload)

@@ -30,7 +30,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Lane
 from gossamer.model.crawl import CrawlState, Run, Terms
-from gossamer.model.request import Batch
+from gossamer.model.request import Batch, DropReason, Outcome
 from gossamer.scrapy.addon import DupefilterView
 from gossamer.scrapy.downloader import SharedThrottle
 from gossamer.scrapy.engine import EngineAdapter
@@ -51,6 +51,9 @@ _ANNOUNCE_SECONDS = 5.0
 """Seconds between two announcements of the spider, which also refresh the number of waiting requests. Longer makes
 `len(scheduler)` older (documented as a few seconds), shorter costs calls. The frontier keeps an announcement for 30
 days."""
+_START_POLL_SECONDS = 0.05
+"""Seconds between two looks at the start requests that are to be started before the spider closes. Longer delays its
+end, shorter costs calls."""
 
 
 class Scheduler(LeaseRunner, BaseScheduler):
@@ -86,6 +89,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Number of start requests that the frontier refused, because the crawl was stopped or a limit was reached."""
         self._waiting = 0
         """Number of requests that waited in the frontier when they were last counted."""
+        self._keeping_count = 0
+        """Number of start requests that cannot be stored, of which it is not decided yet which process runs them."""
         self._dupefilter = DupefilterView(crawler, self._is_known)
         self._task: asyncio.Future[Any] | None = None
         """The background tasks. None: the crawl was not joined."""
@@ -193,6 +198,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             filter_batches=self._filter_batches,
             on_added=self._on_start_added,
             on_refused=self._on_start_refused,
+            newest_count=self.options.concurrency,
         )
         dead_after_seconds = self.options.settings.worker.heartbeat
         self._session = WorkerSession(frontier, holder, retrier, dead_after_seconds=dead_after_seconds)
@@ -210,7 +216,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
     def _attach_to_engine(self, run: Run) -> None:
         """Change Scrapy's engine for a shared crawl: results, start requests, delays, robots.txt, the throttle."""
         self._engine.wrap_result_handler(self._handle_result)
-        self._engine.throttle_start(self._wait_for_start_room, self._claims.claim_item)
+        self._engine.throttle_start(self._wait_for_start_room, self._claims.claim_item, self._start_before_close)
         self._engine.disable_download_delays()
         self._engine.share_robots()
         throttle = SharedThrottle(
@@ -302,6 +308,24 @@ class Scheduler(LeaseRunner, BaseScheduler):
         await self._inbox.wait_for_room()
         if self._is_closing:
             await asyncio.Event().wait()
+
+    async def _start_before_close(self) -> None:
+        """Return when the spider may close because `start()` has raised CloseSpider.
+
+        Scrapy has started the requests by then that `start()` yielded before, as many as its downloader takes. So this
+        waits until none of them waits in the frontier, or as many requests were started instead: newer ones of the
+        crawl may come first.
+        """
+        room = self.options.concurrency - self._engine.download_count
+        started = self._started_count
+        await self._inbox.drained()
+        while not self._engine.is_full and not self.is_stopped:
+            if self._started_count - started >= room:
+                return
+            is_waiting = self._ready or self._local.has_waiting or self._keeping_count
+            if not is_waiting and not await self._inbox.newest_waits() and not self._ready:
+                return
+            await asyncio.sleep(_START_POLL_SECONDS)
 
     async def start_requests_stored(self) -> bool:
         """Return when all start requests so far are in the frontier.
@@ -412,13 +436,11 @@ class Scheduler(LeaseRunner, BaseScheduler):
         try:
             key = self._encoder.key(request)
             # Most links of most pages are known, so they are dropped before they are encoded.
-            if (
-                parent is not None
-                and not parent.replacing
-                and filtered
-                and self._seen.has_seen(parent.run_key, key.fingerprint)
-            ):
-                parent.known_children += 1
+            if parent is not None and filtered and self._seen.has_seen(parent.run_key, key.fingerprint):
+                if parent.replacing:
+                    parent.outcome, parent.reason = Outcome.DROPPED, str(DropReason.DUPLICATE)
+                else:
+                    parent.known_children += 1
                 self._stats.inc_value("dupefilter/filtered")
                 return False
             entry = self._encoder.entry(request, key)
@@ -435,7 +457,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._inbox.put(entry, unfiltered=not filtered and not is_start)
             self._fetcher.continue_crawl()
         elif parent.replacing:
-            parent.successor = (request, entry)
+            parent.successor, parent.filters_successor = (request, entry), filtered
         else:
             add_to_batch(parent.batches, entry, unfiltered=not filtered)
         return True
@@ -446,6 +468,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         is_repeat = meta.get("retry_times") or meta.get("redirect_times")
         if parent is None and meta.get("is_start_request") and not is_repeat:
             self._fetcher.continue_crawl()
+            self._keeping_count += 1
             self._start_task(self._keep_start_request(request, why))
             return True
         kept = self._local.add(request, parent, why, filtered=self._filters(request))
@@ -455,7 +478,9 @@ class Scheduler(LeaseRunner, BaseScheduler):
 
     async def _keep_start_request(self, request: Request, why: Unstorable) -> None:
         """Run a start request in this process that cannot be stored, unless another process does."""
-        if await self._claims.claim_request(request):
+        is_claimed = await self._claims.claim_request(request)
+        self._keeping_count -= 1
+        if is_claimed:
             self._stats.inc_value("scheduler/unserializable")
             self._local.add(request, None, why, filtered=False)
         else:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -147,13 +148,15 @@ class Inbox:
         filter_batches: Callable[[list[Batch]], Awaitable[list[Batch]]],
         on_added: Callable[[AddResult, list[Batch], int], None],
         on_refused: Callable[[int, CrawlRefused], None],
+        newest_count: int,
     ) -> None:
         """Create an inbox; `run` does the work.
 
         `filter_batches` returns the batches without requests that need not be added, such as those that an earlier
         system has seen. `on_added` gets the result, the batches, and the frontier's data
         epoch before they were sent (a number that changes when the frontier may have lost confirmed data). `on_refused`
-        gets the number of requests that a stopped crawl refused.
+        gets the number of requests that a stopped crawl refused. `newest_count` is the number of entries that
+        `newest_waits` looks for.
         """
         self._frontier = frontier
         self._retrier = retrier
@@ -163,6 +166,8 @@ class Inbox:
         self._on_added = on_added
         self._on_refused = on_refused
         self._waiting: dict[BatchKey, Batch] = {}
+        self._newest: deque[FrontierEntry] = deque(maxlen=newest_count)
+        """Newest entries, which may wait in the frontier."""
         self._waiting_count = 0
         self._sending_count = 0
         """Number of entries in the call to the frontier that is under way."""
@@ -180,6 +185,7 @@ class Inbox:
     def put(self, entry: FrontierEntry, *, unfiltered: bool) -> None:
         """Accept an entry. It is in the frontier some milliseconds later."""
         add_to_batch(self._waiting, entry, unfiltered=unfiltered)
+        self._newest.append(entry)
         self._waiting_count += 1
         self._has_work.set()
         self._is_empty.clear()
@@ -193,6 +199,20 @@ class Inbox:
     async def drained(self) -> None:
         """Return when all entries are in the frontier."""
         await self._is_empty.wait()
+
+    async def newest_waits(self) -> bool:
+        """Return whether one of the newest entries waits in the frontier's queue: no process has leased it."""
+        while self._newest:
+            entry = self._newest[-1]
+            found = await self._retrier.call_frontier(
+                lambda entry=entry: self._frontier.find_url(  # type: ignore[misc]
+                    self._run, spider=entry.spider, domain=entry.domain, url=entry.url, fingerprint=entry.fingerprint
+                )
+            )
+            if found.place == "queued":
+                return True
+            self._newest.pop()
+        return False
 
     async def run(self) -> None:
         """Add entries until the task is cancelled."""

@@ -144,6 +144,19 @@ class Flood(Links):
         raise CloseSpider("enough")
 
 
+class Ending(Links):
+    """Closes when its `start` is at its end."""
+
+    name = "ending"
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request
+        if "local" in vars(self):
+            yield scrapy.Request(f"{self.start_urls[0]}?local", lambda response: iter([{"url": response.url}]))
+        raise CloseSpider("no more")
+
+
 class Staying(Links):
     """Wants to stay when there is no work, as a service does."""
 

@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossamer.fakeweb import FakeWeb
-from gossamer.fakeweb.answer import Answer, Ending, plain, redirect
+from gossamer.fakeweb.answer import Answer, Ending, html, plain, redirect
 from gossamer_fakeweb.log import fetches
-from tests.servers.scraping import Scraped
+from tests.servers.scraping import Scraped, Scraper
 from tests.servers.valkey import Server
 
 from .lane import HOST, at, counts, page, scraper
@@ -129,6 +130,109 @@ async def test_redirects_stay_one_request(tmp_path: Path, server: Server, web: F
     assert fetched(web) == {"/start": 1, "/hop": 1, "/hop1": 1, "/hop2": 1, "/end": 1}
     found = await counts(tmp_path, server, "links")
     assert (found.added, found.fetched, found.dropped) == (3, 2, {"duplicate": 1})
+
+
+OTHER_HOST = "site1.test"
+REDIRECTS = {
+    "to a page that was fetched": {"/start": page("/leaf", "/hop"), "/hop": redirect("/leaf")},
+    "twice to one page": {"/start": page("/hop", "/hop2"), "/hop": redirect("/leaf"), "/hop2": redirect("/leaf")},
+    "in steps": {"/start": page("/leaf", "/hop"), "/hop": redirect("/hop2"), "/hop2": redirect("/leaf")},
+    "to a page that is linked later": {
+        "/start": page("/hop"),
+        "/hop": redirect("/list"),
+        "/list": page("/leaf", "/hop"),
+    },
+    "to itself": {"/start": page("/leaf", "/self"), "/self": redirect("/self")},
+    "in a circle": {"/start": page("/hop"), "/hop": redirect("/hop2"), "/hop2": redirect("/hop")},
+    "by a meta element": {
+        "/start": page("/leaf", "/hop"),
+        "/hop": html('<meta http-equiv="refresh" content="0;/leaf">'),
+    },
+    "twice to another domain": {"/start": page("/away", "/away2"), "/away": OTHER_HOST, "/away2": OTHER_HOST},
+    "to a page of a start request": {
+        "/start": redirect("/list"),
+        "/list": page("/leaf", "/hop"),
+        "/hop": redirect("/leaf"),
+    },
+}
+
+
+@pytest.mark.parametrize("filters", ["scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter"])
+@pytest.mark.parametrize("name", REDIRECTS)
+async def test_redirects_to_known_pages_are_dropped_and_counted_as_in_scrapy(
+    tmp_path: Path, server: Server, web: FakeWeb, name: str, filters: str
+) -> None:
+    for path in ("/leaf", *REDIRECTS[name]):
+        answer = REDIRECTS[name].get(path, page())
+        web.mount(HOST, path, redirect(f"http://{OTHER_HOST}:{web.port}/leaf") if answer == OTHER_HOST else answer)
+    web.mount(OTHER_HOST, "/leaf", page())
+    found = []
+    for frontier in (None, server):
+        web.reset()
+        settings = {"DUPEFILTER_CLASS": filters, "REDIRECT_MAX_TIMES": "5", "DEPTH_LIMIT": "4"}
+        if frontier is not None:
+            with scraper(tmp_path, frontier, "links", [at(web, "/start")], **settings) as running:
+                done = running.finish()
+        else:
+            arguments = {"seeds": at(web, "/start")}
+            with Scraper(
+                tmp_path, "links", frontier=None, name="scrapy", settings=settings, arguments=arguments
+            ) as one:
+                done = one.finish()
+        urls = sorted(item["url"] for item in done.items)
+        found.append((urls, fetched(web), done.stats.get("dupefilter/filtered", 0)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "arguments"),
+    [
+        (1, {}, {}),
+        (5, {}, {}),
+        (3, {"DOWNLOAD_DELAY": "0.3", "RANDOMIZE_DOWNLOAD_DELAY": "False"}, {}),
+        (1, {}, {"local": "yes"}),
+        (3, {"CONCURRENT_REQUESTS_PER_DOMAIN": "1"}, {}),
+    ],
+    ids=["one", "five", "with a delay", "one that cannot be stored", "one at a time"],
+)
+async def test_requests_before_a_start_that_closes_the_spider_are_fetched_as_in_scrapy(
+    tmp_path: Path, server: Server, web: FakeWeb, count: int, settings: dict[str, str], arguments: dict[str, str]
+) -> None:
+    paths = [f"/seed{number}" for number in range(count)]
+    for path in paths:
+        links = (
+            [] if settings else [f"{path}/link"]
+        )  # where start requests wait for each other, links come between them
+        web.mount(HOST, path, msgspec.structs.replace(page(*links), delay_ms=100.0))
+    seeds = [at(web, path) for path in paths]
+    found = []
+    for frontier in (None, server):
+        web.reset()
+        if frontier is not None:
+            one = scraper(tmp_path, frontier, "ending", seeds, arguments=arguments, **settings)
+        else:
+            given = {"seeds": ",".join(seeds)} | arguments
+            one = Scraper(tmp_path, "ending", frontier=None, name="scrapy", settings=settings, arguments=given)
+        with one:
+            done = one.finish()
+        found.append((sorted(item["url"] for item in done.items), fetched(web), done.stats["finish_reason"]))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == count + len(arguments)
+
+
+async def test_a_start_that_closes_the_spider_leaves_what_exceeds_the_downloader(
+    tmp_path: Path, server: Server, web: FakeWeb
+) -> None:
+    seeds = [at(web, f"/seed{number}") for number in range(20)]
+    for number in range(20):
+        web.mount(HOST, f"/seed{number}", msgspec.structs.replace(page(), delay_ms=200.0))
+    settings = {"CONCURRENT_REQUESTS": "4", "CONCURRENT_REQUESTS_PER_DOMAIN": "4"}
+    with scraper(tmp_path, server, "ending", seeds, **settings) as running:
+        done = running.finish()
+    found = await counts(tmp_path, server, "ending")
+    assert (done.stats["finish_reason"], found.leased) == ("no more", 0)
+    assert found.fetched >= 4
+    assert found.queued == 20 - found.fetched > 0
 
 
 async def test_a_redirect_to_another_domain_goes_on_there(tmp_path: Path, server: Server, web: FakeWeb) -> None:
