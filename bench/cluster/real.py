@@ -109,16 +109,12 @@ def _count_calls(counts: Counter[str], leases: list[float]) -> None:
     from gossamer.frontier.valkey.session import ShardSession
     from gossamer.model.request import Outcome
 
-    call, call_confirmed = ScriptCommands.call, ScriptCommands.call_confirmed
-    lease, add, settle = ShardSession.lease, RequestAdder.add, ValkeyLeaseholder.settle
+    call, lease = ScriptCommands.call, ShardSession.lease
+    add, settle = RequestAdder.add, ValkeyLeaseholder.settle
 
-    async def counted(self: Any, shard: int, script: str, *given: Any) -> Any:
+    async def counted(self: Any, shard: int, script: str, *given: Any, **named: Any) -> Any:
         counts[script] += 1
-        return await call(self, shard, script, *given)
-
-    async def counted_confirmed(self: Any, shard: int, script: str, *given: Any, **named: Any) -> Any:
-        counts[script] += 1
-        return await call_confirmed(self, shard, script, *given, **named)
+        return await call(self, shard, script, *given, **named)
 
     async def timed_lease(self: Any, *given: Any) -> Any:
         began = time.perf_counter()
@@ -133,13 +129,11 @@ def _count_calls(counts: Counter[str], leases: list[float]) -> None:
         counts["added"] += result.added
         return result
 
-    async def counted_settle(self: Any, settlements: Any, **named: Any) -> Any:
-        result = await settle(self, settlements, **named)
+    async def counted_settle(self: Any, settlements: Any, **named: Any) -> None:
+        await settle(self, settlements, **named)
         counts[_SETTLED] += sum(one.outcome is Outcome.FETCHED for one in settlements)
-        return result
 
     ScriptCommands.call = counted  # type: ignore[method-assign]
-    ScriptCommands.call_confirmed = counted_confirmed  # type: ignore[method-assign]
     ShardSession.lease = timed_lease  # type: ignore[method-assign]
     ValkeyLeaseholder.settle = counted_settle  # type: ignore[method-assign]
     RequestAdder.add = counted_add  # type: ignore[method-assign]

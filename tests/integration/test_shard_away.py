@@ -13,7 +13,7 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
-from gossamer.model.request import Batch, Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.base import Fanout
 from gossamer.telemetry.logs import Troubles
@@ -81,7 +81,7 @@ def fetched(leases: list[Lease]) -> list[Settlement]:
 
 
 async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) -> None:
-    await scene.begin(scene.crawl(home_away=False), paths=2)
+    run = await scene.begin(scene.crawl(home_away=False), paths=2)
     holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
     first = await holder.lease(limit=6)
     here = {domain for domain in DOMAINS if not scene.stands(domain)}
@@ -92,17 +92,22 @@ async def test_leases_and_settlements_of_the_other_shards_go_on(scene: Scene) ->
         leases += await lease_until(holder, here - {lease.domain for lease in leases})
         mine = [lease for lease in leases if not scene.stands(lease.domain)]
         async with asyncio.timeout(LONG_SECONDS):
-            assert set(await holder.settle(fetched(mine))) == {SettleResult.SETTLED}
+            await holder.settle(fetched(mine))
+        assert not any(holder.holds(lease) for lease in mine)
+        assert all(holder.session_name(lease.shard) == lease.worker for lease in mine)
     theirs = [lease for lease in leases if scene.stands(lease.domain)]
     left = await lease_until(holder, set(DOMAINS) - {lease.domain for lease in leases})
     assert all(holder.holds(lease) for lease in theirs)
-    assert set(await retrying(lambda: holder.settle(fetched([*theirs, *left])))) == {SettleResult.SETTLED}
+    await retrying(lambda: holder.settle(fetched([*theirs, *left])))
+    info = await scene.frontier.crawl_info(run.crawl.id)
+    assert info is not None
+    assert info.total().fetched == len(mine) + len(theirs) + len(left)
     await holder.close()
 
 
 async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
     """However long it takes: a server that stood still heard nobody, and the others hear everybody all the time."""
-    await scene.begin(scene.crawl(home_away=True))
+    run = await scene.begin(scene.crawl(home_away=True))
     holders = [await scene.frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(2)]
     seats = [
         WorkerSession(scene.frontier, h, Retrier(Troubles()), dead_after_seconds=HEARTBEAT_SECONDS) for h in holders
@@ -119,7 +124,10 @@ async def test_nobody_is_taken_for_dead_on_any_shard(scene: Scene) -> None:
         task.cancel()
     await asyncio.gather(*keeping, return_exceptions=True)
     for holder, lease in held:
-        assert await retrying(lambda h=holder, one=lease: h.settle(fetched([one]))) == [SettleResult.SETTLED]  # type: ignore[misc]
+        await retrying(lambda h=holder, one=lease: h.settle(fetched([one])))  # type: ignore[misc]
+    info = await scene.frontier.crawl_info(run.crawl.id)
+    assert info is not None
+    assert info.total().fetched == len(held)
     for holder in holders:
         await holder.close()
 
@@ -185,13 +193,14 @@ async def test_other_crawls_end_while_a_home_is_away(scene: Scene) -> None:
                 if not (leases := await holder.lease(limit=10)):
                     await holder.wait_for_work(timeout_seconds=0.5)
                     continue
-                assert set(await holder.settle(fetched(leases))) == {SettleResult.SETTLED}
+                await holder.settle(fetched(leases))
                 left -= len(leases)
             for shard in set(range(SHARDS)) - set(scene.away):
                 await scene.frontier.maintain(shard=shard)
             info = await scene.frontier.crawl_info(other.id)
         assert info is not None
         assert info.state is CrawlState.FINISHED
+        assert info.total().fetched == len(here)
     async with asyncio.timeout(LONG_SECONDS):
         while (info := await retrying(lambda: scene.frontier.crawl_info(homeless.id))) is None or (
             info.state is CrawlState.RUNNING

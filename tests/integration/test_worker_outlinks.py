@@ -51,12 +51,12 @@ class BrokenShards(Shards):
     async def lose_connections(self) -> None:
         """End all connections; return when their loss is noticed, so that each loss begins a data epoch."""
         async with self.losing:
-            data_epoch = self.data_epoch
+            data_epoch = self.epoch.number
             with contextlib.suppress(FrontierUnavailable):
                 await self.everywhere("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
             while True:
                 await asyncio.sleep(0)
-                if self.data_epoch != data_epoch:
+                if self.epoch.number != data_epoch:
                     return
 
 
@@ -85,7 +85,7 @@ async def test_outages_do_not_inflate_the_counts_of_links(tmp_path: Path) -> Non
         finally:
             await frontier.close()
     assert wire.left == 0
-    assert wire.data_epoch >= LOST
+    assert wire.epoch.number >= LOST
     total, links = info.total(), len(urls) ** 2
     assert (info.state, total.added, total.fetched) == (CrawlState.FINISHED, len(urls), len(urls))
     assert total.links_dropped == {"duplicate": links - (len(urls) - 1)}

@@ -119,7 +119,7 @@ class StreamsStore:
         async def publish() -> tuple[int, int]:
             # Confirmed: `Bus.publish` promises that the messages are durable.
             appended, count = await _with_bus_errors(
-                lambda: self.shards.call_confirmed(0, SCRIPTS["publish"], keys, arguments)
+                lambda: self.shards.call(0, SCRIPTS["publish"], keys, arguments, confirmed=True)
             )
             return appended, count
 

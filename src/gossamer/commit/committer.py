@@ -9,6 +9,7 @@ Fixed: the order of the three steps and the unlimited retries, because pages wou
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import msgspec
 
@@ -348,18 +349,15 @@ class Committer:
     ) -> None:
         """Settle pages whose leases are on this shard, after all their links are added."""
         settlements = [page.settlement for page in pages]
-
-        async def settle() -> None:
+        try:
             while True:
                 # Read first: the settlement is refused if the frontier may have lost the links since.
                 data_epoch = self._frontier.data_epoch
                 await outlinks.ensure_added(pages)
+                settle = partial(self._holder.settle, settlements, data_epoch=data_epoch)
                 with contextlib.suppress(FrontierForgot):
-                    await self._holder.settle(settlements, data_epoch=data_epoch)
-                    return
-
-        try:
-            await self._retrier.call_frontier(settle, shard=shard, on_failure=on_failure)
+                    await self._retrier.call_frontier(settle, shard=shard, on_failure=on_failure)
+                    break
         finally:
             self._mark_settled(pages)
         if self.on_committed:

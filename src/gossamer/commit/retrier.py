@@ -9,7 +9,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gossamer.errors import FrontierFull, FrontierUnavailable, GossamerError, OutputClosed, SinkError, SinkFull
+from gossamer.errors import (
+    FrontierForgot,
+    FrontierFull,
+    FrontierUnavailable,
+    GossamerError,
+    OutputClosed,
+    SinkError,
+    SinkFull,
+)
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry.logs import Troubles
 
@@ -57,12 +65,14 @@ class Retrier:
         """Return the result of `call`, repeated while the frontier is unavailable or full; other errors are raised.
 
         A failed call may have been carried out, so a repeat must be harmless. `shard`: the only shard that the call
-        concerns; None: no single one. `on_failure` is called before each pause.
+        concerns; None: no single one. `on_failure` is called before each pause. FrontierForgot is raised at once.
         """
         failures = 0
         while True:
             try:
                 result = await call()
+            except FrontierForgot:
+                raise  # nothing was sent: the caller has to do something else first
             except FrontierUnavailable as error:
                 self._unreachable_shards.add(shard)
                 self.reports.begin(_FRONTIER, _join(error, "Waiting for it."))

@@ -23,7 +23,7 @@ import msgspec
 from gossamer.errors import BadInput, CrawlRefused, FrontierError
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, QueryOrder, Rate, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
-from gossamer.model.request import Batch, Lease, Settlement, SettleResult
+from gossamer.model.request import Batch, Lease, Settlement
 
 
 class AddResult(msgspec.Struct):
@@ -107,11 +107,11 @@ class Leaseholder(Protocol):
     def holds(self, lease: Lease) -> bool:
         """Return whether the worker still holds this lease: it is not settled, and was not given to another worker."""
 
-    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> list[SettleResult]:
-        """Report outcomes; returns one answer for each, in order. May run beside `lease`. May be repeated.
+    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> None:
+        """Report outcomes. May run beside `lease`. May be repeated.
 
         Each outcome is reported under the session that leased the request, so a late report does not concern later
-        leases.
+        leases. One of a lease that is settled already, or whose session was declared dead, changes nothing.
 
         `data_epoch`: the data epoch in which the frontier confirmed the outlinks of these requests. Raises
         FrontierForgot when a later one has begun: add the outlinks again first."""

@@ -5,7 +5,7 @@ reports its outcome. The rules for each:
 - Outcome: the frontier's Lua scripts know the values. Fixed.
 - DropReason: the frontier stores the values, and clients read them. A reason may be added, none renamed.
 - Payload: stored by field name, without defaults. A field with a default may be added; names and defaults are fixed.
-- Batch, Lease, Settlement and SettleResult exist only in memory: they may change with their users.
+- Batch, Lease and Settlement exist only in memory: they may change with their users.
 """
 
 import hashlib
@@ -69,16 +69,6 @@ class DropReason(StrEnum):
     """Beyond the 50,000 URLs that a sitemap may list, or in an index of sitemaps that another index names."""
     MOVED = "moved"
     """The request continues as another entry, under the domain that it was redirected to."""
-
-
-class SettleResult(StrEnum):
-    """Result of `settle` for each lease."""
-
-    SETTLED = "settled"
-    ALREADY = "already"
-    """This worker has reported the outcome before; nothing happened now."""
-    STALE_WORKER = "stale_worker"
-    """The worker was declared dead, and its leases went to other workers."""
 
 
 MAX_PRIORITY = 60_000

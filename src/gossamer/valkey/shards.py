@@ -16,7 +16,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from hiredis import ReplyError
 
@@ -102,11 +102,13 @@ async def _next(connection: ValkeyConnection, received: "asyncio.Queue[Reply | N
 
 
 _ASKING: Final = pack(("ASKING",))
-_REDIRECTS = 5
-"""Attempts of a call that servers redirect or refuse before carrying it out. May be more; two are needed to load a
-script, a third where its slot has moved."""
+_ATTEMPTS = 5
+"""Attempts of a call that servers redirect or refuse before carrying it out. Two are needed to load a script, a third
+where its slot has moved."""
+_PLAIN: Final = Script("command", "")
+"""Stands for a plain command in place of a script."""
 CONFIRM_KEY = "confirmed"
-"""Suffix of the key that `call_confirmed` writes: its first key with this suffix. The key expires after 1 ms."""
+"""Suffix of the key that a confirmed call writes: its first key with this suffix. The key expires after 1 ms."""
 
 
 class Shards:
@@ -121,6 +123,8 @@ class Shards:
         self._topology = topology
         self._confirm_ms = confirm_ms
         self.address = topology.address
+        self.epoch = topology.epoch
+        """The data epoch of this process."""
         self.max_intset_entries = 512
         """Smallest `set-max-intset-entries` of the servers; the documented default where a server hides it."""
         self.version = ""
@@ -128,7 +132,7 @@ class Shards:
         self.memory_only: tuple[str, ...] = ()
         """Addresses of the servers that write nothing to disk."""
         self.unconfirmed = 0
-        """Number of `call_confirmed` that went to a server without replica."""
+        """Number of confirmed calls that went to a server without replica."""
 
     @classmethod
     async def connect(
@@ -165,106 +169,59 @@ class Shards:
         """
         return Shards(self._topology.clone(), confirm_ms=self._confirm_ms)
 
-    @property
-    def data_epoch(self) -> int:
-        """Number that grows whenever a server may have lost writes that it confirmed.
-
-        That may be so when a connection ended (the server may have restarted from an old file) or slots moved to
-        another server (a replica may have taken over). In most cases nothing was lost.
-        """
-        return self._topology.data_epoch
-
-    def begin_data_epoch(self) -> None:
-        """Increase `data_epoch`, because data is known to be lost."""
-        self._topology.begin_data_epoch()
-
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def call(
-        self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
+        self,
+        shard: int,
+        script: Script,
+        keys: Sequence[str],
+        args: Sequence[Argument],
+        *,
+        confirmed: bool = False,
+        since: int | None = None,
     ) -> Any:
         """Run a script on the server of the first key's hash tag; return its reply as bytes, int, None or nested lists.
 
-        `shard` is named in errors. `since`: the data epoch in which the caller learned what it relies on; in a later
-        one nothing is sent and FrontierForgot is raised. Also raises FrontierUnavailable (the script may have run),
-        FrontierFull (out of memory: the script did not run, or stopped at its first write), ServerUnsuitable, and
-        FrontierError for a script that failed.
+        `shard` is named in errors. `confirmed`: return when the writes are on a replica, where there is one (see
+        `_is_confirmed`). `since`: the data epoch in which the caller learned what it relies on; in a later one nothing
+        is sent and FrontierForgot is raised. Also raises FrontierUnavailable (the script may have run), FrontierFull
+        (out of memory: the script did not run, or stopped at its first write), ServerUnsuitable, and FrontierError for
+        a script that failed.
+
+        The call is sent again only when it was refused: once it was carried out, only the caller knows how to repeat
+        it.
         """
-        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args))
-        # The common case, with as little work as possible. Whatever is unusual takes the longer way of `_route`.
-        client = self._topology.ready_client(keys[0])
-        connection = client.ready_connection if client is not None else None
-        if connection is not None:
-            self._check_data_epoch(since)
+        key, topology, way = keys[0], self._topology, _DIRECT
+        packed = pack((b"EVALSHA", script.sha, len(keys), *keys, *args) if script is not _PLAIN else tuple(args))
+        for _ in range(_ATTEMPTS):
+            client = way.client or topology.ready_client(key) or await topology.client_of(key)
+            waits = confirmed and await self._has_replica(client)
             try:
-                reply = await connection.send(packed)
+                connection = (not waits and client.ready_connection) or await client.connection(confirmed=waits)
+                self.epoch.check(since)  # no await may come between this and the sending
+                if way is _DIRECT and not waits:
+                    replies = [await connection.send(packed)]
+                else:
+                    before, (after, seconds) = way.before, self._confirmation(key, way) if waits else ((), 0.0)
+                    replies = await connection.send_all([*before, packed, *after], extra_seconds=seconds)
+                    replies = replies[len(before) :]
+            except FrontierForgot:
+                raise  # nothing was sent, so it tells nothing about the slots
             except FrontierUnavailable:
-                self._topology.mark_stale(client)
+                topology.mark_stale(client)
                 raise
-            if not isinstance(reply, ReplyError):
-                return reply
-        doing = f"{script.name} on shard {shard}"
-        replies = await self._route(keys[0], [packed], script=script, doing=doing, since=since)
-        return replies[0]
-
-    def _check_data_epoch(self, since: int | None) -> None:
-        """Raise FrontierForgot if another data epoch has begun. No await may come between this and the sending."""
-        if since is not None and since != self._topology.data_epoch:
-            raise FrontierForgot
-
-    async def call_confirmed(
-        self, shard: int, script: Script, keys: Sequence[str], args: Sequence[Argument], *, since: int | None = None
-    ) -> Any:
-        """Run a script as `call` does; its writes are then on at least one replica, if the server has any.
-
-        - The server has a replica: waits for its confirmation. Raises FrontierUnavailable when none comes in time. A
-          repeated call that finds its work done waits, too.
-        - It has none, and never had: counts the call in `unconfirmed`, and logs a warning once.
-        - It has none any more: another server may have replaced it. Raises FrontierUnavailable unless a majority of the
-          primaries reports that this one is still in place.
-        """
-        doing = f"{script.name} on shard {shard}"
-        while True:
-            client = await self._topology.client_of(keys[0])
-            try:
-                replicas = await client.replicas()
-            except FrontierUnavailable:
-                self._topology.mark_stale(client)
-                raise
-            if not replicas:
-                if not self.unconfirmed and self.address.cluster:  # a single server is expected to have none
-                    _log.warning("%s has no replica: confirmed writes are as safe as its own disk", client)
-                self.unconfirmed += 1
-                reply = await self.call(shard, script, keys, args, since=since)
-                if self._topology.has_replicas:
-                    client.forget_replicas()  # the replica will probably come back, so ask at each call
-                    # A server that hung or was cut off while a replica replaced it does not know that yet.
-                    if not await self._topology.is_confirmed_primary(keys[0], client):
-                        self._topology.mark_stale(client)
-                        raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
-                return reply
-            # WAIT covers the writes of its own connection. A repeated call may write nothing, because its first attempt
-            # wrote on another connection; the SET is a later write on this one, so WAIT covers both.
-            replies = await self._route(
-                keys[0],
-                [
-                    pack((b"EVALSHA", script.sha, len(keys), *keys, *args)),
-                    pack((b"SET", keys[0] + CONFIRM_KEY, b"", b"PX", 1)),
-                ],
-                script=script,
-                wait=pack((b"WAIT", 1, self._confirm_ms)),
-                doing=doing,
-                since=since,
-            )
-            if replies[-1]:
+            refusal = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
+            if refusal is not None:
+                ran = refusal is not replies[0]
+                way = await self._next_way(way, client, refusal, script, ran, doing=_doing(shard, script, args))
+            elif not confirmed or await self._is_confirmed(key, client, replies[1:], _doing(shard, script, args)):
                 return replies[0]
-            client.forget_replicas()
-            if await client.replicas():
-                raise FrontierUnavailable(f"{doing}: no replica of {client} confirmed it in {self._confirm_ms} ms")
+        raise FrontierUnavailable(f"{_doing(shard, script, args)}: redirected from server to server {_ATTEMPTS} times")
 
     async def command(self, key: str, *command: Argument) -> Any:
         """Run a command on the server of this key's hash tag. Raises as `call` does."""
-        return (await self._route(key, [pack(command)], doing=str(command[0])))[0]
+        return await self.call(0, _PLAIN, [key], command)
 
     async def everywhere(self, *command: Argument) -> list[Any]:
         """Run a command that concerns no key on every server that holds keys; return the replies in slot order."""
@@ -286,22 +243,61 @@ class Shards:
         """Close every connection; pending calls raise FrontierUnavailable. May be called again."""
         await self._topology.close()
 
-    # --- routing ------------------------------------------------------------------------------------------------------
+    # --- confirmation -------------------------------------------------------------------------------------------------
 
-    async def _route(
-        self,
-        key: str,
-        packed: list[bytes],
-        *,
-        doing: str,
-        script: Script | None = None,
-        wait: bytes = b"",
-        since: int | None = None,
-    ) -> list[Reply]:
-        """Send the commands to the server of the key, following redirects; return the replies, that of `wait` last.
+    async def _has_replica(self, client: ValkeyClient) -> bool:
+        """Return whether the server has a replica, which can confirm a call."""
+        try:
+            return await client.replicas() > 0
+        except FrontierUnavailable:
+            self._topology.mark_stale(client)
+            raise
 
-        `wait`: packed WAIT to send after the commands; empty: none. The commands are sent again only when the first one
-        was refused: once it was carried out, only the caller knows how to repeat it. The refusals:
+    def _confirmation(self, key: str, way: "_Way") -> tuple[list[bytes], float]:
+        """Return the commands behind a call that a replica is to confirm, and for how long they may block.
+
+        WAIT covers the writes of its own connection. A repeated call may write nothing, because its first attempt wrote
+        on another connection; the SET is a later write on this one, so WAIT covers both.
+        """
+        asking = [_ASKING] if way.asking else []
+        set_key = pack((b"SET", key + CONFIRM_KEY, b"", b"PX", 1))
+        return [*asking, set_key, pack((b"WAIT", 1, self._confirm_ms))], self._confirm_ms / 1000
+
+    async def _is_confirmed(self, key: str, client: ValkeyClient, confirmation: Sequence[Reply], doing: str) -> bool:
+        """Return whether the writes of a call are as safe as this server can make them. False: call again.
+
+        `confirmation`: replies to the commands behind the call; empty: it was sent without any.
+
+        - The server has a replica: it must have confirmed the call. Raises FrontierUnavailable when none has. A
+          repeated call that finds its work done waits, too.
+        - It has none, and never had: counts the call in `unconfirmed`, and logs a warning once.
+        - It has none any more: another server may have replaced it. Raises FrontierUnavailable unless a majority of the
+          primaries reports that this one is still in place.
+        """
+        if confirmation:
+            if confirmation[-1]:
+                return True
+            client.forget_replicas()
+            if await client.replicas():
+                raise FrontierUnavailable(f"{doing}: no replica of {client} confirmed it in {self._confirm_ms} ms")
+            return False
+        if not self.unconfirmed and self.address.cluster:  # a single server is expected to have none
+            _log.warning("%s has no replica: confirmed writes are as safe as its own disk", client)
+        self.unconfirmed += 1
+        if self._topology.has_replicas:
+            client.forget_replicas()  # the replica will probably come back, so ask at each call
+            # A server that hung or was cut off while a replica replaced it does not know that yet.
+            if not await self._topology.is_confirmed_primary(key, client):
+                self._topology.mark_stale(client)
+                raise FrontierUnavailable(f"{doing}: {client} has no replica, and another may be in its place")
+        return True
+
+    # --- redirects ----------------------------------------------------------------------------------------------------
+
+    async def _next_way(
+        self, way: "_Way", client: ValkeyClient, refusal: ReplyError, script: Script, ran: bool, *, doing: str
+    ) -> "_Way":
+        """Return how to send a call again that the server has refused. `ran`: the call itself was carried out.
 
         - NOSCRIPT: the server does not have the script. Sent again, with the script.
         - MOVED: another server has the key's slot now. Sent to that server.
@@ -309,61 +305,21 @@ class Shards:
           a script that touches keys that the call does not declare: they may be on either server, so it must wait.
         - any other: raised.
         """
-        client = await self._topology.client_of(key)
-        asking = loading = False
-        for _ in range(_REDIRECTS):
-            load = script if loading else None
-            replies = await self._exchange(client, packed, wait=wait, asking=asking, load=load, since=since)
-            failure = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
-            if failure is None:
-                return replies
-            code = error_code(failure)
-            if code in ("MOVED", "ASK") and failure is not replies[0]:  # the first command was carried out
-                self._topology.mark_stale(client)
-                raise FrontierUnavailable(f"{doing}: its slot left {client} before the call could be confirmed")
-            if code == "NOSCRIPT" and script is not None and not loading:
-                loading = True
-            elif code == "MOVED":
-                slot, owner = read_redirect(str(failure), replied_by=client.endpoint)
-                client, asking = self._topology.redirect(slot, owner), False
-            elif code == "ASK" and script is not None and script.undeclared_keys:
-                raise FrontierUnavailable(f"{doing}: its slot is being migrated; the call can run when that is done")
-            elif code == "ASK":
-                client, asking = self._topology.client(read_redirect(str(failure), replied_by=client.endpoint)[1]), True
-            else:
-                raise await self._refusal(client, failure, doing)
-        raise FrontierUnavailable(f"{doing}: redirected from server to server {_REDIRECTS} times")
-
-    async def _exchange(
-        self,
-        client: ValkeyClient,
-        packed: list[bytes],
-        *,
-        wait: bytes,
-        asking: bool,
-        load: Script | None,
-        since: int | None,
-    ) -> list[Reply]:
-        """Send the commands, after an ASKING each (`asking`) and after the script (`load`); return their replies."""
-        before = [] if load is None else [pack((b"SCRIPT", b"LOAD", load.source))]
-        commands = [part for one in packed for part in ((_ASKING, one) if asking else (one,))]
-        extra_seconds = self._confirm_ms / 1000 if wait else 0.0
-        try:
-            connection = (not wait and client.ready_connection) or await client.connection(confirmed=bool(wait))
-            self._check_data_epoch(since)
-            replies = await connection.send_all(
-                [*before, *commands, *([wait] if wait else [])], extra_seconds=extra_seconds
-            )
-        except FrontierForgot:
-            raise  # nothing was sent, so it tells nothing about the slots
-        except FrontierUnavailable:
+        code = error_code(refusal)
+        if code in ("MOVED", "ASK") and ran:
             self._topology.mark_stale(client)
-            raise
-        answers = replies[len(before) :]
-        if asking:  # leave out the reply to each ASKING
-            count = len(commands)
-            answers = answers[1:count:2] + answers[count:]
-        return answers
+            raise FrontierUnavailable(f"{doing}: its slot left {client} before the call could be confirmed")
+        if code == "NOSCRIPT" and way.load is None:
+            return way._replace(client=client, load=script)
+        if code == "MOVED":
+            slot, owner = read_redirect(str(refusal), replied_by=client.endpoint)
+            return way._replace(client=self._topology.redirect(slot, owner), asking=False)
+        if code == "ASK" and script.undeclared_keys:
+            raise FrontierUnavailable(f"{doing}: its slot is being migrated; the call can run when that is done")
+        if code == "ASK":
+            _, owner = read_redirect(str(refusal), replied_by=client.endpoint)
+            return way._replace(client=self._topology.client(owner), asking=True)
+        raise await self._refusal(client, refusal, doing)
 
     async def _refusal(self, client: ValkeyClient, error: ReplyError, doing: str) -> FrontierError:
         """Return the error to raise for an error reply that is no redirect."""
@@ -374,3 +330,28 @@ class Shards:
         info = await client.info("memory")
         used, limit = info.get("used_memory_human", "?"), info.get("maxmemory_human", "?")
         return FrontierFull(f"{doing}: {client} uses {used} of {limit}; raise maxmemory, or stop a crawl")
+
+
+class _Way(NamedTuple):
+    """The way of a call to its server."""
+
+    client: ValkeyClient | None = None
+    """None: the server that the map of slots names."""
+    load: Script | None = None
+    """Script that the server does not have."""
+    asking: bool = False
+    """The slot is being moved to the server."""
+
+    @property
+    def before(self) -> list[bytes]:
+        """Commands to send before the call."""
+        load = [] if self.load is None else [pack((b"SCRIPT", b"LOAD", self.load.source))]
+        return [*load, _ASKING] if self.asking else load
+
+
+_DIRECT: Final = _Way()
+
+
+def _doing(shard: int, script: Script, args: Sequence[Argument]) -> str:
+    """Return the beginning of an error's message about a call."""
+    return str(args[0]) if script is _PLAIN else f"{script.name} on shard {shard}"

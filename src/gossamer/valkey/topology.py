@@ -2,8 +2,8 @@
 
 Also checks that a server can hold a frontier (`check_server`).
 
-Must hold: `data_epoch` grows before any call is sent to a server that may have lost writes; slots that are read replace
-the whole map at once; a background check never raises.
+Must hold: a data epoch begins before any call is sent to a server that may have lost writes; slots that are read
+replace the whole map at once; a background check never raises.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from gossamer.errors import FrontierError, FrontierUnavailable, ServerUnsuitable
 from gossamer.valkey.address import Address, Endpoint
 from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient, read_info
 from gossamer.valkey.connection import Reply, error_code, pack, translate_error
+from gossamer.valkey.data_epoch import DataEpoch
 
 _log = logging.getLogger(__name__)
 
@@ -100,9 +101,9 @@ class Topology:
     def __init__(self, address: Address, options: ClientOptions) -> None:
         self.address = address
         self._options = options
-        self.data_epoch = 0
-        """Increases whenever confirmed writes may have been lost: after each reconnection, before any call is sent on
-        the new connection, and when slots moved to another server."""
+        self.epoch = DataEpoch()
+        """Begins anew after each reconnection, before any call is sent on the new connection, and when slots moved to
+        another server."""
         self._clients: dict[Endpoint, ValkeyClient] = {}
         self._seeds = [self.client(endpoint) for endpoint in address.endpoints]
         self._owners: list[Endpoint | None] = []
@@ -134,7 +135,7 @@ class Topology:
         found = self._clients.get(endpoint)
         if found is None:
             found = self._clients[endpoint] = ValkeyClient(
-                endpoint, self._options, self._on_late_reply, self.begin_data_epoch
+                endpoint, self._options, self._on_late_reply, self.epoch.begin
             )
         return found
 
@@ -258,12 +259,8 @@ class Topology:
         if before and before != self._owners:
             self._notify_gap()
 
-    def begin_data_epoch(self) -> None:
-        """Increase `data_epoch`, because a server may have lost writes that it confirmed."""
-        self.data_epoch += 1
-
     def _notify_gap(self) -> None:
-        self.begin_data_epoch()
+        self.epoch.begin()
         for listener in list(self.gap_listeners):
             listener()
 

@@ -9,11 +9,11 @@ from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierForgot
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.connection import retrying
 
-from .asking import a_batch
+from .asking import a_batch, of_living
 from .graph import links, url
 
 
@@ -30,7 +30,6 @@ class Crawler:
         self.recorded: Counter[int] = Counter()
         """How often a page was durable, as a sink would see it."""
         self.settled: list[int] = []
-        self.stale = 0
 
     async def run(self) -> None:
         """Until the crawl has finished."""
@@ -49,24 +48,21 @@ class Crawler:
     async def _step(self, holder: Leaseholder) -> None:
         leases = await retrying(lambda: holder.lease(limit=8))
         self.recorded.update(page_of(lease) for lease in leases)
-        answers = await retrying(lambda: self._settle(holder, leases))
-        self.stale += answers.count(SettleResult.STALE_WORKER)
-        mine = zip(leases, answers, strict=True)
-        self.settled += [page_of(lease) for lease, answer in mine if answer is not SettleResult.STALE_WORKER]
+        await retrying(lambda: self._settle(holder, leases))
+        self.settled += [page_of(lease) for lease in of_living(holder, leases)]
         self._progress.set()
         if not leases:
             await holder.wait_for_work(timeout_seconds=1.0)
 
-    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> list[SettleResult]:
+    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> None:
         """As a committer does: what the frontier may have forgotten since it took the links is added again."""
         while True:
             data_epoch = self._frontier.data_epoch
             for lease in leases:
                 await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
             with contextlib.suppress(FrontierForgot):
-                return await holder.settle(
-                    [Settlement(lease, Outcome.FETCHED) for lease in leases], data_epoch=data_epoch
-                )
+                await holder.settle([Settlement(lease, Outcome.FETCHED) for lease in leases], data_epoch=data_epoch)
+                return
 
     async def _follow(self, lease: Lease) -> None:
         found = [url(page) for page in links(page_of(lease))]

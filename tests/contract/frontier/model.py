@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gossamer.frontier.base import AddResult, RedirectPermit
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement
 
 from .lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from .politeness import Politeness
@@ -410,17 +410,14 @@ class Model:
             scope = self.politeness.in_flight[worker, lease.shard, lease.id].key
             self.politeness.charge(scope, entry.domain, run.crawl, now)
 
-    def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[SettleResult]:
-        """What each must be answered."""
-        answers = []
+    def settle(self, worker: ModelWorker, settlements: Sequence[Settlement], now: float) -> list[bool]:
+        """Whether each ends a lease: not where the worker was declared dead, or has settled the lease before."""
+        ended = []
         back: dict[int, tuple[ModelRun, list[Entry]]] = {}
         for settlement in settlements:
             key = (settlement.lease.shard, settlement.lease.id)
-            if worker.stale:
-                answers.append(SettleResult.STALE_WORKER)
-                continue
-            if key in worker.settled:
-                answers.append(SettleResult.ALREADY)
+            ended.append(not worker.stale and key not in worker.settled)
+            if not ended[-1]:
                 continue
             run, entry, _ = worker.held.pop(key)
             worker.settled.add(key)
@@ -428,12 +425,11 @@ class Model:
             self._end(run, entry, settlement, back, now)
             if settlement.drops:
                 run.links_dropped.setdefault(entry.spider, Counter()).update(settlement.drops)
-            answers.append(SettleResult.SETTLED)
         for run, entries in back.values():
             run.put_back([entry for entry in entries if entry.waiting])
         for run in self.runs.values():
             run.close_if_done(now)
-        return answers
+        return ended
 
     def _end(
         self,
@@ -520,8 +516,7 @@ class Model:
     def check_info(self, info: CrawlInfo, now: float) -> None:
         """Compare what the frontier counts with what is. Doomed requests may be counted as waiting or as dropped."""
         run = self.runs[info.crawl]
-        for spider in {entry.spider for entry in run.entries} | set(info.spiders):
-            self._check_spider(run, spider, info.spiders.get(spider, SpiderCounts()), now)
+        self.check_counts(info, now)
         assert info.run == run.number
         assert info.pool == run.crawl.pool
         assert info.seen == len(run.seen), f"{info.seen} seen, not {len(run.seen)}"
@@ -536,6 +531,12 @@ class Model:
         low = len({entry.domain for entry in waiting if not run.doomed(entry, now)})
         high = len({entry.domain for entry in waiting})
         assert low <= info.domains <= high, f"{info.domains} domains with waiting requests, not {low}..{high}"
+
+    def check_counts(self, info: CrawlInfo, now: float) -> None:
+        """Compare what the frontier counts by spider."""
+        run = self.runs[info.crawl]
+        for spider in {entry.spider for entry in run.entries} | set(info.spiders):
+            self._check_spider(run, spider, info.spiders.get(spider, SpiderCounts()), now)
 
     def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
         """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""

@@ -93,14 +93,6 @@ class StepObserver:
             finally:
                 self._judge(script.name, before, await self._counts(keys[0]))
 
-    async def call_confirmed(self, shard: int, script: Script, keys: Any, *arguments: Any, **options: Any) -> Any:
-        async with self._locks[shard]:
-            before = await self._counts(keys[0])
-            try:
-                return await self._shards.call_confirmed(shard, script, keys, *arguments, **options)
-            finally:
-                self._judge(script.name, before, await self._counts(keys[0]))
-
     async def _counts(self, base: str) -> Counts:
         found: Counts = {}
         for key, row in await self._shards.call(int(base.split("{")[1].split("}")[0]), _READ_COUNTERS, [base], []):

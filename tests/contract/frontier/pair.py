@@ -9,7 +9,7 @@ from gossamer.errors import CrawlRefused, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.model.request import Batch, Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import Batch, Lease, Outcome, Settlement
 
 from .lifecycle import RequestStatus
 from .model import Model, ModelRun, ModelWorker
@@ -149,14 +149,23 @@ class Pair:
             empty = 0 if leases else empty + 1
         return found
 
-    async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        answers = await self.frontier_again(lambda: self.seats[worker].settle(settlements))
-        expected = self.model.settle(worker, settlements, self.clock.now)
-        assert len(answers) == len(expected)
-        for told, right in zip(answers, expected, strict=True):
-            twice = self.lost and right is SettleResult.SETTLED and told is SettleResult.ALREADY
-            assert told is right or twice, f"{told}, not {right}"
-        return answers
+    async def settle(self, worker: ModelWorker, settlements: Sequence[Settlement]) -> list[bool]:
+        """Whether each has ended a lease. What has not has changed nothing, which the counts show at once."""
+        seat = self.seats[worker]
+        await self.frontier_again(lambda: seat.settle(settlements))
+        ended = self.model.settle(worker, settlements, self.clock.now)
+        for settlement in settlements:
+            lease = settlement.lease
+            assert not seat.holds(lease), f"{lease.url} is settled and still held"
+            is_stale = seat.session_name(lease.shard) != lease.worker
+            assert is_stale is worker.stale, f"{lease.worker} was told that it is {'dead' if is_stale else 'alive'}"
+        if not all(ended):
+            for crawl in {settlement.lease.run.crawl.id for settlement in settlements}:
+                if (run := self.model.runs.get(crawl)) is not None and not run.exhausted:
+                    info = await self.frontier_again(partial(self.frontier.crawl_info, crawl))
+                    assert info is not None
+                    self.model.check_counts(info, self.clock.now)
+        return ended
 
     async def fetch(self, worker: ModelWorker, leases: Sequence[Lease]) -> None:
         """Settle all of them as fetched."""

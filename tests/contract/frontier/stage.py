@@ -39,11 +39,6 @@ class LossyConnection:
         self._perhaps_lose()
         return reply
 
-    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
-        self._perhaps_lose()
-        return reply
-
 
 class Stage:
     """One frontier of so many shards under a prefix of its own."""

@@ -7,9 +7,9 @@ import pytest
 from gossamer.errors import CrawlRefused, FrontierIncompatible, FrontierUnavailable, LeaseLost
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import Lease, Outcome, Settlement
 
-from .asking import a_batch, a_crawl, fingerprint
+from .asking import a_batch, a_crawl, fetched_count, fingerprint, of_living
 from .pair import Pair
 from .stage import Stage
 
@@ -165,7 +165,9 @@ async def test_a_worker_that_was_paused_is_told_so_and_starts_afresh(pair: Pair)
     pair.kill(paused)
     await pair.pass_time(3 * pair.model.dead_after_seconds)
     await pair.reclaim()
-    assert await seat.settle([Settlement(lease, Outcome.FETCHED)]) == [SettleResult.STALE_WORKER]
+    await seat.settle([Settlement(lease, Outcome.FETCHED)])
+    assert await fetched_count(pair.frontier, lease.run) == 0
+    assert of_living(seat, [lease]) == []
     with pytest.raises(LeaseLost):
         await seat.request_redirect(lease, fingerprint=1, payload=b"")
     assert not seat.holds(lease)
@@ -198,8 +200,9 @@ async def test_settling_twice_changes_nothing(pair: Pair) -> None:
     leases = await pair.lease_all_due(worker)
     await pair.fetch(worker, leases)
     for outcome in Outcome:
-        answers = await pair.settle(worker, [Settlement(leases[0], outcome, "again", drops={"depth": 1})])
-        assert answers == [SettleResult.ALREADY]
+        before = await pair.frontier.crawl_info(ONE)
+        assert await pair.settle(worker, [Settlement(leases[0], outcome, "again", drops={"depth": 1})]) == [False]
+        assert await pair.frontier.crawl_info(ONE) == before
     await pair.check()
 
 
@@ -214,17 +217,8 @@ async def test_one_call_settles_each_lease_once_whatever_its_outcome(pair: Pair)
         Settlement(lease, outcome, drops={"offsite": 10**place, "depth": 1})
         for place, (lease, outcome) in enumerate(zip(leases, outcomes, strict=True))
     ]
-    answers = await pair.settle(worker, [*settlements, settlements[3], settlements[5]])
-    assert [answer is SettleResult.SETTLED for answer in answers] == [
-        True,
-        False,
-        False,
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    ended = await pair.settle(worker, [*settlements, settlements[3], settlements[5]])
+    assert ended == [True, False, False, True, True, True, False, False]
     await pair.check()
 
 
@@ -281,7 +275,8 @@ async def test_a_batch_of_any_size_is_taken(pair: Pair) -> None:
     while more := await seat.lease(limit=2001):
         leases += more
     assert len(leases) == 2001
-    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])) == {SettleResult.SETTLED}
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+    assert await fetched_count(pair.frontier, run) == len(leases)
     await seat.close()
 
 
@@ -338,7 +333,9 @@ async def test_keys_end_by_the_servers_clock_too(stage: Stage) -> None:
     await frontier.add(run, PLAIN, [a_batch("a.test", ["x"])])
     seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
     leases = await seat.lease(limit=8)
-    assert await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases]) == [SettleResult.SETTLED]
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+    assert len(leases) == 1
+    assert not seat.holds(leases[0])
     async with asyncio.timeout(60):
         while [key for key in await stage.keys() if ONE.token in key]:  # each shard by its own clock
             await frontier.maintain()

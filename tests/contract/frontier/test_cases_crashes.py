@@ -51,12 +51,6 @@ class MortalConnection:
         self._live(1)
         return reply
 
-    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        self._live()
-        reply = await self._shards.call_confirmed(shard, script, *arguments, **options)
-        self._live(1)
-        return reply
-
     async def command(self, key: str, *command: Any) -> Any:
         self._live()
         return await self._shards.command(key, *command)

@@ -210,7 +210,7 @@ async def test_a_shard_to_which_nothing_was_added_learns_of_the_end(
 ) -> None:
     """The addition to it failed, and so did the call that ends the run there. Once nothing was left to repeat that."""
     connection = scene.stage.connections[0]
-    original = connection.call_confirmed
+    original = connection.call
 
     async def without_there(shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         if shard == THERE and script.name in ("add", "add_many", "stop_shard"):
@@ -218,7 +218,7 @@ async def test_a_shard_to_which_nothing_was_added_learns_of_the_end(
         return await original(shard, script, *arguments, **options)
 
     with monkeypatch.context() as away:
-        away.setattr(connection, "call_confirmed", without_there)
+        away.setattr(connection, "call", without_there)
         with pytest.raises(FrontierUnavailable):
             await scene.begin()
         await scene.work(2)

@@ -9,12 +9,12 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import shard_of
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Lease, Outcome, Settlement, SettleResult
+from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.topology import slot_of
 from tests.servers.valkey import Cluster, Server, wait_until
 
-from .asking import a_batch, a_crawl
+from .asking import a_batch, a_crawl, of_living
 from .graph import links, reachable, url
 from .stage import Stage
 
@@ -67,9 +67,9 @@ class Worker:
             for lease in leases:
                 await retrying(lambda lease=lease: self._follow(lease))  # type: ignore[misc]
             done = [Settlement(lease, Outcome.FETCHED) for lease in leases]
-            answers = await retrying(lambda done=done: seat.settle(done))  # type: ignore[misc]
-            for lease, answer in zip(leases, answers, strict=True):
-                assert answer is not SettleResult.STALE_WORKER
+            await retrying(lambda done=done: seat.settle(done))  # type: ignore[misc]
+            assert of_living(seat, leases) == leases
+            for lease in leases:
                 self.settled.append(int(lease.url.rpartition("/")[2]))
             self._progress.set()
             if not leases:

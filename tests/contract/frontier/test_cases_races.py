@@ -10,11 +10,11 @@ from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
-from gossamer.model.request import Outcome, Settlement, SettleResult
+from gossamer.model.request import Outcome, Settlement
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
 
-from .asking import a_batch, a_crawl, declare_dead
+from .asking import a_batch, a_crawl, declare_dead, fetched_count
 from .pair import Clock
 from .stage import Stage
 
@@ -45,10 +45,6 @@ class HeldUpConnection:
     async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
         await self._wait(script)
         return await self._shards.call(shard, script, *arguments, **options)
-
-    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        await self._wait(script)
-        return await self._shards.call_confirmed(shard, script, *arguments, **options)
 
 
 class Scene:
@@ -139,8 +135,8 @@ class SlowShards(Shards):
         self.answer = asyncio.Event()
         self.answered: list[int] = []
 
-    async def call_confirmed(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
-        reply = await super().call_confirmed(shard, script, *arguments, **options)
+    async def call(self, shard: int, script: Script, *arguments: Any, **options: Any) -> Any:
+        reply = await super().call(shard, script, *arguments, **options)
         if script.name == "settle":
             self.answered.append(shard)
             if shard == self.shard:
@@ -172,11 +168,14 @@ async def test_a_late_settlement_retires_only_the_name_it_was_leased_under(stage
     again = await seat.lease(limit=len(DOMAINS))
     assert early.url in {lease.url for lease in again}
     wire.answer.set()
-    assert await settling == [SettleResult.STALE_WORKER]
-    assert await seat.settle([Settlement(early, Outcome.FETCHED)]) == [SettleResult.STALE_WORKER]
+    await settling
+    await seat.settle([Settlement(early, Outcome.FETCHED)])
+    assert await fetched_count(frontier, run) == 0, "both were reported under names that are dead"
+    assert all(seat.session_name(lease.shard) != lease.worker for lease in (early, late))
     alive = [*again, *(lease for lease in first if lease.shard not in dead)]
     assert all(seat.holds(lease) for lease in alive)
-    assert set(await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in alive])) == {SettleResult.SETTLED}
+    await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in alive])
+    assert await fetched_count(frontier, run) == len(alive)
     await seat.close()
     await frontier.close()
     await stage.leave()

@@ -96,7 +96,7 @@ async def test_the_default_is_that_of_the_first_shard_while_the_others_have_an_o
     frontier = await stage.frontier()
     await frontier.set_domain_policy(None, DomainPolicy(hits=2))
     newer = codec.pack_policy(DomainPolicy(hits=3))
-    await frontier._commands.call_confirmed(0, "set_policy", "", newer)  # the editor then dies
+    await frontier._commands.call(0, "set_policy", "", newer, confirmed=True)  # the editor then dies
     assert (await frontier.domain_policies())[0] == DomainPolicy(hits=3) == await frontier.domain_policy(None)
     await domains.replace_all(frontier, "default: {hits: 4}")
     assert (await frontier.domain_policies())[0] == DomainPolicy(hits=4)
@@ -105,14 +105,15 @@ async def test_the_default_is_that_of_the_first_shard_while_the_others_have_an_o
 
 async def test_an_editor_of_the_default_that_was_held_up_overwrites_no_later_edit(stage: Stage) -> None:
     slow, fast = await stage.frontier(), await stage.frontier()
-    set_first, held_up = slow._commands.call_confirmed, DomainPolicy(hits=2)
+    set_first, held_up = slow._commands.call, DomainPolicy(hits=2)
 
-    async def set_then_wait(*arguments: Any) -> Any:
-        reply = await set_first(*arguments)
-        await fast.set_domain_policy(None, DomainPolicy(hits=3), expected=held_up)
+    async def set_then_wait(*arguments: Any, **options: Any) -> Any:
+        reply = await set_first(*arguments, **options)
+        if "set_policy" in arguments:
+            await fast.set_domain_policy(None, DomainPolicy(hits=3), expected=held_up)
         return reply
 
-    slow._commands.call_confirmed = set_then_wait  # type: ignore[method-assign, assignment]
+    slow._commands.call = set_then_wait  # type: ignore[method-assign, assignment]
     await slow.set_domain_policy(None, held_up, expected=DomainPolicy())
     fields = [
         await fast._commands.plain(s, "HGET", keys.key(KeyPattern.POLICY), "*")

@@ -101,7 +101,6 @@ async def test_maintenance_asks_for_dead_workers_and_idle_runs_only_where_there_
     await worker.lease(limit=1)
     called: list[str] = []
     monkeypatch.setattr(stage.connections[0], "call", _noting(stage.connections[0].call, called))
-    monkeypatch.setattr(stage.connections[0], "call_confirmed", _noting(stage.connections[0].call_confirmed, called))
 
     async def scripts_of_a_round() -> list[str]:
         called.clear()

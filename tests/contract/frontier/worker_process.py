@@ -7,11 +7,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from contract.frontier.asking import a_batch
+from contract.frontier.asking import a_batch, of_living
 from contract.frontier.graph import links, url
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.request import Outcome, Settlement, SettleResult
+from gossamer.model.request import Outcome, Settlement
 
 HEARTBEAT_SECONDS = 0.5
 CRAWL = CrawlId("app", "stress")
@@ -27,10 +27,8 @@ async def main(address: str, prefix: str, log: Path) -> None:
                 found = [url(page) for page in links(int(lease.url.rpartition("/")[2]))]
                 batches = [a_batch(domain, [path], depth=lease.depth + 1) for domain, path in found]
                 await frontier.add(lease.run, lease.terms, batches)
-            answers = await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
-            for lease, answer in zip(leases, answers, strict=True):
-                if answer is SettleResult.SETTLED:
-                    out.write(f"{lease.url}\n")
+            await seat.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+            out.writelines(f"{lease.url}\n" for lease in of_living(seat, leases))
             out.flush()
             await frontier.maintain()
             if not leases:

@@ -62,7 +62,7 @@ async def test_a_slot_that_is_moving_and_has_moved(spread: Shards, three_nodes: 
     source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.command("CLUSTER", "MYID"))
     source.command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
     assert await spread.call(0, COUNT_KEY, [key], [1]) == 2, "ASK, and the script is not known there"
-    assert await spread.call_confirmed(0, COUNT_KEY, [other], [1]) == 1
+    assert await spread.call(0, COUNT_KEY, [other], [1], confirmed=True) == 1
     assert target.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 2
 
     for node in (target, source):
@@ -78,13 +78,13 @@ async def test_a_script_is_not_run_again_where_only_its_confirmation_was_refused
         shards = await Shards.connect(nodes.address)
         key = "{half}n"
         slot = slot_of(key)
-        assert await shards.call_confirmed(0, COUNT_KEY, [key], [1]) == 1
+        assert await shards.call(0, COUNT_KEY, [key], [1], confirmed=True) == 1
         source = nodes.owner(slot)
         target = next(node for node in nodes.primaries if node is not source)
         target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.command("CLUSTER", "MYID"))
         source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.command("CLUSTER", "MYID"))
         with pytest.raises(FrontierUnavailable, match="before the call could be confirmed"):
-            await shards.call_confirmed(0, COUNT_KEY, [key], [1])
+            await shards.call(0, COUNT_KEY, [key], [1], confirmed=True)
         assert source.command("GET", key) == b"2"
         assert target.command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
         await shards.close()
@@ -92,14 +92,14 @@ async def test_a_script_is_not_run_again_where_only_its_confirmation_was_refused
 
 async def test_without_a_replica_it_goes_on_and_says_so_once(spread: Shards, caplog: pytest.LogCaptureFixture) -> None:
     for n in range(3):
-        assert await spread.call_confirmed(n, COUNT, [f"{{{n}}}:"], [1]) == 1
+        assert await spread.call(n, COUNT, [f"{{{n}}}:"], [1], confirmed=True) == 1
     assert spread.unconfirmed == 3
     assert caplog.text.count("has no replica") == 1
 
 
 async def test_what_is_confirmed_is_on_the_replica(mirrored: Cluster) -> None:
     shards = await Shards.connect(mirrored.address)
-    assert await shards.call_confirmed(0, COUNT, ["{c}:"], [7]) == 7
+    assert await shards.call(0, COUNT, ["{c}:"], [7], confirmed=True) == 7
     replica = mirrored.replicas[0]
     assert b"{c}:n" in replica.command("CLUSTER", "GETKEYSINSLOT", slot_of("{c}"), 10)
     assert shards.unconfirmed == 0
@@ -109,15 +109,15 @@ async def test_what_is_confirmed_is_on_the_replica(mirrored: Cluster) -> None:
 async def test_a_replica_that_hangs_confirms_nothing_not_even_a_repeat(mirrored: Cluster) -> None:
     first = await Shards.connect(mirrored.address, confirm_ms=100)
     again = await Shards.connect(mirrored.address, confirm_ms=100)
-    assert await first.call_confirmed(0, COUNT, ["{h}:"], [1]) == 1
+    assert await first.call(0, COUNT, ["{h}:"], [1], confirmed=True) == 1
     with stopped(mirrored.replicas[0]):
         with pytest.raises(FrontierUnavailable, match=r"no replica of .* confirmed it"):
-            await first.call_confirmed(0, COUNT, ["{h}:"], [1])
+            await first.call(0, COUNT, ["{h}:"], [1], confirmed=True)
         # A repeat finds its work done and writes nothing, on a connection that has written nothing yet.
         with pytest.raises(FrontierUnavailable, match=r"no replica of .* confirmed it"):
-            await again.call_confirmed(0, READ, ["{h}:"], [])
+            await again.call(0, READ, ["{h}:"], [], confirmed=True)
         assert await first.call(0, COUNT, ["{h}:"], [1]) == 3, "others are not held up"
-    assert await retrying(lambda: again.call_confirmed(0, READ, ["{h}:"], [])) == b"3"
+    assert await retrying(lambda: again.call(0, READ, ["{h}:"], [], confirmed=True)) == b"3"
     await first.close()
     await again.close()
 
@@ -125,7 +125,7 @@ async def test_a_replica_that_hangs_confirms_nothing_not_even_a_repeat(mirrored:
 async def test_a_replica_that_took_over_has_what_was_confirmed() -> None:
     with cluster(primaries=1, replicas=1) as nodes:
         shards = await Shards.connect(nodes.address)
-        await shards.call_confirmed(0, COUNT, ["{t}:"], [41])
+        await shards.call(0, COUNT, ["{t}:"], [41], confirmed=True)
         replica = nodes.replicas[0]
         replica.command("CLUSTER", "FAILOVER")
         wait_until(lambda: replica.info("replication")["role"] == "master", "the replica to take over")
@@ -158,7 +158,7 @@ async def test_a_node_that_hangs_is_given_up_and_then_refused_at_once() -> None:
         shards = await Shards.connect(nodes.address)
         node = nodes.owner(slot_of("{0}"))
         assert await shards.call(0, COUNT, ["{0}:"], [1]) == 1
-        data_epoch = shards.data_epoch
+        data_epoch = shards.epoch.number
         with paused(node):
             calls = [asyncio.create_task(shards.call(0, COUNT, ["{0}:"], [1])) for _ in range(3)]
             first = (await asyncio.gather(*calls, return_exceptions=True))[0]
@@ -168,7 +168,7 @@ async def test_a_node_that_hangs_is_given_up_and_then_refused_at_once() -> None:
                     await shards.call(0, COUNT, ["{0}:"], [1])
         # Those that nobody waited for were carried out all the same.
         assert await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1])) == 5
-        assert shards.data_epoch == data_epoch, "the connection is the same"
+        assert shards.epoch.number == data_epoch, "the connection is the same"
         await shards.close()
 
 
@@ -177,16 +177,16 @@ async def test_an_era_begins_with_a_new_connection_not_with_the_end_of_the_old_o
         shards = await Shards.connect(nodes.address)
         node = nodes.owner(slot_of("{0}"))
         await shards.call(0, COUNT, ["{0}:"], [1])
-        data_epoch = shards.data_epoch
+        data_epoch = shards.epoch.number
         node.kill()
         for _ in range(5):
             with pytest.raises(FrontierUnavailable):
                 await shards.call(0, COUNT, ["{0}:"], [1])
-        assert shards.data_epoch == data_epoch
+        assert shards.epoch.number == data_epoch
         node.start()
         nodes.wait_ok()
         await retrying(lambda: shards.call(0, COUNT, ["{0}:"], [1]))
-        assert shards.data_epoch > data_epoch
+        assert shards.epoch.number > data_epoch
         await shards.close()
 
 
@@ -215,14 +215,14 @@ async def test_a_primary_that_was_replaced_confirms_nothing_though_it_has_no_rep
         shards = await Shards.connect(nodes.address)
         key = "{r}:"
         slot = slot_of(key)
-        await shards.call_confirmed(0, COUNT, [key], [1])
+        await shards.call(0, COUNT, [key], [1], confirmed=True)
         old = nodes.owner(slot)
         old_client = await shards._topology.client_of(key)
         assert await shards._topology.is_confirmed_primary(key, old_client)
         with stopped(old):
             new = await asyncio.to_thread(cluster_faults.wait_replaced, nodes, old, slot)
         assert not await shards._topology.is_confirmed_primary(key, shards._topology.client(old_client.endpoint))
-        counted = await retrying(lambda: shards.call_confirmed(0, COUNT, [key], [1]))
+        counted = await retrying(lambda: shards.call(0, COUNT, [key], [1], confirmed=True))
         assert counted >= 2  # more where a replica was slow to confirm it, and it was asked again
         assert int(new.command("GET", "{r}:n")) == counted
         await shards.close()
@@ -264,10 +264,10 @@ async def test_a_call_of_an_earlier_data_epoch_tells_nothing_about_the_slots(mir
     shards = await Shards.connect(f"redis+cluster://127.0.0.1:{mirrored.nodes[0].port}")
     try:
         script = Script("reading", "return redis.call('GET', KEYS[1])")
-        assert await shards.call_confirmed(0, script, ["{k}"], []) is None
+        assert await shards.call(0, script, ["{k}"], [], confirmed=True) is None
         assert not shards._topology._stale
         with pytest.raises(FrontierForgot):
-            await shards.call_confirmed(0, script, ["{k}"], [], since=shards.data_epoch - 1)
+            await shards.call(0, script, ["{k}"], [], since=shards.epoch.number - 1, confirmed=True)
         assert not shards._topology._stale
     finally:
         await shards.close()

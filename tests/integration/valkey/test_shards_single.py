@@ -104,7 +104,7 @@ async def test_a_killed_server_is_unavailable_and_there_again_after_its_restart(
         with pytest.raises(FrontierUnavailable):
             await shards.call(0, COUNT, ["{0}:"], [1])
         with pytest.raises(FrontierUnavailable):
-            await shards.call_confirmed(0, COUNT, ["{0}:"], [1])
+            await shards.call(0, COUNT, ["{0}:"], [1], confirmed=True)
         server.start()
         assert await shards.call(0, COUNT, ["{0}:"], [1]) == 6
         await shards.close()
@@ -173,7 +173,7 @@ async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCap
         caplog.clear()
         server.command("CONFIG", "SET", "appendonly", "yes")
         shards = await Shards.connect(server.address)
-        assert await shards.call_confirmed(0, COUNT, ["{0}:"], [1]) == 1
+        assert await shards.call(0, COUNT, ["{0}:"], [1], confirmed=True) == 1
         await shards.close()
         # Until its first file is whole, a server refuses to end.
         wait_until(lambda: server.info("persistence")["aof_rewrite_in_progress"] == "0", "the file to be written")

@@ -75,7 +75,7 @@ async def test_every_forgotten_connection_to_a_cluster_is_replaced_soon() -> Non
         async def write(value: str) -> None:
             for key in keys:
                 await retrying(partial(shards.call, 0, writing, [key], [value]))
-                await retrying(partial(shards.call_confirmed, 0, writing, [key], [value]))
+                await retrying(partial(shards.call, 0, writing, [key], [value], confirmed=True))
 
         try:
             await write("before")

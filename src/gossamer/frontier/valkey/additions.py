@@ -158,8 +158,9 @@ class RequestAdder:
         for spider, at in expires.items():
             arguments += (spider, round(at * 1000))
         self._drop_old_cache()
-        data_epoch = self._commands.shards.data_epoch
-        while (reply := await self._commands.call_confirmed(home, "open_run", *arguments))[0] == b"stopping":
+        epoch = self._commands.shards.epoch
+        data_epoch = epoch.number
+        while (reply := await self._commands.call(home, "open_run", *arguments, confirmed=True))[0] == b"stopping":
             await carry_out_stop(self._commands, token, retention_ms=self._retention_ms)
         # The fields of a reply are described at the head of open_run.lua.
         if reply[0] == b"refused":
@@ -172,7 +173,7 @@ class RequestAdder:
             raise RunFinished(run)
         run_key = _run_key(run)
         known = self._touched.setdefault(run_key, set())
-        if data_epoch == self._commands.shards.data_epoch:  # else the home shard may have lost this already
+        if data_epoch == epoch.number:  # else the home shard may have lost this already
             known.update(touch)
         self._ended[run_key] = ended
         if len(self._touched) > _CACHED_RUNS:
@@ -182,8 +183,8 @@ class RequestAdder:
 
     def _drop_old_cache(self) -> None:
         """Empty the cache when a new data epoch has begun: the home shards may have lost what they confirmed."""
-        if self._cache_epoch != self._commands.shards.data_epoch:
-            self._cache_epoch = self._commands.shards.data_epoch
+        if self._cache_epoch != (number := self._commands.shards.epoch.number):
+            self._cache_epoch = number
             self._touched.clear()
             self._ended.clear()
 
@@ -301,7 +302,7 @@ class RequestAdder:
             reply = await call_after_purge(
                 self._commands,
                 shard,
-                lambda: self._commands.call_confirmed(shard, "retry_failed", *arguments),
+                lambda: self._commands.call(shard, "retry_failed", *arguments, confirmed=True),
                 blocked=b"purging",
             )
             if reply[0] == b"closed":
@@ -339,7 +340,7 @@ class RequestAdder:
             return await call_after_purge(
                 self._commands,
                 shard,
-                lambda: self._commands.call_confirmed(shard, "add", *arguments),
+                lambda: self._commands.call(shard, "add", *arguments, confirmed=True),
                 blocked=b"purging",
             )
         except FrontierFull as exc:

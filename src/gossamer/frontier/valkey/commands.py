@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -64,24 +64,37 @@ class ScriptCommands:
         """True in tests that set the time themselves."""
         return self._clock is not None
 
-    async def call(self, shard: int, script: str, *arguments: Argument) -> Any:
-        """Run a script. Raises FrontierUnavailable when the script may or may not have run: repeat the call."""
-        return await self._call_on_time(
-            shard,
-            lambda now: self.shards.call(shard, SCRIPTS[script], self._bases[shard], [now, self.prefix, *arguments]),
-        )
+    async def call(
+        self, shard: int, script: str, *arguments: Argument, confirmed: bool = False, since: int | None = None
+    ) -> Any:
+        """Run a script. Raises FrontierUnavailable when the script may or may not have run: repeat the call.
 
-    async def call_confirmed(self, shard: int, script: str, *arguments: Argument, since: int | None = None) -> Any:
-        """Run a script, and wait until its writes are on a replica where there is one.
+        `confirmed`: wait until its writes are on a replica where there is one. `since`: a data epoch, which ends when
+        the frontier may have lost confirmed writes. Raises FrontierForgot, without a call, when a later one has begun.
 
-        `since`: a data epoch, which ends when the frontier may have lost confirmed writes. Raises FrontierForgot,
-        without a call, when a later one has begun."""
-        return await self._call_on_time(
-            shard,
-            lambda now: self.shards.call_confirmed(
-                shard, SCRIPTS[script], self._bases[shard], [now, self.prefix, *arguments], since=since
-            ),
-        )
+        The script gets the time that this process expects on the shard, and does nothing when the shard's time is
+        another one. Then the server's clock was set, and the shard's offset is corrected, or the call was held up on
+        its way; the call is made again without an expected time.
+        """
+        clock, called_at = self._server_clocks[shard], _steady()
+        if self._clock is not None:
+            now = repr(self._clock() * 1000)
+        else:
+            if clock.is_due(called_at):
+                await self._compare_clocks(shard, since=called_at)
+                called_at = _steady()
+            expected = clock.expected(called_at)
+            assert expected is not None  # after the comparison
+            now = f"{_EXPECTED_TIME}{_ms(expected)}"
+        while True:
+            reply = await self.shards.call(
+                shard, SCRIPTS[script], self._bases[shard], [now, self.prefix, *arguments],
+                confirmed=confirmed, since=since,
+            )  # fmt: skip
+            if reply != _WRONG_TIME:
+                return reply
+            await self._compare_clocks(shard, since=called_at, even_if_not_due=True)
+            now = _ANY_TIME
 
     async def everywhere(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on every shard."""
@@ -92,26 +105,6 @@ class ScriptCommands:
         return await self.shards.command(self._bases[shard][0], *command)
 
     # --- the servers' clocks ------------------------------------------------------------------------------------------
-
-    async def _call_on_time(self, shard: int, call: Callable[[str], Awaitable[Any]]) -> Any:
-        """Make a call with the time that this process expects on the shard.
-
-        A script does nothing when its shard's time is another one. Then the server's clock was set, and the shard's
-        offset is corrected, or the call was held up on its way; the call is made again without an expected time.
-        """
-        if self._clock is not None:
-            return await call(repr(self._clock() * 1000))
-        clock, called_at = self._server_clocks[shard], _steady()
-        if clock.is_due(called_at):
-            await self._compare_clocks(shard, since=called_at)
-            called_at = _steady()
-        expected = clock.expected(called_at)
-        assert expected is not None  # after the comparison
-        reply = await call(f"{_EXPECTED_TIME}{_ms(expected)}")
-        if reply != _WRONG_TIME:
-            return reply
-        await self._compare_clocks(shard, since=called_at, even_if_not_due=True)
-        return await call(_ANY_TIME)
 
     async def _compare_clocks(self, shard: int, *, since: float, even_if_not_due: bool = False) -> None:
         """Compare the shard's time with this process's clock, unless another call has done so `since`.

@@ -148,7 +148,7 @@ class ValkeyFrontier:
 
     @property
     def data_epoch(self) -> int:
-        return self._commands.shards.data_epoch
+        return self._commands.shards.epoch.number
 
     @property
     def reclaimed(self) -> int:
@@ -205,7 +205,7 @@ class ValkeyFrontier:
         shards = {home_shard(token, self._commands.count), *(home.shards if home else ())}
         arguments = (token, run.number, codec.pack_crawl(crawl))
         await asyncio.gather(
-            *(self._commands.call_confirmed(shard, "set_crawl_limits", *arguments) for shard in shards)
+            *(self._commands.call(shard, "set_crawl_limits", *arguments, confirmed=True) for shard in shards)
         )
         return msgspec.structs.replace(run, crawl=crawl)
 
@@ -240,8 +240,8 @@ class ValkeyFrontier:
     async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
-        answers = await self._commands.call_confirmed(
-            home, "claim", token, run.generation, owner, _CLAIM_MS, _CLAIMS_KEPT_MS, *names
+        answers = await self._commands.call(
+            home, "claim", token, run.generation, owner, _CLAIM_MS, _CLAIMS_KEPT_MS, *names, confirmed=True
         )
         return [ClaimResult(answer) for answer in answers]
 
@@ -249,8 +249,8 @@ class ValkeyFrontier:
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         names = [f"{_KEY_OF_ITEM}{key}" for key in keys]
-        answers = await self._commands.call_confirmed(
-            home, "claim", token, run.generation, owner, _CLAIMS_KEPT_MS, _CLAIMS_KEPT_MS, *names
+        answers = await self._commands.call(
+            home, "claim", token, run.generation, owner, _CLAIMS_KEPT_MS, _CLAIMS_KEPT_MS, *names, confirmed=True
         )
         return [answer == ClaimResult.GRANTED for answer in answers]
 
@@ -332,8 +332,15 @@ class ValkeyFrontier:
         token = crawl.token
         home = home_shard(token, self._commands.count)
         # The home shard records the stop first, so that maintenance carries it out if this process dies.
-        known = await self._commands.call_confirmed(
-            home, "stop_crawl", token, state.value, spider or "", self._stop_marker_ms, self._retention_ms
+        known = await self._commands.call(
+            home,
+            "stop_crawl",
+            token,
+            state.value,
+            spider or "",
+            self._stop_marker_ms,
+            self._retention_ms,
+            confirmed=True,
         )
         return await runs.carry_out_stop(self._commands, token, retention_ms=self._retention_ms) if known else 0
 
@@ -394,7 +401,9 @@ class ValkeyFrontier:
         """Set the block and the crawl delay of a domain. An empty string leaves a value as it is, because a script's
         arguments have no null."""
         shard = shard_of(domain, self._commands.count)
-        await self._commands.call_confirmed(shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS)
+        await self._commands.call(
+            shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS, confirmed=True
+        )
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
         shard = shard_of(domain, self._commands.count)

@@ -114,7 +114,7 @@ class FrontierIdentity:
         if meta.id != self._ids[shard]:  # else a concurrent check has counted it
             self._ids[shard] = meta.id
             self.lost_shards += 1
-            self._commands.shards.begin_data_epoch()
+            self._commands.shards.epoch.begin()
             if shard == 0:
                 self.secret = meta.secret
 
@@ -122,8 +122,8 @@ class FrontierIdentity:
 async def _open_shard(commands: ScriptCommands, shard: int, count: int, secret: int) -> _ShardMeta:
     """Return the facts that are stored on a shard. Writes those that are missing: this format, `count`, `secret`, and a
     new id. Nothing is written on a shard of another format."""
-    stored_format, stored_count, stored_secret, shard_id = await commands.call_confirmed(
-        shard, "meta", FORMAT, count, secret, secrets.token_hex(8)
+    stored_format, stored_count, stored_secret, shard_id = await commands.call(
+        shard, "meta", FORMAT, count, secret, secrets.token_hex(8), confirmed=True
     )
     return _ShardMeta(stored_format.decode(), int(stored_count), int(stored_secret), shard_id)
 

@@ -27,9 +27,9 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import check_names, shard_of
 from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
-from gossamer.frontier.valkey.session import SETTLEMENTS_A_CALL, BackgroundSteps, SettleCall, ShardSession
+from gossamer.frontier.valkey.session import BackgroundSteps, SettleCall, ShardSession
 from gossamer.model.crawl import Run
-from gossamer.model.request import MAX_DEATHS, Lease, Settlement, SettleResult
+from gossamer.model.request import MAX_DEATHS, Lease, Settlement
 from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
 
 _NO_EGRESS = "default"
@@ -92,7 +92,14 @@ class ValkeyLeaseholder:
         self._woken = asyncio.Event()
         """Set when `wait_for_work` is to return."""
         self._sessions = [
-            ShardSession(commands, shard, worker=self.worker, spiders=spiders, on_lost=self._drop_lost)
+            ShardSession(
+                commands,
+                shard,
+                worker=self.worker,
+                spiders=spiders,
+                on_lost=self._drop_lost,
+                on_settled=self._after_settlement,
+            )
             for shard in range(commands.count)
         ]
         self._use_egresses((egress,))
@@ -310,55 +317,28 @@ class ValkeyLeaseholder:
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> list[SettleResult]:
-        answers = [SettleResult.ALREADY] * len(settlements)
-        groups: dict[tuple[int, str], list[int]] = {}
-        for index, settlement in enumerate(settlements):
-            groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(index)
-
-        async def settle_group(shard: int, name: str, indexes: list[int]) -> None:
-            for first in range(0, len(indexes), SETTLEMENTS_A_CALL):
-                some = indexes[first : first + SETTLEMENTS_A_CALL]
-                settled = await self._settle_some(shard, name, [settlements[index] for index in some], data_epoch)
-                for index, answer in zip(some, settled, strict=True):
-                    answers[index] = answer
-
-        calls = [settle_group(*key, indexes) for key, indexes in groups.items()]
+    async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> None:
+        groups: dict[tuple[int, str], list[Settlement]] = {}
+        for settlement in settlements:
+            groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(settlement)
+        calls = [
+            self._sessions[shard].settle(
+                name, SettleCall.split(some), retention_ms=self._retention_ms, data_epoch=data_epoch
+            )
+            for (shard, name), some in groups.items()
+        ]
         await (calls[0] if len(calls) == 1 else asyncio.gather(*calls))
-        return answers
 
-    async def _settle_some(
-        self, shard: int, name: str, settlements: Sequence[Settlement], data_epoch: int | None
-    ) -> list[SettleResult]:
-        """Settle leases of the session of this name in one call."""
-        call = SettleCall.of(settlements)
-        already = await self._settle(shard, name, call, data_epoch=data_epoch)
-        if already is None:
-            return [SettleResult.STALE_WORKER] * len(settlements)
-        answers = [SettleResult.SETTLED] * len(settlements)
-        for index in already:
-            answers[index] = SettleResult.ALREADY
-        return answers
-
-    async def _settle(
-        self, shard: int, name: str, call: SettleCall, *, data_epoch: int | None = None
-    ) -> Sequence[int] | None:
-        """Settle leases of the session of this name; returns the indexes of settlements whose leases were settled
-        already. None: the name was declared dead.
-
-        Also starts what the settlements may have caused: the end of a run, or a new share of a page budget."""
-        session = self._sessions[shard]
-        reply = await session.settle(name, call, retention_ms=self._retention_ms, data_epoch=data_epoch)
-        if reply is None:
-            return None
-        positions, idle, budget_used = reply
+    async def _after_settlement(
+        self, session: ShardSession, idle: Sequence[bytes], budget_used: Sequence[bytes]
+    ) -> None:
+        """Start what settlements may have caused: the end of a run, or a new share of a page budget."""
         if len(self._egresses) > 1:
             session.make_due()  # a request that has ended may make others due for each egress
         for token in idle:
             await self._try_finish(token.decode())
         for token in budget_used:
             await self._rebalance_budget(session, token.decode())
-        return [call.order[position - 1] for position in positions]
 
     # --- hits that do not come from a queue ---------------------------------------------------------------------------
 
@@ -442,9 +422,7 @@ class ValkeyLeaseholder:
     async def _put_back_not_held(self, session: ShardSession) -> None:
         """Put back leases that the shard counts as this worker's, though the worker has settled them."""
         name, leases = await session.leases_not_held()
-        for first in range(0, len(leases), SETTLEMENTS_A_CALL):
-            some = leases[first : first + SETTLEMENTS_A_CALL]
-            await self._settle(session.shard, name, SettleCall.forwarding(some))
+        await session.settle(name, SettleCall.forwarding(leases), retention_ms=self._retention_ms)
 
     async def ping(self) -> None:
         calls = [

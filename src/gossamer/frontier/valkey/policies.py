@@ -51,7 +51,7 @@ async def set_policy(
     packed = _pack(policy or DomainPolicy())
     expectation: list[Argument] = [] if expected is None else [_pack(expected)]
     shard = 0 if domain is None else shard_of(domain, commands.count)
-    if not await commands.call_confirmed(shard, "set_policy", domain or "", packed, *expectation):
+    if not await commands.call(shard, "set_policy", domain or "", packed, *expectation, confirmed=True):
         raise PoliciesChanged(domain or "the default policy")
     if domain is None:
         await _copy_default(commands)

@@ -219,7 +219,7 @@ async def try_finish(
         return False
     arguments = home.arguments(commands)
     closed = await asyncio.gather(
-        *(commands.call_confirmed(shard, "finish_shard", *arguments, home.version) for shard in home.shards)
+        *(commands.call(shard, "finish_shard", *arguments, home.version, confirmed=True) for shard in home.shards)
     )
     if not all(closed):
         return False
@@ -230,9 +230,10 @@ async def try_finish(
         for spider, count in zip(spiders_and_counts[::2], spiders_and_counts[1::2], strict=True):
             expired[spider] += count
     spiders = [part for pair in expired.items() for part in pair]
-    if not await commands.call_confirmed(
+    if not await commands.call(
         home_shard(token, commands.count),
         "finish_run", token, home.run, home.version, retention_ms, f"{latest:.3f}", *spiders,
+confirmed=True,
     ):  # fmt: skip
         return False
     await end_on_shards(commands, home, finished, retention_ms=retention_ms)
@@ -244,7 +245,7 @@ async def finish_idle(commands: ScriptCommands, shard: int, *, limit: int, reten
     at."""
     if not await commands.call(shard, "has_idle"):
         return 0
-    due, *tokens = await commands.call_confirmed(shard, "finish_idle", limit, retention_ms)
+    due, *tokens = await commands.call(shard, "finish_idle", limit, retention_ms, confirmed=True)
     for token in tokens:
         with postpone_if_unavailable():
             await try_finish(commands, token.decode(), retention_ms=retention_ms)
@@ -262,7 +263,9 @@ async def end_on_shards(
     async def end_on(shard: int) -> None:
         purged = 0
         for letter, spider in ends:
-            call = partial(commands.call_confirmed, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop)
+            call = partial(
+                commands.call, shard, "stop_shard", *arguments, letter, spider, retention_ms, stop, confirmed=True
+            )
             purged_so_far, purged_for_end, *idle = await call_after_purge(commands, shard, call, blocked=-1)
             # For this stop on the shard up to now, all ends together; less if another stop came between two calls.
             purged = max(purged, int(purged_so_far))
@@ -311,7 +314,7 @@ async def delete_crawl(commands: ScriptCommands, token: str, *, retention_ms: in
     last = home_shard(token, commands.count)
     for shard in (*(shard for shard in home.shards if shard != last), last):
         await purge_queues(commands, shard)
-        if not await commands.call_confirmed(shard, "forget", token, home.generation, own_pool):
+        if not await commands.call(shard, "forget", token, home.generation, own_pool, confirmed=True):
             return False
         while await commands.call(shard, "sweep", _KEYS_A_STEP, retention_ms):
             pass
@@ -391,7 +394,7 @@ async def end_if_forgotten(
     if is_known or run is None or not all(waits_in_vain):
         await commands.plain(shard, "HDEL", commands.keys[shard].key(KeyPattern.FORGOTTEN), token)
         return False
-    if not await commands.call_confirmed(shard, "end_forgotten_run", token, run, generation, retention_ms):
+    if not await commands.call(shard, "end_forgotten_run", token, run, generation, retention_ms, confirmed=True):
         return False
     log.warning(
         "%s The home shard of the crawl with the token %s has no record of its run. What shard %d still had of it is "

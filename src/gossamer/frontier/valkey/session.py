@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -58,13 +58,21 @@ class ShardSession:
     """
 
     def __init__(
-        self, commands: ScriptCommands, shard: int, *, worker: str, spiders: Sequence[str], on_lost: Callable[[], None]
+        self,
+        commands: ScriptCommands,
+        shard: int,
+        *,
+        worker: str,
+        spiders: Sequence[str],
+        on_lost: Callable[[], None],
+        on_settled: "SettledCallback",
     ) -> None:
-        """`on_lost` is called when a name was declared dead."""
+        """`on_lost` is called when a name was declared dead, `on_settled` after each call that settles."""
         self.shard = shard
         self._commands = commands
         self._worker = worker
         self._on_lost = on_lost
+        self._on_settled = on_settled
         self._spiders = list(spiders)
         self._names_used = 1
         self.name = f"{worker}-{self._names_used}"
@@ -209,23 +217,24 @@ class ShardSession:
         return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id)
 
     async def settle(
-        self, name: str, call: "SettleCall", *, retention_ms: int, data_epoch: int | None = None
-    ) -> tuple[Sequence[int], Sequence[bytes], Sequence[bytes]] | None:
-        """Report outcomes of leases of `name`; returns the reply of `settle.lua`. None: the name was declared dead.
+        self, name: str, calls: Iterable["SettleCall"], *, retention_ms: int, data_epoch: int | None = None
+    ) -> None:
+        """Report outcomes of leases of `name`, one call after the other. Does nothing where the name was declared dead.
 
-        A replica confirms the call where there is one: a failover that forgot it would make the pages be fetched
+        A replica confirms each call where there is one: a failover that forgot it would make the pages be fetched
         again."""
         held = self.held
-        reply = await self._commands.call_confirmed(
-            self.shard, "settle", name, retention_ms, _pack(call.ids), _pack(call.drops), *call.others, since=data_epoch
-        )
-        if reply[0] == b"stale":
-            self.renew(name)
-            return None
-        if name == self.name:
-            held.difference_update(call.ids)
-        already, idle, budget_used = reply
-        return already, idle, budget_used
+        for call in calls:
+            reply = await self._commands.call(
+                self.shard, "settle", name, retention_ms, _pack(call.ids), _pack(call.drops), *call.others,
+                confirmed=True, since=data_epoch,
+            )  # fmt: skip
+            if reply[0] == b"stale":
+                self.renew(name)
+                return
+            if name == self.name:
+                held.difference_update(call.ids)
+            await self._on_settled(self, *reply)
 
     async def request_redirect(self, name: str, lease: int, fingerprint: int, tail: bytes) -> tuple[int, float]:
         """Request a hit for a redirect. Returns the answer of `request_redirect.lua`, and when the hit was charged.
@@ -268,41 +277,43 @@ class ShardSession:
         ]
 
 
+SettledCallback = Callable[[ShardSession, Sequence[bytes], Sequence[bytes]], Awaitable[None]]
+"""Called with the tokens of crawls that may have nothing left to do on the session's shard, and of those that have used
+up their page budget there."""
+
+
 class SettleCall(NamedTuple):
     """Arguments of `settle.lua`."""
 
-    order: Sequence[int]
-    """Indexes of the settlements in the order of `ids`: that of requests that were fetched comes first."""
     ids: Sequence[int]
-    """Ids of the leases."""
+    """Ids of the leases; those of requests that were fetched come first."""
     drops: Mapping[int, Sequence[str | int]]
     """By position in `ids`, from 1: reason and number of dropped links, ..."""
     others: Sequence[Argument]
     """Four arguments for each request that was not fetched: outcome, reason, delay in ms or flags, new tail."""
 
     @classmethod
-    def of(cls, settlements: Sequence[Settlement]) -> Self:
-        """Return the call that settles these."""
-        order: list[int] = []
-        not_fetched: list[int] = []
-        for index, settlement in enumerate(settlements):
-            (order if settlement.outcome == Outcome.FETCHED else not_fetched).append(index)
-        others: list[Argument] = []
-        for index in not_fetched:
-            others += _arguments_of(settlements[index])
-        order += not_fetched
-        drops = {
-            position: [part for pair in dropped.items() for part in pair]
-            for position, index in enumerate(order, 1)
-            if (dropped := settlements[index].drops)
-        }
-        return cls(order, [settlements[index].lease.id for index in order], drops, others)
+    def split(cls, settlements: Sequence[Settlement]) -> Iterator[Self]:
+        """Yield the calls that settle these."""
+        for first in range(0, len(settlements), SETTLEMENTS_A_CALL):
+            some = settlements[first : first + SETTLEMENTS_A_CALL]
+            not_fetched = [one for one in some if one.outcome != Outcome.FETCHED]
+            ordered = [one for one in some if one.outcome == Outcome.FETCHED] + not_fetched if not_fetched else some
+            drops = {
+                position: [part for pair in settlement.drops.items() for part in pair]
+                for position, settlement in enumerate(ordered, 1)
+                if settlement.drops
+            }
+            others = [argument for settlement in not_fetched for argument in _arguments_of(settlement)]
+            yield cls([settlement.lease.id for settlement in ordered], drops, others)
 
     @classmethod
-    def forwarding(cls, ids: Sequence[int]) -> Self:
-        """Return the call that puts leases back in front of their queues. As forwarded, not as returned, because their
+    def forwarding(cls, ids: Sequence[int]) -> Iterator[Self]:
+        """Yield the calls that put leases back in front of their queues. As forwarded, not as returned, because their
         hits were used."""
-        return cls(range(len(ids)), ids, {}, (Outcome.FORWARDED.value, "", 0, b"") * len(ids))
+        for first in range(0, len(ids), SETTLEMENTS_A_CALL):
+            some = ids[first : first + SETTLEMENTS_A_CALL]
+            yield cls(some, {}, (Outcome.FORWARDED.value, "", 0, b"") * len(some))
 
 
 def _arguments_of(settlement: Settlement) -> tuple[Argument, ...]:

@@ -223,7 +223,7 @@ class RequestSubmitter:
     async def _call(self, shard: int, script: str, *arguments: Argument) -> Any:
         """Run a script that adds. An error for a full server names the largest crawl."""
         try:
-            return await self._commands.call_confirmed(shard, script, *arguments)
+            return await self._commands.call(shard, script, *arguments, confirmed=True)
         except FrontierFull as exc:
             raise await name_largest_crawl(self._commands, shard, exc) from None
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Report the outcomes of leases (requests that a worker holds). Each lease is deleted and its request counted as done
--- or queued again in one step, so a repeated settlement finds no lease, answers 0 and changes nothing.
+-- or queued again in one step, so a repeated settlement finds no lease and changes nothing.
 -- Words: token: 16 characters that stand for a crawl; scope: what shares one rate limit; hit: a fetch as the rate limit
 -- counts it; entry: a packed request; tail: its URL and what follows; terms: the options that one submission carries.
 -- Must hold: one settlement ends one lease and adds exactly one to what is done, or puts the request back. A run is
@@ -13,8 +13,7 @@
 --       new tail or "". Where the outcome is failed or dropped, the delay is a code: -1: the request was not sent,
 --       1: it is kept for retry_failed.lua, -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
---         { positions of the leases that were settled already, tokens idle on this shard, tokens whose page budget is
---           used up }, each of them a list, or "" for none
+--         { tokens idle on this shard, tokens whose page budget is used up }, each of them a list, or "" for none
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, deaths, egresses, ending, event, events, expiries, failed:{token}, groups, h:{token}, idle,
 --         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy, purge,
@@ -154,7 +153,7 @@ local function settle_other(packed, at, limits)
   return_page(crawl, spider, domain, limits)
 end
 
-local ids, drops, already = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), nil
+local ids, drops = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6])
 local fetched = #ids - (#ARGV - 6) / 4
 local found = redis.call("HMGET", leases_key, unpack(ids))
 if redis.call("HDEL", leases_key, unpack(ids)) < #ids then -- some are settled already, or named twice
@@ -207,9 +206,6 @@ for k = 1, #ids do
         count_crawl(token, "L:" .. spider .. ":" .. drops[k][i], drops[k][i + 1])
       end
     end
-  else
-    already = already or {}
-    already[#already + 1] = k
   end
 end
 if together > 0 then
@@ -247,4 +243,4 @@ for token in pairs(settled_crawls) do
   end
 end
 write_all()
-return { already or "", idle or "", used_up or "" }
+return { idle or "", used_up or "" }
