@@ -7,7 +7,8 @@ import pytest
 
 from gossamer.crawling.seeds import has_public_host
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.settings import DEFAULT_USER_AGENT, load
+from gossamer.settings import load
+from gossamer.settings.fetch import DEFAULT_USER_AGENT
 from tests.servers.crawling import gossamer, resolving
 
 ADVICE = "--contact with a URL or an e-mail address"

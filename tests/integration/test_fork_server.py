@@ -305,7 +305,7 @@ def test_without_memory_for_the_shared_table_worker_processes_are_forked_all_the
     code = """
         import resource
         from gossamer.cli.worker_process import fork_server
-        from gossamer.service_settings import WorkerSettings
+        from gossamer.settings.service import WorkerSettings
         from gossamer.settings import Settings
         from gossamer.wiring.fork_server import ForkServer
         settings = Settings(worker=WorkerSettings(processes=2, seen_cache=10**9))
@@ -323,7 +323,7 @@ def test_a_worker_process_that_cannot_be_started_is_tried_again() -> None:
         import asyncio
         import os
         import resource
-        from gossamer.service_settings import WorkerSettings
+        from gossamer.settings.service import WorkerSettings
         from gossamer.settings import Settings
         from gossamer.wiring.processes import WorkerProcesses
 

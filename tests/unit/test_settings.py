@@ -10,7 +10,10 @@ import gossamer
 from gossamer.errors import BadInput
 from gossamer.model import DATA_DIR
 from gossamer.model.messages.reader import schema
-from gossamer.settings import CrawlSettings, FetchSettings, load, rows
+from gossamer.settings import load
+from gossamer.settings.crawl import CrawlSettings
+from gossamer.settings.fetch import FetchSettings
+from gossamer.settings.rows import rows
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

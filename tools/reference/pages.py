@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from gossamer.api.app import routes
 from gossamer.cli.app import load
-from gossamer.settings import rows
+from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from gossamer_platform.v1 import app as platform_api
 from tools.reference.messages import messages_page

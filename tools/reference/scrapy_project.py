@@ -6,7 +6,7 @@ from gossamer.scrapy.pipelines.lookup import LOOKUP_SETTINGS
 from gossamer.scrapy.pipelines.programs import PROGRAM_SETTINGS
 from gossamer.scrapy.pipelines.workers import WORKER_SETTINGS
 from gossamer.scrapy.redis.settings import OPTIONS
-from gossamer.settings import rows
+from gossamer.settings.rows import rows
 
 
 def scrapy_page() -> str:

@@ -18,7 +18,8 @@ from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
 from gossamer.net.resolve import parse_override
-from gossamer.settings import Settings, load, row_of
+from gossamer.settings import Settings, load
+from gossamer.settings.rows import row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.plan import MOST_NESTED, check_attrs, check_csv_guard
 
@@ -64,7 +65,7 @@ class SettingOption(msgspec.Struct, frozen=True):
     """A command-line option that sets a setting."""
 
     setting: str
-    """Dotted name of the setting, as in `settings.py`."""
+    """Dotted name of the setting, as in `settings`."""
     flags: tuple[str, ...]
     type: Any
     """Type to which Typer converts the typed text."""

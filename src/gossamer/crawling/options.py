@@ -14,7 +14,8 @@ from typing import Any, Literal, TypedDict
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.net.resolve import parse_override
-from gossamer.settings import places, rate_text
+from gossamer.settings import places
+from gossamer.settings.crawl import rate_text
 from gossamer.worker.loading import add_program_spider
 from gossamer.worker.spider import Spider
 

@@ -21,10 +21,11 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import is_asyncio_reactor_installed
 
-from gossamer import settings as gossamer_settings
 from gossamer.errors import BadInput, GossamerError
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate
 from gossamer.settings import Settings
+from gossamer.settings import load as load_settings
+from gossamer.settings.rows import rows
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def _number(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name:
 def _load_settings(given: Mapping[str, Any]) -> Settings:
     """Return Gossamer's settings, with the project's GOSSAMER_ settings in place of those of files and environment."""
     overrides: dict[str, Any] = {}
-    names_by_variable = {variable: name for name, variable, _, _ in gossamer_settings.rows()}
+    names_by_variable = {variable: name for name, variable, _, _ in rows()}
     for variable, value in given.items():
         if variable in PROJECT_SETTINGS:
             continue
@@ -192,7 +193,7 @@ def _load_settings(given: Mapping[str, Any]) -> Settings:
             raise BadInput(f"{variable} has no effect in a Scrapy project; use Scrapy's own setting")
         overrides[names_by_variable[variable]] = _as_list(value) if variable == "GOSSAMER_ALLOW_NETWORKS" else value
     # A project knows the setting by its variable.
-    return gossamer_settings.load(overrides, names={name: variable for variable, name in names_by_variable.items()})
+    return load_settings(overrides, names={name: variable for variable, name in names_by_variable.items()})
 
 
 def _as_list(value: Any) -> Any:

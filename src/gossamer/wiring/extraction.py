@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import BadExtraction, BadInput
 from gossamer.model.extraction import Extraction
-from gossamer.settings import CrawlSettings
+from gossamer.settings.crawl import CrawlSettings
 
 if TYPE_CHECKING:  # imported late: most crawls have no rules
     from yaml import MarkedYAMLError

@@ -44,8 +44,10 @@ from gossamer.policy.urls import (
     spider_seed,
     with_sorted_query,
 )
-from gossamer.service_settings import CENTURY_SECONDS
-from gossamer.settings import DEFAULT_USER_AGENT, CrawlSettings, Settings, parse_rate
+from gossamer.settings import Settings
+from gossamer.settings.crawl import CrawlSettings, parse_rate
+from gossamer.settings.fetch import DEFAULT_USER_AGENT
+from gossamer.settings.ranges import CENTURY_SECONDS
 from gossamer.sinks.assets import check_asset_folder
 from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction

@@ -28,13 +28,13 @@ from gossamer.extras import install_advice
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.net.guard import parse_networks
-from gossamer.service_settings import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
 from gossamer.settings import Settings
+from gossamer.settings.service import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles

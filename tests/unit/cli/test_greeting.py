@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gossamer.cli.commands.up import greeting
-from gossamer.service_settings import TopicSettings
 from gossamer.settings import Settings
+from gossamer.settings.service import TopicSettings
 
 API = "http://127.0.0.1:5343"
 

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from gossamer.cli.app import load
-from gossamer.settings import rows
+from gossamer.settings.rows import rows
 from tools.reference.pages import all_pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"

@@ -12,7 +12,8 @@ import yaml
 
 from gossamer.cli.app import COMMANDS
 from gossamer.errors import ServerUnsuitable
-from gossamer.settings import load, rows
+from gossamer.settings import load
+from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from gossamer.valkey.address import Address, with_password
 from gossamer.valkey.connection import retrying

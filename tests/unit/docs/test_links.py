@@ -16,7 +16,7 @@ from gossamer.cli.app import load
 from gossamer.fakeweb.__main__ import main as fake_web
 from gossamer.platform_client.secret_variables import SECRET_VARIABLES
 from gossamer.scrapy.options import PROJECT_SETTINGS
-from gossamer.settings import rows
+from gossamer.settings.rows import rows
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "bench" / "README.md", *(ROOT / "docs").rglob("*.md")])

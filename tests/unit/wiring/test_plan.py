@@ -7,7 +7,8 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Rate, Run
-from gossamer.settings import CrawlSettings, load, parse_rate
+from gossamer.settings import load
+from gossamer.settings.crawl import CrawlSettings, parse_rate
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note, write_note
 from gossamer.wiring.plan import Plan, make_plan, parse_expires
 

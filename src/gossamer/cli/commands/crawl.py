@@ -29,7 +29,8 @@ from gossamer.net.credentials import hide_secrets_in
 from gossamer.net.resolve import parse_override
 from gossamer.policy.urls import host
 from gossamer.policy.words import counted
-from gossamer.settings import DEFAULT_USER_AGENT, Settings, load
+from gossamer.settings import Settings, load
+from gossamer.settings.fetch import DEFAULT_USER_AGENT
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs

@@ -27,7 +27,8 @@ from gossamer.errors import GossamerError
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.net.credentials import hide_secrets
-from gossamer.settings import Settings, row_of
+from gossamer.settings import Settings
+from gossamer.settings.rows import row_of
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
 from gossamer.wiring.outputs import check_app_outputs

@@ -26,7 +26,7 @@ from gossamer.model.crawl import Rate
 from gossamer.scrapy.options import abort
 from gossamer.scrapy.pipelines.background import BackgroundLoop, outcome
 from gossamer.scrapy.pipelines.cache import CacheAway, Cached, LookupCache, Throttle
-from gossamer.settings import parse_rate
+from gossamer.settings.crawl import parse_rate
 
 if TYPE_CHECKING:
     import httpx

@@ -1,15 +1,15 @@
-"""Settings of workers and of a service: its bus, Kafka and the REST API; and the ranges that several groups use.
+"""Settings of workers and of a service: its bus, Kafka and the REST API.
 
-`settings.py` has the rest, and explains how settings are given. The bus, on which requests arrive and pages are
-published, is Kafka or Valkey Streams ("streams" below). Then regenerate docs/reference. Fixed: the names of settings
-and the words that they accept, which stand in users' files.
+The bus, on which requests arrive and pages are
+published, is Kafka or Valkey Streams ("streams" below). Fixed: the names of settings and
+the words that they accept, which stand in users' files.
 """
 
 from typing import Annotated, Any, Literal
 
-from gossamer.model.crawl import CONCURRENCY_RANGE
 from gossamer.model.record import Destination, destination_fields
-from gossamer.setting_groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.ranges import Concurrency, Count, Depth, MessageBytes, Retention, Seconds, SecondsOrZero
 
 SERVICE_IDLE_SECONDS = 5.0
 """`crawl.idle_seconds` of a service's crawls where it is not set. Longer reports the end of a crawl later; shorter may
@@ -20,22 +20,6 @@ makes consumers fetch more bodies from the blob store."""
 DOMAIN_MAX_PENDING = 1_000_000
 """Default of `service.domain_max_pending` below. More lets an endless site fill the frontier's memory; less drops URLs
 of large sites."""
-_MAX_EXACT_INTEGER = 2**53 - 1  # the largest that Lua and JSON hold exactly: fixed
-_DAY_SECONDS = 86400.0
-CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS
-"""Longest retention, and longest time of --expires. To change it, change the words "a hundred years" in the message of
-`parse_expires` (wiring/plan.py) as well."""
-
-# Ranges. `above`: the lower limit itself is not allowed. Where a crawl request has a field for the same value, the
-# upper limits must be those of its schema, `crawl.json` (tests/unit/test_settings.py compares them).
-Count = Annotated[int, integers(1, _MAX_EXACT_INTEGER)]
-Depth = Annotated[int, integers(0, 1_000_000)]
-Concurrency = Annotated[int, integers(CONCURRENCY_RANGE[0], CONCURRENCY_RANGE[1])]
-Seconds = Annotated[float, numbers(0, _DAY_SECONDS, above=True)]
-SecondsOrZero = Annotated[float, numbers(0, _DAY_SECONDS)]
-Bytes = Annotated[int, integers(1, 2**40, unit="bytes")]
-MessageBytes = Annotated[int, integers(1024, 2**30, unit="bytes")]
-Retention = Annotated[float, numbers(0, CENTURY_SECONDS, above=True)]
 
 
 class TopicSettings(SettingGroup):

@@ -1,4 +1,4 @@
-"""Base of the groups of settings in `settings.py` and `service_settings.py`, and how values get into them.
+"""Groups of settings, and how values get into them.
 
 A value comes from an option of a command, from the environment or from a TOML file, and is checked against the type of
 its setting. Messages name the place where the value was written: `--scope`, `GOSSAMER_CRAWL__SCOPE` or
