@@ -166,6 +166,11 @@ class EngineAdapter:
         return slot.scheduler if slot is not None else None
 
     @property
+    def has_start_ended(self) -> bool:
+        """True once the spider's `start()` has yielded all that it yields."""
+        return self._engine._start is None
+
+    @property
     def download_count(self) -> int:
         """Number of requests that the downloader has in flight."""
         return len(self._engine.downloader.active)

@@ -65,6 +65,7 @@ from gossamer.scrapy.leasing import (
     settle_with_successor,
 )
 from gossamer.scrapy.options import SchedulerOptions
+from gossamer.scrapy.spider_attributes import SpiderAttributes
 from gossamer.scrapy.start import Inbox
 from gossamer.telemetry.logs import Troubles
 from gossamer.worker.seen import SeenCache
@@ -120,6 +121,7 @@ class LeaseRunner:
         """Leases whose request Scrapy has or gets next, or which wait for one of their local requests."""
         self._redirects: deque[ActiveLease] = deque()
         """Active leases that continue with a redirect, which Scrapy gets next: the frontier has granted its hit."""
+        self._attributes = SpiderAttributes(crawler.spider)
         self._suspect: Lease | None = None
         """The suspect, from its turn until it is certain that its lease does not continue. Meanwhile no other lease is
         started or taken."""
@@ -143,6 +145,9 @@ class LeaseRunner:
     async def _filter_batches(self, batches: list[Batch]) -> list[Batch]:
         """Return the batches that are to be added. Raises FrontierUnavailable, and is called again then."""
         return batches
+
+    def _on_attributes_changed(self) -> None:
+        """Handle that `_attributes` has found attributes of the spider that pages change."""
 
     def _on_task_done(self, task: "asyncio.Future[Any]") -> None:
         """Handle the end of a background task. One that failed leaves leases that would never be settled."""
@@ -307,6 +312,8 @@ class LeaseRunner:
         try:
             if active is not None and isinstance(result, Request):
                 active.replacing = True
+            elif active is not None and self._engine.has_start_ended:
+                active.attributes = self._attributes.before_page()
             handled: Deferred[None] = original(result, request)
         finally:
             CURRENT_LEASE.reset(token)
@@ -322,6 +329,8 @@ class LeaseRunner:
         """Settle the lease. `replaced`: a middleware put another request (a redirect, a retry) in place of this one."""
         active.handled = True
         self._count_known(active)
+        if active.attributes is not None and self._attributes.after_page(active.attributes):
+            self._on_attributes_changed()
         if replaced and active.successor is None and active.outcome is Outcome.FETCHED:
             # The scheduler has refused the other request.
             active.outcome, active.reason = Outcome.DROPPED, str(DropReason.FILTERED)

@@ -33,6 +33,7 @@ from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.policy.timing import START_WITHIN_SECONDS
 from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, RequestKey, Unstorable, add_to_batch
+from gossamer.scrapy.spider_attributes import Snapshot
 from gossamer.worker.seen import SeenCache
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class ActiveLease:
     """Shortest time before the retry, where the outcome is RETRY."""
     result: object = None
     """The response or the failure, where a scheduler needs it for a record."""
+    attributes: Snapshot | None = None
+    """Attributes of the spider before the result was handled. None: they are not compared."""
     handled: bool = False
     """True once Scrapy has handled the result: the callback is exhausted, its items are through the pipelines."""
     ended: bool = False

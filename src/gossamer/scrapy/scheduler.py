@@ -56,6 +56,14 @@ _START_POLL_SECONDS = 0.05
 end, shorter costs calls."""
 
 
+_ATTRIBUTES_ADVICE = (
+    "Pages change attributes of the spider: %s. Each process has its own spider, and other processes (%d) use this "
+    "frontier. Where they share this crawl, a counter, a limit or a memory in an attribute covers a part of the pages. "
+    "Put such values into meta or cb_kwargs of requests, use GOSSAMER_MAX_PAGES for a limit of pages, or crawl with "
+    "one process."
+)
+
+
 class Scheduler(LeaseRunner, BaseScheduler):
     """Makes many processes act as one spider: they share one frontier and each other's memory of seen requests.
 
@@ -89,6 +97,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Number of start requests that the frontier refused, because the crawl was stopped or a limit was reached."""
         self._waiting = 0
         """Number of requests that waited in the frontier when they were last counted."""
+        self._warned_attributes = 0
+        """Number of changed attributes of the spider of which the log warns."""
         self._keeping_count = 0
         """Number of start requests that cannot be stored, of which it is not decided yet which process runs them."""
         self._dupefilter = DupefilterView(crawler, self._is_known)
@@ -246,6 +256,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             )
             with contextlib.suppress(FrontierUnavailable):  # the last count stays
                 self._waiting = await self._count_waiting()
+            await self._warn_of_attributes()
 
     def close(self, reason: str) -> "Deferred[None]":
         """Give back what was not started, commit what is done, and disconnect. Other processes are not affected."""
@@ -264,6 +275,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
                 await self._inbox.drained()
                 await asyncio.gather(*self._tasks, return_exceptions=True)  # `_on_task_done` has logged the failures
                 await self._committer.wait_until_drained()
+                await self._warn_of_attributes()
                 await self._claims.report_done()
         unsettled = self._committer.pending + self._inbox.pending
         if unsettled:  # the time was over
@@ -497,6 +509,20 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Let the request fail whose callback has raised an error."""
         if (active := CURRENT_LEASE.get()) is not None:
             active.fail("spider_error")
+
+    def _on_attributes_changed(self) -> None:
+        self._start_task(self._warn_of_attributes())
+
+    async def _warn_of_attributes(self) -> None:
+        """Warn of attributes of the spider that pages change, once, if other processes may share the crawl."""
+        if len(self._attributes.changed) == self._warned_attributes:
+            return
+        with contextlib.suppress(FrontierUnavailable):  # the next call decides
+            others = [one for one in await self.frontier.workers() if one.name != self.holder.worker]
+            names = list(self._attributes.changed)[self._warned_attributes :]
+            if others and names:
+                self._warned_attributes += len(names)
+                log.warning(_ATTRIBUTES_ADVICE, ", ".join(names), len(others))
 
     def _on_spider_idle(self) -> None:
         """Answer Scrapy's question whether an idle spider closes. The reasons of CloseSpider are fixed."""

@@ -73,6 +73,19 @@ class Links(LocalSpider):
             yield response.follow(href, self.parse)
 
 
+class Counting(Links):
+    """Keeps what it has seen on itself."""
+
+    name = "counting"
+    pages = 0
+    seen: set[str] = set()  # noqa: RUF012 (as projects write it)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        self.pages += 1
+        self.seen.add(response.url)
+        yield from super().parse(response)
+
+
 class Watching(Links):
     """Counts the requests that are scheduled and dropped."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 from pathlib import Path
 
 import msgspec
@@ -157,6 +158,26 @@ async def test_after_ctrl_c_the_next_process_goes_on(tmp_path: Path, server: Ser
         items = [item["url"] for item in stopped.items + done.items]
         assert sorted(items) == sorted(whole(web))
         assert not repeated(web.log())
+
+
+async def test_a_spider_that_keeps_state_on_itself_is_warned_where_processes_share(
+    tmp_path: Path, web: FakeWeb
+) -> None:
+    with standalone(options={"appendfsync": "everysec"}) as server:  # no other test's workers
+        with scraper(tmp_path, server, "counting", web.seeds(), name="alone", GOSSAMER_CRAWL_ID="alone") as alone:
+            assert "Pages change attributes" not in alone.finish().log
+        for spider, warns in (("counting", True), ("links", False), ("rules", False)):
+            at_once = {"DOWNLOAD_DELAY": "0.01", "CONCURRENT_REQUESTS": "2"} | TOGETHER
+            both = [scraper(tmp_path, server, spider, web.seeds(), name=spider + name, **at_once) for name in "ab"]
+            done = together(both)
+            if not warns:
+                assert not any("Pages change attributes" in part.log for part in done)
+                continue
+            warned = [part.log for part in done if "Pages change attributes of the spider: " in part.log]
+            assert warned
+            for log in warned:
+                assert log.count("Pages change attributes") == 1
+                assert re.search("spider: (pages, seen|seen, pages). .*crawl with one process", log)
 
 
 async def test_a_finished_crawl_begins_anew_or_goes_on(tmp_path: Path, server: Server, web: FakeWeb) -> None:
