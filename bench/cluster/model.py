@@ -13,7 +13,7 @@ from bench.cluster.domains import domain_sizes, shard_shares
 from bench.cluster.engine import Simulation
 from bench.cluster.shard import Kind, Shard, ShardLimits
 from bench.cluster.worker import Counts, Worker, WorkerLimits, calls_a_page, popularity
-from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH
+from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH
 
 _DEAD_AFTER_SECONDS = 10.0
 INTERVALS = {
@@ -22,7 +22,7 @@ INTERVALS = {
     Kind.CLOCK: 2.0,
     Kind.REPLICAS: 3.0,
 }
-"""Seconds between two calls of a worker to each shard. The last two are those of `gossamer.policy.timing` and
+"""Seconds between two calls of a worker to each shard. The last two are those of `gossamer.policy.server_clock` and
 `gossamer.valkey.client`, for a worker that calls the shard all the time."""
 
 

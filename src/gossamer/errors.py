@@ -270,7 +270,7 @@ class TotalTimeout(FetchError):
 class NotSentInTime(FetchError):
     """The request was not sent in time.
 
-    Its connection was ready only after the latest time at which it might be sent (`send_by` in policy/timing.py).
+    Its connection was ready only after the latest time at which it might be sent (`send_by` in policy/lateness.py).
     """
 
     kind = "not_sent_in_time"

@@ -20,7 +20,7 @@ import msgspec
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
 from gossamer.frontier.base import Frontier, Leaseholder
-from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, LivenessJudge
+from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
 """Time after which an event loop that stands still counts as stuck for good: HeartbeatThread then sends no more

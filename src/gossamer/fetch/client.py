@@ -32,13 +32,16 @@ from gossamer.errors import (
     TotalTimeout,
 )
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
+from gossamer.fetch.connection import HttpConnection, PoolKey
 from gossamer.fetch.decode import DecodedBody, decode, is_plain, parse_encodings
-from gossamer.fetch.dial import Addresses, ConnectionPlan, ConnectionPlanner, dial
+from gossamer.fetch.dial import dial
 from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
 from gossamer.fetch.faults import ResponseFault
+from gossamer.fetch.planner import Addresses, ConnectionPlan, ConnectionPlanner
+from gossamer.fetch.pool import ConnectionPool, LostConnections
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
+from gossamer.fetch.tls import TlsContexts
 from gossamer.telemetry import logs
 from gossamer.telemetry.stalls import StallClock
 

@@ -43,13 +43,15 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import TimeoutWatch
-from gossamer.fetch.connection import ConnectionPool, HttpConnection, LostConnections, PoolKey, TlsContexts
+from gossamer.fetch.connection import HttpConnection, PoolKey
 from gossamer.fetch.decode import decode, is_plain, parse_encodings
 from gossamer.fetch.dial import Route, Tunnel, dial
 from gossamer.fetch.exchange import KIB, ResponseLimits, Timeouts
+from gossamer.fetch.pool import ConnectionPool, LostConnections
 from gossamer.fetch.proxies import Proxy
 from gossamer.fetch.request import Origin, RequestEncoder
 from gossamer.fetch.response import ResponseReader
+from gossamer.fetch.tls import TlsContexts
 from gossamer.scrapy.proxies import CREDENTIALS, secure_proxy
 from gossamer.scrapy.shortcuts.notices import Signals, certificate, warn_of_hostname
 

@@ -34,7 +34,7 @@ from twisted.python.failure import Failure
 from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.fetch.connection import LostConnections
+from gossamer.fetch.pool import LostConnections
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
 from gossamer.scrapy.feeds import FeedFile
 from gossamer.scrapy.proxies import ProxyPoolMiddleware

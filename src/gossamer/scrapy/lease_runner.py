@@ -43,7 +43,7 @@ from gossamer.errors import LeaseLost
 from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Payload, Settlement, unpack
-from gossamer.policy.timing import is_late, send_by
+from gossamer.policy.lateness import is_late, send_by
 from gossamer.scrapy.downloader import was_taken_over
 from gossamer.scrapy.engine import EngineAdapter, FeedFiles, ResultHandler
 from gossamer.scrapy.entries import (

@@ -31,7 +31,7 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
-from gossamer.policy.timing import START_WITHIN_SECONDS
+from gossamer.policy.lateness import START_WITHIN_SECONDS
 from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, RequestKey, Unstorable, add_to_batch
 from gossamer.scrapy.spider_attributes import Snapshot
 from gossamer.worker.seen import SeenCache

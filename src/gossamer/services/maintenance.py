@@ -25,7 +25,7 @@ from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlEvent, CrawlState
 from gossamer.model.messages import answers
-from gossamer.policy.timing import LivenessJudge
+from gossamer.policy.liveness import LivenessJudge
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.remote import BlobStore

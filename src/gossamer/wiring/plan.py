@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.fetch.connection import TlsContexts
 from gossamer.fetch.egress import AddressService
 from gossamer.fetch.proxies import check_proxies, proxy_budgets, shared_proxies
 from gossamer.fetch.request import check_headers
+from gossamer.fetch.tls import TlsContexts
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms

@@ -21,9 +21,9 @@ from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
-from gossamer.fetch.connection import LostConnections
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
+from gossamer.fetch.pool import LostConnections
 from gossamer.fetch.proxies import pool_egress, proxy_budgets
 from gossamer.fetch.robots_service import RobotsService
 from gossamer.frontier.base import Lane

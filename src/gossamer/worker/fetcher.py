@@ -42,8 +42,10 @@ from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
+from gossamer.policy.lateness import is_late, send_by
+from gossamer.policy.pacing import Pacing
 from gossamer.policy.retry import Retry, decide, is_unanswered, longest_retrying, parse_retry_after
-from gossamer.policy.timing import Pacing, SlowHosts, is_late, send_by
+from gossamer.policy.slow_hosts import SlowHosts
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.policy.words import fetch_error, follow_advice
 from gossamer.telemetry import logs

@@ -25,7 +25,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.performance import Counts, Occupancy, Waiting
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
-from gossamer.policy.timing import SHORTEST_START_DELAY, is_late
+from gossamer.policy.lateness import SHORTEST_START_DELAY, is_late
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.worker.fetcher import Fetcher

@@ -11,7 +11,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import DomainPolicy, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
-from gossamer.policy.timing import is_late
+from gossamer.policy.lateness import is_late
 from tests.chaos.tcp_proxy import Link, Network
 from tests.servers import crawls
 from tests.servers.valkey import standalone

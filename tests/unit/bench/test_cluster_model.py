@@ -12,7 +12,7 @@ from bench.cluster.domains import course, domain_sizes
 from bench.cluster.engine import Core, Simulation
 from bench.cluster.model import Scenario, simulate
 from bench.cluster.shard import Kind
-from gossamer.policy import timing
+from gossamer.policy import server_clock
 from gossamer.valkey import client
 
 SHARD = CallCosts(60, 25, 40, 15, 80, 10, 4, 10, 20, 100, 30, 10)
@@ -123,7 +123,7 @@ def test_each_worker_makes_its_periodic_calls_to_each_shard() -> None:
 
 
 def test_the_intervals_of_the_periodic_calls_are_those_of_the_real_worker() -> None:
-    assert model.INTERVALS[Kind.CLOCK] == timing._COMPARE_SECONDS
+    assert model.INTERVALS[Kind.CLOCK] == server_clock._COMPARE_SECONDS
     assert model.INTERVALS[Kind.REPLICAS] == client._REPLICAS_KNOWN_SECONDS
 
 

@@ -1,6 +1,6 @@
 """What the pool remembers of origins whose kept connections were lost."""
 
-from gossamer.fetch.connection import LostConnections
+from gossamer.fetch.pool import LostConnections
 
 
 def test_an_origin_is_trusted_again_after_ten_minutes_without_a_loss() -> None:

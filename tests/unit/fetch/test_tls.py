@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.fetch.connection import ClientContext, TlsContexts
+from gossamer.fetch.tls import ClientContext, TlsContexts
 from tests.servers.certificates import Authority
 
 

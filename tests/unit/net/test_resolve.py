@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from gossamer.errors import BadInput, BlockedAddress, DnsFailed
-from gossamer.fetch.dial import ConnectionPlan, ConnectionPlanner
 from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.planner import ConnectionPlan, ConnectionPlanner
 from gossamer.fetch.request import RequestEncoder
 from gossamer.net.resolve import TEMPORARY_SECONDS, DnsLimits, Resolver, parse_override
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.timing import ServerClock
+from gossamer.policy.server_clock import ServerClock
 
 
 def looked(*, ahead: float = 100.0) -> ServerClock:

@@ -3,15 +3,9 @@ little where requests follow each other quickly; requests that were held up toge
 
 import pytest
 
-from gossamer.policy.timing import (
-    START_WITHIN_SECONDS,
-    Pacing,
-    SlowHosts,
-    is_late,
-    max_start_delay,
-    round_trip_estimate,
-    send_by,
-)
+from gossamer.policy.lateness import START_WITHIN_SECONDS, is_late, max_start_delay, round_trip_estimate, send_by
+from gossamer.policy.pacing import Pacing
+from gossamer.policy.slow_hosts import SlowHosts
 
 
 def test_the_first_answer_may_have_been_held_up() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.policy.timing import LivenessJudge
+from gossamer.policy.liveness import LivenessJudge
 
 
 def test_a_new_process_declares_nobody_dead_until_a_heartbeat_after_its_first_reply() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.model.request import Outcome
-from gossamer.policy.timing import send_by
+from gossamer.policy.lateness import send_by
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher

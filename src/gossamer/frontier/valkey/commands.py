@@ -5,7 +5,7 @@ Also keeps each shard's time even: a call whose shard shows another time than th
 because the server's clock was set or the call was held up.
 
 Fixed: every script gets the shard's prefix as its only key, and first the time and the frontier's prefix as arguments
-(include/shard.lua reads them). The tolerances are in policy/timing.py and shard.lua.
+(include/shard.lua reads them). The tolerances are in policy/server_clock.py and shard.lua.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from gossamer.frontier.valkey.keys import ShardKeys
-from gossamer.policy.timing import ServerClock
+from gossamer.policy.server_clock import ServerClock
 from gossamer.telemetry import logs
 from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards

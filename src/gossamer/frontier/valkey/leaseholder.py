@@ -30,7 +30,8 @@ from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
 from gossamer.frontier.valkey.session import BackgroundSteps, SettleCall, ShardSession
 from gossamer.model.crawl import Run
 from gossamer.model.request import MAX_DEATHS, Lease, Settlement
-from gossamer.policy.timing import HEARTBEATS_BEFORE_DEATH, is_late
+from gossamer.policy.lateness import is_late
+from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH
 
 _NO_EGRESS = "default"
 """Name of an egress (public address of requests) without a name. It is in keys of running frontiers: fixed."""

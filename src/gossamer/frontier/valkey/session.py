@@ -22,8 +22,8 @@ from gossamer.frontier.valkey.codec import LeaseCall, pack_tail
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome, Settlement
+from gossamer.policy.lateness import round_trip_estimate
 from gossamer.policy.retry import outage_pause
-from gossamer.policy.timing import round_trip_estimate
 from gossamer.telemetry import logs
 from gossamer.telemetry.stalls import StallClock
 

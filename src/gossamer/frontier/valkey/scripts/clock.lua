@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Tell a process the shard's time, and correct that time when a process has noticed that the server's clock was set.
 -- docs/adr/0009-the-shards-time.md gives the reasons.
--- A LIFE below a few comparisons (policy/timing.py, every few seconds)
+-- A LIFE below a few comparisons (policy/server_clock.py, every few seconds)
 -- forgets the processes that agree; a shorter LIST_LIFE overlooks a clock that was set back while no process ran.
 -- Must hold: each correction counts up `corrections`, so that one step of the clock is corrected once, and `forgot` is
 -- set whenever keys may have expired too early: hits that are forgotten would be spent again.

@@ -11,7 +11,8 @@ local BASE = KEYS[1]
 local INF = math.huge
 local call = redis.call -- quicker than to look for it in each call
 -- Milliseconds. A time that differs by more shows that the server's clock was set, or that the call was delayed. Must
--- be longer than the drift of the clocks and the delay of a normal call between two comparisons (policy/timing.py).
+-- be longer than the drift of the clocks and the delay of a normal call between two comparisons
+-- (policy/server_clock.py).
 local CLOCK_STEP = 1000
 
 -- `now` is the shard's time. It goes on evenly when the server's clock is set, and nearly all times of the frontier are
