@@ -104,6 +104,40 @@ def problem_forms(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, text in texts(tree) if text in ("application/problem+json", "urn:gossamer:problem:"))
 
 
+def http_servers(tree: ast.AST) -> Iterator[int]:
+    """Servers, and limits of their own for requests: the library, and protocols that answer."""
+    modules = ("uvicorn", "hypercorn", "http.server", "socketserver", "wsgiref.simple_server", "aiohttp.web")
+    calls_of = ("start_server", "create_server", "start_http_server", "start_wsgi_server", "start_unix_server")
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names) if any(name.name.startswith(modules) for name in names):
+                yield node.lineno
+            case ast.ImportFrom(module=str(module)) if module.startswith(modules):
+                yield node.lineno
+    yield from (line for line, name in calls(tree) if name.rpartition(".")[2] in calls_of)
+
+
+def listening_sockets(tree: ast.AST) -> Iterator[int]:
+    """Sockets that accept connections."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sock" | "socket" | "server" | "listener"), attr="listen"):
+                yield node.lineno
+
+
+def event_streams(tree: ast.AST) -> Iterator[int]:
+    """Server-sent events."""
+    yield from (line for line, text in texts(tree) if text == "text/event-stream")
+
+
+def body_limits(tree: ast.AST) -> Iterator[int]:
+    """Refusals of bodies that are too slow."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="Problem" | "HTTPException"), args=[ast.Constant(value=408), *_]):
+                yield node.lineno
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -114,6 +148,10 @@ RULES: dict[Rule, set[str]] = {
     control_characters: {"controls.py"},
     problem_forms: {"web/problems.py"},
     html_escapes: {"web/html.py"},
+    http_servers: {"web/server.py", "web/connections.py"},
+    listening_sockets: {"net/listening.py"},
+    event_streams: {"web/streams.py"},
+    body_limits: {"web/bodies.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -121,6 +159,12 @@ FALSE_ALARMS = {
     ("html_escapes", "report/charts.py"),
     ("html_escapes", "src/gossamer_platform/v1/exports.py"),  # XML
     ("hidden_passwords", "web/access.py"),  # an Origin, in which there must be no user
+    ("http_servers", "telemetry/metrics.py"),  # a thread, which answers while the event loop of a worker is busy
+    ("http_servers", "fakeweb/serving.py"),  # the practice web, whose servers are slow or wrong on purpose
+    ("http_servers", "fakeweb/benchmark.py"),
+    ("http_servers", "fakeweb/src/gossamer_fakeweb/hostile/gates.py"),
+    ("event_streams", "api/events.py"),  # its description
+    ("body_limits", "src/gossamer_platform/v1/uploads.py"),  # the time for which a call has one of a few places
 }
 
 
@@ -162,6 +206,12 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (html_escapes, "import html\nx = html.escape(y)"),
         (problem_forms, 'def f(name): return {"type": f"urn:gossamer:problem:{name}"}'),
         (hidden_passwords, 'def f(user, host): return f"{user}:***@{host}"'),
+        (http_servers, "import uvicorn\nuvicorn.run(app)"),
+        (http_servers, "from uvicorn.protocols.http.h11_impl import H11Protocol"),
+        (http_servers, "import asyncio\nasync def f(): await asyncio.start_server(answer, 'localhost', 80)"),
+        (listening_sockets, "def f(sock): sock.listen(128)"),
+        (event_streams, 'def f(parts): return StreamingResponse(parts, media_type="text/event-stream")'),
+        (body_limits, 'def f(): raise HTTPException(408, "too slow")'),
     ],
 )
 def test_a_twin_is_found(rule: Rule, twin: str) -> None:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer import __version__
 from gossamer.api import classic, crawls, domains, events, openapi, pages, status, submit
-from gossamer.api.access import OPEN_PATHS, Authentication, BodyLimit, RateLimit
+from gossamer.api.access import OPEN_PATHS, UNLIMITED_PATHS, Authentication
 from gossamer.api.context import ApiContext, normalized_path
 from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemModel, refusal
 from gossamer.api.pending import PendingRequests
@@ -29,7 +29,10 @@ from gossamer.api.submit import SubmissionCounter
 from gossamer.errors import GossamerError
 from gossamer.model.messages.reader import REQUESTS, schema
 from gossamer.telemetry import logs
+from gossamer.web.bodies import BodyLimit
 from gossamer.web.problems import Problem, internal_error
+from gossamer.web.rates import RateLimit
+from gossamer.web.streams import EventStreams
 
 log = logging.getLogger("gossamer.api")
 
@@ -64,12 +67,18 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.pending = PendingRequests(context)
     app.state.submissions = SubmissionCounter(context)
     app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))  # at the first call: it takes a while
-    app.state.streams = events.EventStreams()
+    app.state.streams = EventStreams()
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
     # The middleware that is added last runs first, and the order matters: errors become responses and paths are
-    # normalized before anything looks at them; the rate limit also slows down those who guess tokens; and no body is
-    # kept in memory for a client without the token.
-    app.add_middleware(BodyLimit, max_bytes=context.max_body_bytes, timeout_seconds=context.body_timeout_seconds)
+    # normalized before anything looks at them; the rate limit also slows down those who guess tokens; and the refusal
+    # of a body is counted in the metrics.
+    app.add_middleware(
+        BodyLimit,
+        longest=lambda path: context.max_body_bytes,
+        advice=" (the setting service.max_body)",
+        total_seconds=context.body_timeout_seconds,
+        answer=problem_response,
+    )
     app.add_middleware(Authentication, token=context.token)
     _add_common_middleware(app, context)
     return app
@@ -87,7 +96,14 @@ def create_probes(context: ApiContext) -> FastAPI:
 def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
     """Add the two outermost layers. The one that is added last is the outermost: it turns what inner layers raise into
     responses."""
-    app.add_middleware(RateLimit, per_second=context.max_requests_per_second, monotonic=context.monotonic)
+    app.add_middleware(
+        RateLimit,
+        per_second=context.max_requests_per_second,
+        advice=" (the setting service.max_requests)",
+        monotonic=context.monotonic,
+        unlimited_paths=UNLIMITED_PATHS,
+        answer=problem_response,
+    )
     app.add_middleware(RequestMiddleware, context=context)
 
 

@@ -14,7 +14,6 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 from fastapi import Depends, Path, Request
 from starlette.convertors import Convertor, register_url_convertor
 
-from gossamer.api.connections import ConnectionLimits
 from gossamer.api.problems import bad_request
 from gossamer.bus.base import Bus, Topics
 from gossamer.control.dispatcher import RequestDispatcher
@@ -25,6 +24,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import decode_json
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
+from gossamer.web.connections import ConnectionLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ApiContext:
     per_app: bool = True
     """True if pages are on the topics of their applications; else only on the common topic."""
     body_timeout_seconds: float = 60.0
-    """Seconds for a request's body to arrive; then the answer is 408. Must be less than `connections.body`."""
+    """Seconds for a request's body to arrive; then the answer is 408."""
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     clock: Callable[[], float] = time
     """Returns epoch seconds."""

@@ -91,7 +91,7 @@ class ServiceSettings(SettingGroup):
     max_requests: Annotated[float, numbers(0, 10**6, above=True)] = field_of(
         1000.0, "Requests per second that the API accepts from one client address, in bursts of up to twice as many"
     )
-    # Not below 8, because api/connections.py keeps an eighth of them free of running requests: one at least. Not
+    # Not below 8, because web/connections.py keeps an eighth of them free of running requests: one at least. Not
     # above 1000, because it allows 1000 in all.
     max_connections: Annotated[int, integers(8, 1000)] = field_of(
         100, "Open connections to the API per client address. Event streams are counted separately"

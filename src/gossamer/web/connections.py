@@ -1,4 +1,4 @@
-"""Limits of the API's connections: how many there may be, and how long each part of a request may take.
+"""Limits of the connections of an HTTP server: how many there may be, and how long each part of a request may take.
 
 A connection is busy while one of its requests is running, else waiting. About an eighth of the connections of each
 client, and of all clients together, is reserved for waiting ones. At the limit there is therefore always a waiting
@@ -21,37 +21,34 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from gossamer.api.access import UNLIMITED_PATHS, client_of
-from gossamer.api.problems import problem_response
 from gossamer.net.guard import Network, within
-from gossamer.web.problems import Problem
+from gossamer.web.problems import Answer, Problem, problem_answer
+from gossamer.web.rates import client_of
+from gossamer.web.streams import EVENT_STREAM
 
 _RESERVED_SHARE = 8
 """One in this many connections (rounded down, but at least one) is reserved for waiting ones. A smaller number leaves
 more room for new connections and allows fewer requests at once. Must be at least 2."""
-_EVENT_STREAM = b"text/event-stream"
-"""Media type of event streams (`api.events`), by which they are recognized, so that they do not count as busy for
-hours. Fixed by the standard of Server-Sent Events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of the connections of one process. Times in seconds. `api.events` limits event streams separately.
+    """Limits of the connections of one process. Times in seconds. Event streams, which are recognized by their media
+    type, do not count as busy for hours; `web.streams` limits them.
 
     Lower values protect the process from slow and greedy clients, higher ones spare clients on bad networks.
     """
 
     total: int = 1000
-    """Connections in all. `server` lowers it to a quarter of the files that the process may open."""
+    """Connections in all. `web.server` lowers it to a quarter of the files that the process may open."""
     per_client: int = 100
     """Connections of one client: an IPv4 address, or an IPv6 network of 64 bits (`client_of`)."""
     first_byte: float = 5.0
     """Time from the start of a connection to the first byte of a request."""
     head: float = 10.0
     """Time from the first byte of a request to the end of its headers."""
-    body: float = 65.0
-    """Time from the end of the headers to the end of the body. Must exceed `ApiContext.body_timeout_seconds`: then the
-    application answers 408 first."""
+    body: float = 60.0
+    """Time for the rest of a body whose request has been answered. `web.bodies` limits the others."""
     idle: int = 15
     """Time from a response to the next request on the connection. Whole seconds: it is passed to uvicorn."""
     unread: float = 30.0
@@ -95,19 +92,31 @@ class _ConnectionShare:
 class Connections:
     """Counts the connections of one server, and applies their limits."""
 
-    def __init__(self, limits: ConnectionLimits, *, on_limit: Callable[[str], None]) -> None:
-        """`on_limit` is called with the limit's name when it closes a connection or refuses a request: `first_byte`,
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        on_limit: Callable[[str], object],
+        answer: Answer = problem_answer,
+        unlimited_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        """`answer` makes the response to a refused request. Requests for `unlimited_paths` are never refused.
+
+        `on_limit` is called with the limit's name when it closes a connection or refuses a request: `first_byte`,
         `head`, `body` or `unread` (a time limit), `crowded` (a newer connection needed room), `busy` (too many
         requests). The names must not change: the metric `gossamer_http_closed_total`, which alerts use, has them as a
         label."""
         self.limits = limits
         self.on_limit = on_limit
+        self.answer = answer
+        self.unlimited_paths = unlimited_paths
         self._all_clients = _ConnectionShare(limits.total)
         self._clients: dict[str, _ConnectionShare] = {}
 
     def shares_of(self, address: str) -> list[_ConnectionShare]:
-        """Return the shares in which a connection from this address is counted."""
-        if within(address, self.limits.trusted_proxies):
+        """Return the shares in which a connection from this address is counted. An empty address is that of a Unix
+        socket: a proxy of this machine, say."""
+        if not address or within(address, self.limits.trusted_proxies):
             return [self._all_clients]
         of_client = self._clients.setdefault(client_of(address), _ConnectionShare(self.limits.per_client))
         return [of_client, self._all_clients]
@@ -196,7 +205,7 @@ class LimitedProtocol(H11Protocol):
         # uvicorn has parsed the data, so the parser's state names the part that the client sends next.
         if self.conn.their_state is h11.IDLE:
             self._set_deadline("head", self._limits.head)
-        elif self.conn.their_state is h11.SEND_BODY:
+        elif self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
             self._set_deadline("body", self._limits.body, request=self.cycle)
         else:
             self._clear_deadline()
@@ -210,7 +219,7 @@ class LimitedProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._stop_watching_client()
 
-    # In the next two, uvicorn closes the connection after it has sent the rest of a response. `pause_writing` is not
+    # In the next two, uvicorn may close the connection after it has sent the rest of a response. `pause_writing` is not
     # called for a short rest, so a client that does not read it would keep the connection open.
 
     def timeout_keep_alive_handler(self) -> None:
@@ -221,6 +230,8 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_client_reading(self.transport.get_write_buffer_size())
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._set_deadline("body", self._limits.body, request=self.cycle)
 
     # --- times --------------------------------------------------------------------------------------------------------
 
@@ -262,7 +273,7 @@ class LimitedProtocol(H11Protocol):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for one request of this connection, or refuse the request."""
-        if scope["path"] in UNLIMITED_PATHS:
+        if scope["path"] in self._connections.unlimited_paths:
             await self._application(scope, receive, send)
             return
         # The shares count connections, so a second request on a busy one is not refused.
@@ -293,7 +304,7 @@ class LimitedProtocol(H11Protocol):
             "too many requests are running, from this address or in total",
             headers={"Retry-After": "1", "Connection": "close"},
         )
-        await problem_response(problem, scope["path"])(scope, receive, send)
+        await self._connections.answer(problem, scope["path"])(scope, receive, send)
 
     def _set_state(self, state: _ConnectionState) -> None:
         """Change the state of this connection in all its shares: leave the old state, then enter the new one."""
@@ -315,4 +326,6 @@ class LimitedProtocol(H11Protocol):
 
 
 def _is_event_stream(message: Message) -> bool:
-    return any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in message["headers"])
+    return any(
+        name == b"content-type" and value.startswith(EVENT_STREAM.encode()) for name, value in message["headers"]
+    )

@@ -4,7 +4,7 @@ Fixed, because clients read them: the names of problems, and thereby the titles 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,3 +61,12 @@ def problem_json(problem: Problem) -> Response:
     except UnicodeEncodeError:  # the detail repeats a text of the request that is no Unicode; here it is escaped
         content = json.dumps(body).encode()
     return Response(content, problem.status, headers=dict(problem.headers), media_type=PROBLEM_MEDIA_TYPE)
+
+
+Answer = Callable[[Problem, str], Response]
+"""Type of a function that returns the response for a problem on a path, in the form that the path's clients know."""
+
+
+def problem_answer(problem: Problem, _path: str) -> Response:
+    """Return the response for a problem, in the same form on every path."""
+    return problem_json(problem)

@@ -333,8 +333,8 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
     """Return the REST API, ready to serve."""
     # Imported here because it takes a second, and only processes that serve the API need it.
     from gossamer.api.app import create_app
-    from gossamer.api.connections import ConnectionLimits
     from gossamer.api.context import ApiContext
+    from gossamer.web.connections import ConnectionLimits
 
     service = settings.service
     frontier, metrics, troubles = context.frontier, context.metrics, context.troubles

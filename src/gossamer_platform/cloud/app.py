@@ -66,6 +66,10 @@ class CloudApp:
         routes = (*dash.ROUTES, *jobq.ROUTES, *links.ROUTES, *records.ROUTES)
         self._router: ASGIApp = Router([self._route(route) for route in routes], redirect_slashes=False)
 
+    def stop_streams(self) -> None:
+        """End all event streams. Otherwise the server would wait for them when it stops."""
+        self._inner.streams.closing.set()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = "/" + "/".join(part for part in scope.get("path", "").split("/") if part)
         if scope["type"] != "http" or not (path.startswith(f"{PREFIX}/") or links.PAGE.fullmatch(path)):

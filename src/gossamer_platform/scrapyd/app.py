@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.telemetry import logs
+from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.manager.operations import BrokenVersion, Manager
@@ -77,7 +78,8 @@ class ScrapydApp:
             lambda secret: manager.database.read(lambda connection: tokens.find_principal(connection, secret)),
         )
         service = CrawlService.of(config.crawl_service, config.crawl_service_token)
-        self._v1 = create_app(PlatformContext(manager, files, self._principal, service, nodes))
+        self.streams = EventStreams()
+        self._v1 = create_app(PlatformContext(manager, files, self._principal, service, nodes), self.streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

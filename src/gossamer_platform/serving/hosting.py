@@ -1,4 +1,4 @@
-"""Parts of servers: locks that keep a second one out, sockets, and the HTTP server itself.
+"""Parts of servers: locks that keep a second one out, and the limits of the HTTP server.
 
 Fixed: the locks come first, because two processes with one state would run every job twice; and a Unix socket's file is
 replaced only by the process that has the lock.
@@ -10,17 +10,18 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Final
 
-import uvicorn
-from starlette.types import ASGIApp
-
 from gossamer.errors import BadInput
-from gossamer.net.listening import listen_fault
-from gossamer_platform.serving.time_limits import PAUSE_SECONDS, RequestTimeLimit, TimedConnection
+from gossamer.web.bodies import BodyLimit
+from gossamer.web.connections import ConnectionLimits
+from gossamer.web.rates import RateLimit
+from gossamer.web.server import ServerOptions, serve
+from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.v1.app import answer_limit, longest_body
 
 log = logging.getLogger("gossamer.platform.serving")
 
@@ -32,18 +33,12 @@ _TRY_SECONDS, _SAY_SECONDS = 0.5, 3.0
 """Pauses between two tries to reach it, and between two lines that say so."""
 _OWNER_SECONDS: Final = 2.0
 """Pause between two looks whether the database is still this process's own."""
-_BACKLOG: Final = 128
-"""Connections that wait until they are accepted."""
+_LIMITS: Final = ConnectionLimits(per_client=800)
+"""Limits of connections. Many nodes may have one address, and each has a connection on which it waits for work."""
+_REQUESTS_PER_SECOND: Final = 1000.0
+"""Limit for one client address; bursts may have twice as many."""
 _DRAIN_SECONDS: Final = 5
-"""Time that running requests have at the end. Whole seconds, for uvicorn."""
-
-
-class _QuietServer(uvicorn.Server):
-    """uvicorn's server without its own signal handlers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+"""Time that running requests have at the end."""
 
 
 async def stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
@@ -54,31 +49,12 @@ async def stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
     return stopping.is_set()
 
 
-async def serve_app(
-    app: ASGIApp, sockets: list[socket.socket], stopping: asyncio.Event, *, pause_seconds: float = PAUSE_SECONDS
-) -> None:
-    """Serve until `stopping` is set. `pause_seconds`: longest pause of a request's body."""
-    server = _QuietServer(
-        uvicorn.Config(
-            RequestTimeLimit(app, pause_seconds=pause_seconds),
-            http=TimedConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            backlog=_BACKLOG,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
-        )
-    )
-    serving = asyncio.create_task(server.serve(sockets=sockets))
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopped.cancel()
-        server.should_exit = True
-        await serving
+async def serve_platform(app: CloudApp, listening: list[socket.socket], stopping: asyncio.Event) -> None:
+    """Serve every interface of the platform until `stopping` is set."""
+    limited = BodyLimit(app, longest=longest_body, answer=answer_limit)
+    slowed = RateLimit(limited, per_second=_REQUESTS_PER_SECOND, monotonic=time.monotonic)
+    options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=app.stop_streams)
+    await serve(slowed, listening, stopping, options)
 
 
 async def lock_folder(closing: contextlib.AsyncExitStack, file: Path, *, command: str, what: str) -> None:
@@ -153,46 +129,3 @@ async def stay_owner(database: StateDatabase, stopping: asyncio.Event, *, comman
             continue
         if not is_owner:
             raise BadInput(f"another `{command}` has taken the database of database_url over")
-
-
-@contextlib.contextmanager
-def listen_tcp(host: str, port: int, *, option: str) -> Iterator[socket.socket]:
-    """Yield a listening socket. `option`: where a person chooses another port. Raises BadInput."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with contextlib.closing(sock):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # An answer is two writes; the second would wait 40 ms for the acknowledgement of the first.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.bind(address)
-            sock.listen(_BACKLOG)
-            yield sock
-    except OSError as error:
-        raise BadInput(listen_fault(f"{host}:{port}", error, option=option)) from None
-
-
-@contextlib.contextmanager
-def listen_unix(path: str) -> Iterator[socket.socket]:
-    """Yield a listening socket in the file system. Raises BadInput."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # left by a process that was killed; a living one has the lock
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with contextlib.closing(sock):
-        try:
-            sock.bind(path)
-            os.chmod(path, 0o660)
-        except OSError as error:
-            raise BadInput(f"cannot listen at {path}: {error.strerror or error}") from None
-        sock.listen(_BACKLOG)
-        yield sock
-
-
-def address_of(host: str, sockets: list[socket.socket]) -> str:
-    """Return the address of the first socket for clients on this machine. `host`: as it was given."""
-    name = sockets[0].getsockname()
-    if isinstance(name, str):
-        return f"http+unix://{name}"
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (the address of all interfaces)
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{name[1]}"

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
+from gossamer.net.listening import listen_tcp, url_of
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
@@ -44,11 +45,9 @@ from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.remote_files import RemoteFiles
 from gossamer_platform.serving.hosting import (
-    address_of,
-    listen_tcp,
     lock_folder,
     own_database,
-    serve_app,
+    serve_platform,
     stay_owner,
     stopped_within,
     wait_for_database,
@@ -100,7 +99,9 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             await lock_folder(
                 closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
             )
-        sockets = [closing.enter_context(listen_tcp(config.bind_address, config.http_port, option="--port"))]
+        listening = await listen_tcp(config.bind_address, config.http_port, option="--port")
+        for sock in listening:
+            closing.callback(sock.close)
         vault = load_vault(os.environ, config.secret_keys_file)
         if not await wait_for_database(database, stopping):
             return
@@ -122,7 +123,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
         submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
-            group.create_task(serve_app(app, sockets, stopping))
+            group.create_task(serve_platform(app, listening, stopping))
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
@@ -132,7 +133,7 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, files, options, stopping))
             group.create_task(_maintain(chunk_store, stopping))
-            ready(address_of(config.bind_address, sockets))
+            ready(url_of(config.bind_address, listening[0]))
             await stopping.wait()
             wake_ups.close()
             manager.stop_waiting()

@@ -23,6 +23,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput
+from gossamer.net.listening import listen_tcp, listen_unix, url_of
 from gossamer.net.loopback import is_loopback
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
@@ -43,12 +44,9 @@ from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.scrapyd.importer import ImportedJobs, import_queues, running_jobs
 from gossamer_platform.scrapyd.separation import separate_projects
 from gossamer_platform.serving.hosting import (
-    address_of,
-    listen_tcp,
-    listen_unix,
     lock_folder,
     own_database,
-    serve_app,
+    serve_platform,
     stay_owner,
     stopped_within,
     wait_for_database,
@@ -71,7 +69,7 @@ async def run_scrapyd(
     async with contextlib.AsyncExitStack() as closing:
         state = closing.enter_context(_state_folder(config))
         await lock_folder(closing, state / "lock", command=_COMMAND, what=f"the folder {state.parent}")
-        sockets = closing.enter_context(_listen(config))
+        listening = await _listen(config, closing)
         _warn(config, say)
         database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
         closing.push_async_callback(database.close)
@@ -112,14 +110,14 @@ async def run_scrapyd(
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
             app = CloudApp(ScrapydApp(manager, config, files), manager, files)
-            group.create_task(serve_app(app, sockets, stopping))
+            group.create_task(serve_platform(app, listening, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_jobs(database, stopping))
             group.create_task(sender.run(stopping))
             group.create_task(submitter.run(stopping))
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
             group.create_task(_clean(manager, agent, files, config.finished_to_keep, stopping))
-            ready(address_of(config.bind_address, sockets))
+            ready(url_of(config.bind_address, listening[0]))
             await stopping.wait()
             manager.stop_waiting()
 
@@ -179,19 +177,17 @@ def _state_folder(config: ScrapydConfig) -> Iterator[Path]:
         yield state
 
 
-@contextlib.contextmanager
-def _listen(config: ScrapydConfig) -> Iterator[list[socket.socket]]:
-    with contextlib.ExitStack() as closing:
-        sockets = []
-        # As in Scrapyd: an empty address, or port 0, means no TCP.
-        if config.bind_address and (config.http_port or not config.unix_socket_path):
-            tcp = listen_tcp(config.bind_address, config.http_port, option="http_port in scrapyd.conf")
-            sockets.append(closing.enter_context(tcp))
-        if config.unix_socket_path:
-            sockets.append(closing.enter_context(listen_unix(os.path.abspath(config.unix_socket_path))))
-        if not sockets:
-            raise BadInput("scrapyd.conf has neither bind_address and http_port nor unix_socket_path")
-        yield sockets
+async def _listen(config: ScrapydConfig, closing: contextlib.AsyncExitStack) -> list[socket.socket]:
+    """Return the sockets, which are closed with `closing`."""
+    # As in Scrapyd: an empty address, or port 0, means no TCP.
+    has_tcp = bool(config.bind_address and (config.http_port or not config.unix_socket_path))
+    if not has_tcp and not config.unix_socket_path:
+        raise BadInput("scrapyd.conf has neither bind_address and http_port nor unix_socket_path")
+    tcp = await listen_tcp(config.bind_address, config.http_port, option="http_port in scrapyd.conf") if has_tcp else []
+    unix = [listen_unix(config.unix_socket_path)] if config.unix_socket_path else []
+    for sock in (*tcp, *unix):
+        closing.callback(sock.close)
+    return [*tcp, *unix]
 
 
 def _warn(config: ScrapydConfig, say: Callable[[str], None]) -> None:

@@ -6,7 +6,9 @@ and their statuses, which clients read; and that a request's body is read only f
 
 import contextlib
 import logging
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -18,11 +20,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.telemetry import logs
 from gossamer.web.problems import Problem, internal_error, problem_json
+from gossamer.web.streams import EventStreams
 from gossamer_platform.link import LinkRefused, UnknownAttempt
 from gossamer_platform.manager.operations import (
     BrokenVersion,
@@ -89,17 +92,20 @@ _MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request that sends no file."""
 _LARGE_BODIES: Final = {VERSIONS_PATH: MAX_ARTEFACT_BYTES, INPUTS_PATH: MAX_INPUT_BYTES}
 """Longest bodies of those that do, by path."""
+_LIMITS: Final = {413: "body-too-long"}
+"""Names of limits that this API had before the server, by status. Fixed."""
 
 
-def create_app(context: PlatformContext) -> ASGIApp:
+def create_app(context: PlatformContext, streams: EventStreams) -> ASGIApp:
     """Return the application."""
     app = routes()
     app.state.context = context
+    app.state.streams = streams
     return RequestGuard(app, context)
 
 
 class RequestGuard:
-    """ASGI middleware that finds the sender of a request, and limits the length of its body.
+    """ASGI middleware that finds the sender of a request.
 
     FastAPI reads the body before it calls the dependencies of an endpoint, so this cannot be one of them.
     """
@@ -120,25 +126,21 @@ class RequestGuard:
             refused = await _on_error(request, error)
             await refused(scope, receive, send)
             return
-        left = _longest_body(scope["path"])
-
-        async def receive_limited() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise HTTPException(413, "the body is too long")
-            return message
-
         scope["state"] = {**scope.get("state", {}), PRINCIPAL: principal}
         with contextlib.suppress(ClientDisconnect):
-            await self._app(scope, receive_limited, send)
+            await self._app(scope, receive, send)
 
 
-def _longest_body(path: str) -> int:
+def longest_body(path: str) -> float:
+    """Return the length of the longest body of a request for a path. Other interfaces have limits of their own."""
     if path.startswith(PREFIX):
         return MAX_PART_BYTES if path.startswith(PARTS_PATH) else MAX_CALL_BYTES
-    return _LARGE_BODIES.get(path, _MAX_BODY_BYTES)
+    return _LARGE_BODIES.get(path, _MAX_BODY_BYTES) if path.startswith("/v1/") else math.inf
+
+
+def answer_limit(problem: Problem, _path: str) -> Response:
+    """Return the response to a request that exceeds a limit of the server."""
+    return problem_json(replace(problem, kind=_LIMITS.get(problem.status, "")))
 
 
 def routes() -> FastAPI:
@@ -159,6 +161,7 @@ def routes() -> FastAPI:
         },
         exception_handlers={
             GossamerError: _on_error,
+            Problem: _on_problem,
             RequestValidationError: _on_invalid,
             HTTPException: _on_http_error,
             SQLAlchemyError: _on_outage,
@@ -186,6 +189,11 @@ async def _on_error(request: Request, error: Exception) -> Response:
             return problem_json(Problem.named(status, name, str(error), headers=headers))
     log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
     return problem_json(internal_error())
+
+
+async def _on_problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return problem_json(error)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

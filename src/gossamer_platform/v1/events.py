@@ -9,17 +9,17 @@ number of the attempt, from 1, and the byte offset behind the event. Fixed: name
 that the stream closes after `end`, which tells a browser to close its side, or it would connect again for ever.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import Row
 
 from gossamer.errors import BadInput
+from gossamer.web.streams import KEEPALIVE, KEEPALIVE_SECONDS, EventStreamResponse, EventStreams, event
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.v1.context import Client, Reader
@@ -30,37 +30,34 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _LOOK_SECONDS: Final = 0.5
 """Pause between two looks at the job. Each is a read of the database."""
-_COMMENT_SECONDS: Final = 15.0
-"""Pause between comments, by which proxies see that the connection is alive."""
 _EVENT_BYTES: Final = 64 * 1024
 """Longest part of a log in one event."""
-_STREAMS: Final = asyncio.Semaphore(200)
-"""Streams at a time; a further client waits."""
 _ID: Final = re.compile(r"(\d{1,9}):(\d{1,18})", re.ASCII)
 
 
 @router.get("/{job_id}/events", summary="Follow a job", response_class=StreamingResponse)
 async def follow_job(
-    job_id: JobId, client: Reader, last_event_id: Annotated[str, Header(max_length=100)] = ""
+    job_id: JobId, client: Reader, request: Request, last_event_id: Annotated[str, Header(max_length=100)] = ""
 ) -> StreamingResponse:
     """Return the log from its begin, and then as it grows, until the job has ended; with a header Last-Event-ID from
     that place on."""
     row = await visible_job(client, job_id)
-    follower = JobFollower(client, row)
+    streams: EventStreams = request.app.state.streams
+    follower = JobFollower(client, row, streams)
     if last_event_id:
         found = _ID.fullmatch(last_event_id)
         if found is None:
             raise BadInput(f"Last-Event-ID: {last_event_id} is not the id of an event of this job")
         follower.continue_at(int(found[1]), int(found[2]))
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(follower.events(), headers=headers, media_type="text/event-stream")
+    return EventStreamResponse(follower.events(), streams)
 
 
 class JobFollower:
     """One client's place in the log of a job."""
 
-    def __init__(self, client: Client, row: Row[Any]) -> None:
+    def __init__(self, client: Client, row: Row[Any], streams: EventStreams) -> None:
         self._client = client
+        self._streams = streams
         self._row = row
         self._attempt = len(row.earlier_attempts) + 1
         """Number of the attempt whose log is read. The last one has the number of the earlier ones plus one."""
@@ -70,32 +67,31 @@ class JobFollower:
         """Continue at a byte offset of an attempt's log. One that is not there yet counts as the last one."""
         self._attempt, self._offset = min(max(1, attempt), self._attempt), offset
 
-    async def events(self) -> AsyncIterator[str]:
-        """Yield the events until the job has ended and its log was read."""
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the events until the job has ended and its log was read, or the server stops."""
         shown: tuple[Any, ...] = ()
         silent_seconds = 0.0
-        async with _STREAMS:
-            while True:
-                state = (self._row.state, self._row.reason, self._row.attempt)
-                if state != shown:
-                    shown = state
-                    fields = dict(zip(("state", "reason", "attempt"), state, strict=True))
-                    yield f"event: state\ndata: {json.dumps(fields)}\n\n"
-                is_complete = self._is_complete()
-                async for event in self._log(is_complete=is_complete):
-                    silent_seconds = 0.0
-                    yield event
-                if is_complete and not self._next_attempt():
-                    break
-                if not is_complete:
-                    await asyncio.sleep(_LOOK_SECONDS)
-                    silent_seconds += _LOOK_SECONDS
-                if silent_seconds >= _COMMENT_SECONDS:
-                    silent_seconds = 0.0
-                    yield ": the job goes on\n\n"
-                # The row before the log: what a job has written before its end is in the log that is read then.
-                self._row = await self._client.context.manager.job(self._row.id)
-            yield "event: end\ndata: {}\n\n"
+        while not self._streams.closing.is_set():
+            state = (self._row.state, self._row.reason, self._row.attempt)
+            if state != shown:
+                shown = state
+                fields = dict(zip(("state", "reason", "attempt"), state, strict=True))
+                yield event("state", json.dumps(fields).encode())
+            is_complete = self._is_complete()
+            async for part in self._log(is_complete=is_complete):
+                silent_seconds = 0.0
+                yield part
+            if is_complete and not self._next_attempt():
+                yield event("end", b"{}")
+                return
+            if not is_complete:
+                await self._streams.pause(_LOOK_SECONDS)
+                silent_seconds += _LOOK_SECONDS
+            if silent_seconds >= KEEPALIVE_SECONDS:
+                silent_seconds = 0.0
+                yield KEEPALIVE
+            # The row before the log: what a job has written before its end is in the log that is read then.
+            self._row = await self._client.context.manager.job(self._row.id)
 
     def _is_complete(self) -> bool:
         """Return whether nothing is written to the log of this attempt any more."""
@@ -107,11 +103,11 @@ class JobFollower:
         self._attempt, self._offset = self._attempt + 1, 0
         return True
 
-    async def _log(self, *, is_complete: bool) -> AsyncIterator[str]:
+    async def _log(self, *, is_complete: bool) -> AsyncIterator[bytes]:
         while text := await self._part(is_complete=is_complete):
             self._offset += len(text)
             data = json.dumps({"text": text.decode(errors="replace")})
-            yield f"event: log\nid: {self._attempt}:{self._offset}\ndata: {data}\n\n"
+            yield event("log", data.encode(), id=f"{self._attempt}:{self._offset}")
 
     async def _part(self, *, is_complete: bool) -> bytes:
         """Return the next lines of the log. A line that is not complete is left out until it is, or is long."""

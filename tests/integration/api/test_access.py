@@ -7,10 +7,10 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from gossamer.api.access import TokenBuckets, client_of
 from gossamer.api.app import create_probes
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
+from gossamer.web.rates import TokenBuckets, client_of
 
 from .conftest import Service, Start, in_session
 

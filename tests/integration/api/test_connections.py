@@ -8,8 +8,8 @@ from ipaddress import ip_network
 
 import httpx
 
-from gossamer.api.connections import ConnectionLimits
-from gossamer.api.events import MAX_STREAMS
+from gossamer.web.connections import ConnectionLimits
+from gossamer.web.streams import MAX_STREAMS
 
 from .conftest import Service, Start
 

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from gossamer.api.events import MAX_STREAMS, EventStreams
 from gossamer.model.request import Outcome, Settlement
+from gossamer.web.streams import MAX_STREAMS, EventStreams
 
 from .conftest import Service, Start
 
