@@ -4,29 +4,28 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+EXTENSION_STAMP := $(VENV)/.installed-extension
+EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
 .PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
 
-$(STAMP): requirements.lock pyproject.toml fakeweb/pyproject.toml native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gossamer needs Python 3.11 or newer; set PYTHON=python3.x"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing what Gossamer needs into $(VENV) (one to three minutes)"
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@echo "Installing Gossamer into $(VENV) (a few seconds)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./fakeweb
-	@PATH="$(CURDIR)/$(BIN):$$PATH"; if ! command -v cargo > /dev/null; then \
-	  echo "The compiled extension is left out, because cargo was not found. Gossamer works without it, but slower."; \
-	elif echo "Building the compiled extension (about a minute)" && \
-	  ! $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation ./native; then \
-	  echo "The compiled extension is left out, because it could not be built. Gossamer works without it, but slower."; \
-	fi
-	@touch $@
+$(STAMP): requirements.lock requirements-demo.lock pyproject.toml fakeweb/pyproject.toml $(EXTENSION_SOURCES)
+	@PYTHON=$(PYTHON) tools/setup all
 
-demo: setup  ## Start the fake web, crawl it, show where the pages are.
+demo: $(DEMO_STAMP)  ## Start the fake web, crawl it, show where the pages are; then build the compiled extension.
 	$(BIN)/gossamer demo
+	@$(MAKE) --silent $(EXTENSION_STAMP)
+
+# Only what a crawl needs, so that its first page comes soon.
+$(DEMO_STAMP): requirements-demo.lock pyproject.toml
+	@PYTHON=$(PYTHON) tools/setup demo
+
+$(EXTENSION_STAMP): $(EXTENSION_SOURCES)
+	@PYTHON=$(PYTHON) tools/setup extension
 
 check: setup  ## Lint, types, arrows.
 	$(BIN)/ruff check src fakeweb tests bench tools
@@ -108,10 +107,7 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 	@echo "Open .cache/site/index.html"
 
 .cache/docs/.installed: requirements-docs.lock
-	$(PYTHON) -m venv .cache/docs
-	@echo "Installing what the documentation needs into .cache/docs (one to two minutes)"
-	.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
-	@touch $@
+	@PYTHON=$(PYTHON) tools/setup docs
 
 proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules and stores runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
@@ -119,10 +115,16 @@ proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soa
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
 	$(BIN)/python -m tests.servers.kafka
 
+LOCK := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate
+# As constraints, so that a package has one version in all lock files.
+PINS := sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock
+
 lock:  ## Pin every dependency with hashes and no addresses (needs uv).
-	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --all-extras --group dev -o requirements.lock
-	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate pyproject.toml --extra kafka --extra parquet --extra s3 --constraint <(sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock) -o requirements-image.lock
-	uv pip compile --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --group docs -o requirements-docs.lock
+	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
+	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
+	$(LOCK) pyproject.toml --extra kafka --extra parquet --extra s3 --constraint <($(PINS)) -o requirements-image.lock
+	$(LOCK) --group docs -o requirements-docs.lock
+	$(LOCK) --group uv -o requirements-uv.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
