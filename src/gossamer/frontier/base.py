@@ -420,7 +420,8 @@ class Frontier(Protocol):
 
     async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """Return the state of one URL. Searches at most 100,000 entries of each queue, of the retries and of the failed
-        requests that the crawl keeps."""
+        requests that the crawl keeps. Of a request that is done, only the fingerprint is left, so how it ended is not
+        known, with the two exceptions that `UrlInfo` names."""
 
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED

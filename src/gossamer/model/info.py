@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.crawl import CrawlId, CrawlState, Terms
 
 
 class SpiderCounts(msgspec.Struct):
@@ -166,9 +166,11 @@ class Backlog(msgspec.Struct):
 class UrlInfo(msgspec.Struct):
     """State of one URL in a crawl, for `gossamer why`."""
 
+    spider: str
     seen: bool
     place: str
-    """`queued`, `later`, `leased`, `done` (seen, and in none of these) or `unknown`."""
+    """`queued`, `later`, `leased`, `done` (seen, and in none of these), or `unknown`: not seen, or more requests wait
+    than were searched."""
     position: int | None = None
     """Number of requests before it in its queue. None: it is not queued, or deeper in the queue than was searched."""
     priority: int | None = None
@@ -185,3 +187,9 @@ class UrlInfo(msgspec.Struct):
     failure: str = ""
     """Reason of the last attempt, such as `connect` or `http_503`, of a request that its crawl keeps as failed. Empty:
     there is no such request."""
+    dropped: str = ""
+    """Reason why a request that is `done` was dropped: the end of its crawl, or of its spider's part, dropped it where
+    it waited, and its entry is still there. Empty: not known, or it was not."""
+    terms: Terms | None = None
+    """Terms that its request carries: the options of one submission. None: not known, because the request was not
+    found, or is done."""

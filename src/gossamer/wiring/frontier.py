@@ -10,19 +10,17 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
-from gossamer.errors import BadInput, FrontierUnavailable
+from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo
-from gossamer.model.record import PageRecord
 from gossamer.settings import Settings
-from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import has_content, is_local, local_path
 from gossamer.valkey.datadir import DataDir, full_disk, unusable
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -239,31 +237,6 @@ def gone_outputs(note: CrawlNote, outputs: Sequence[str]) -> list[str]:
     """Return those of these outputs that the crawl of the note has made here and that do not exist any more."""
     made = [path for path in outputs if absolute_path(path) in (note.made or ())]
     return [path for path in made if not local_path(path).exists()]
-
-
-def last_record(note: CrawlNote, url: str) -> PageRecord | None:
-    """Return the last record of this URL in those outputs of the crawl that can be read. None: there is none.
-
-    A record is of this URL if the URL was requested, redirected to another, or gave the response."""
-    last: PageRecord | None = None
-    for record in _records(note):
-        if url in (record.url, record.response_url) or any(hop.url == url for hop in record.redirects):
-            last = record
-    return last
-
-
-def _records(note: CrawlNote) -> Iterator[PageRecord]:
-    """Yield the crawl's pages from those of its outputs that are local JSON Lines files; others are skipped."""
-    for output in note.outputs:
-        path = Path(output)
-        if ".jsonl" not in path.name or not path.is_file():
-            continue
-        try:
-            for record in read_records(path):
-                if isinstance(record, PageRecord) and record.crawlid == note.run.crawl.id.crawlid:
-                    yield record
-        except BadInput:
-            continue
 
 
 def may_have_written(note: CrawlNote, path: str) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import queries
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.info import UrlInfo
 from gossamer.model.request import Outcome, Settlement
@@ -109,3 +110,41 @@ async def test_another_spiders_request_is_another(pair: Pair) -> None:
     assert (await find(frontier, run, SHORT, spider="other")).place == "later"
     await link.close()
     await other.close()
+
+
+async def test_a_queue_longer_than_the_search_leaves_it_open(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_ENTRIES_LOOKED_AT", 4)
+    monkeypatch.setattr(queries, "_ENTRIES_A_CALL", 2)
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.add(run, PLAIN, [a_batch("a.test", range(5))])
+    places = [(await find(frontier, run, f"https://a.test/{number}")).place for number in range(6)]
+    assert places == ["queued"] * 4 + ["unknown"] * 2
+    assert (await find(frontier, run, "https://a.test/4")).seen
+
+
+async def test_a_request_has_the_terms_of_its_submission(pair: Pair) -> None:
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl())
+    for depth, path in ((7, "x"), (8, "xy")):
+        await frontier.add(run, Terms(maxdepth=depth), [a_batch("a.test", [path])])
+    assert [(await find(frontier, run, url)).terms for url in (SHORT, LONG)] == [Terms(maxdepth=7), Terms(maxdepth=8)]
+    await frontier.stop_crawl(run.crawl.id)
+    assert [(await find(frontier, run, url)).place for url in (SHORT, LONG)] == ["done", "done"]
+
+
+async def test_what_a_page_budget_drops_is_done_though_its_entry_is_still_there(pair: Pair) -> None:
+    frontier = pair.frontier
+    run = await frontier.open_crawl(a_crawl(max_pages=1))
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["x", "xy"])])
+    while not (leases := await seat.lease(limit=1)):  # the shard asks for its share of the budget first
+        pair.clock.now += 1
+    [lease] = leases
+    [other] = {SHORT, LONG} - {lease.url}
+    assert (await find(frontier, run, other)).place == "queued"
+    await seat.settle([Settlement(lease, Outcome.FETCHED)])
+    found = await find(frontier, run, other)
+    assert (found.place, found.dropped, found.terms) == ("done", "budget", PLAIN)
+    assert (await find(frontier, run, lease.url)).place == "done"
+    await seat.close()

@@ -48,12 +48,12 @@ from gossamer.wiring.frontier import (
     delete_note,
     frontier_address,
     known_crawls,
-    last_record,
     list_running_first,
     read_note,
 )
 from gossamer.wiring.outputs import forget_written
 from gossamer.wiring.plan import APPID
+from gossamer.wiring.records import records_of_url
 
 _CRAWLS_SEARCHED = 500
 """Crawls of the frontier that are searched where no name is given. Each costs a few calls."""
@@ -123,7 +123,7 @@ async def find_crawl(
             url_in_first = url_info
     if len(crawls) > 1:  # a single crawl is the result in any case, so its records need not be read
         for crawl in crawls:
-            if crawl.note is not None and last_record(crawl.note, url) is not None:
+            if crawl.note is not None and records_of_url(crawl.note, url).page is not None:
                 return crawl, await _find_url(frontier, crawl, url)
     return crawls[0], url_in_first
 
@@ -174,10 +174,11 @@ async def _known_crawl(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId)
         return None
     run = await frontier.latest_run(crawl) if info is not None else None
     spiders = list(info.spiders) if info is not None else []
+    terms = await frontier.crawl_terms(crawl) if info is not None else []
     if note is None:
-        return KnownCrawl(crawl, info, run, await frontier.crawl_terms(crawl), spiders, None)
+        return KnownCrawl(crawl, info, run, terms, spiders, None)
     spiders = list(dict.fromkeys([note.spider, *spiders]))
-    return KnownCrawl(crawl, info, run or note.run, [note.terms], spiders, note)
+    return KnownCrawl(crawl, info, run or note.run, terms or [note.terms], spiders, note)
 
 
 async def _find_url(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInfo | None:

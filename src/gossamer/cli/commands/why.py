@@ -5,7 +5,9 @@ Fixed: flags, and the fields of the JSON object that `_why` returns, which `--js
 """
 
 import json as json_module
+import os
 import time
+from collections import Counter
 from typing import Annotated, Any
 
 import typer
@@ -19,15 +21,20 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import SHARED_POOL, Terms
-from gossamer.model.info import UrlInfo
+from gossamer.model.info import SpiderCounts, UrlInfo
+from gossamer.model.record import PageRecord
+from gossamer.model.request import DropReason
+from gossamer.net.credentials import hide_secrets
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal
 from gossamer.policy.urls import from_user_input, host, registered_domain
 from gossamer.policy.words import counted, duration_text, explain
 from gossamer.settings import Settings
-from gossamer.wiring.frontier import CrawlNote, last_record
+from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
+from gossamer.wiring.records import FETCHED, RecordsOfUrl, records_of_url
 from gossamer.wiring.worker import make_clients, make_resolver, robots_patience
 from gossamer.worker.context import scope_of
 from gossamer.worker.robots import FrontierRobotsStore, MemoryRobotsStore
@@ -99,22 +106,35 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["crawl"] = (
             crawl.info.state.value if crawl.info else "forgotten: it finished longer ago than the setting retention"
         )
-        terms, refusal = _terms_for(crawl, url)
-        found["scope"] = _scope_text(crawl, refusal)
+        found["run"] = crawl.info.run if crawl.info else None
+        terms, refusal = _terms_for(crawl, known, url)
+        found |= _scope(crawl, known, url, refusal)
         found["blacklisted"] = (await Blacklist(frontier).among([found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _state(known)
             found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
-    found["robots"] = await _robots(settings, crawl, terms, url) if refusal is None else "not checked: out of scope"
-    found["record"] = _record(crawl.note, url) if crawl.note is not None else None
+    # A submitted URL is requested whatever the scope.
+    is_requested = refusal is None or (known is not None and known.seen)
+    found["robots"] = await _robots(settings, crawl, terms, url) if is_requested else "not checked: out of scope"
+    records = records_of_url(crawl.note, url) if crawl.note is not None else RecordsOfUrl()
+    found["record"] = _record(records.page, records.page_in)
+    found["items"] = {_shown(output): count for output, count in records.items.items() if count}
+    found["elsewhere"] = _elsewhere(crawl, records)
+    found["assets"] = sorted({kind for terms in crawl.terms for kind in terms.assets})
+    depths = [terms.maxdepth for terms in crawl.terms if terms.maxdepth is not None]
+    found["maxdepth"] = max(depths) if depths and len(depths) == len(crawl.terms) else None
+    found["links_dropped"] = crawl.info.total().links_dropped if crawl.info else {}
+    if known is not None and known.place == "done" and not (found["record"] or known.failure or known.dropped):
+        found["ends"] = _possible_ends(crawl, known, records)
     return found
 
 
-def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
-    """Return the terms (options of one submission to the crawl) under which the URL is in scope; if there are none, the
-    first terms and why they refuse it."""
+def _terms_for(crawl: KnownCrawl, known: UrlInfo | None, url: str) -> tuple[Terms, Refusal | None]:
+    """Return the terms (options of one submission to the crawl) that the URL's request carries, and why they would
+    refuse a link to it. Where they are not known: terms under which the URL is in scope; if there are none, the first
+    terms and why they refuse it."""
     first: tuple[Terms, Refusal | None] | None = None
-    for terms in crawl.terms:
+    for terms in [known.terms] if known is not None and known.terms is not None else crawl.terms:
         refusal = scope_of(terms).refusal(url)
         if refusal is None:
             return terms, None
@@ -124,12 +144,27 @@ def _terms_for(crawl: KnownCrawl, url: str) -> tuple[Terms, Refusal | None]:
 
 _IN_SCOPE = "inside"
 """Value of the field `scope` of a URL that the crawl may fetch. Part of the JSON: fixed."""
+_PROJECT_RULES = "the Scrapy project's own rules"
+"""Value of that field where only the project knows."""
 
 
-def _scope_text(crawl: KnownCrawl, refusal: Refusal | None) -> str:
-    """Return the field `scope`. `refusal` None: the URL is in scope."""
+def _scope(crawl: KnownCrawl, known: UrlInfo | None, url: str, refusal: Refusal | None) -> dict[str, Any]:
+    """Return the field `scope`, and in `scopes` the number of the crawl's submissions by their verdict, where the
+    verdicts differ and the URL's own submission is not known.
+
+    `refusal`: of `_terms_for`. None: the URL is in scope."""
     if crawl.is_scrapy_project:
-        return "the Scrapy project's own rules"
+        return {"scope": _PROJECT_RULES, "scopes": {}}
+    if known is not None and known.seen and known.spider == ASSET_SPIDER:
+        return {"scope": f"{_IN_SCOPE}: a file that a page embeds or links", "scopes": {}}
+    scopes: Counter[str] = Counter()
+    if known is None or known.terms is None:
+        scopes = Counter(_scope_text(scope_of(terms).refusal(url)) for terms in crawl.terms)
+    return {"scope": _scope_text(refusal), "scopes": dict(scopes) if len(scopes) > 1 else {}}
+
+
+def _scope_text(refusal: Refusal | None) -> str:
+    """Return a scope's verdict. `refusal` None: the URL is in scope."""
     return _IN_SCOPE if refusal is None else f"{refusal.reason}: {refusal.rule}"
 
 
@@ -146,6 +181,7 @@ def _state(info: UrlInfo) -> dict[str, Any]:
         "failed_attempts": info.failed_attempts,
         "deaths": info.deaths,
         "failure": info.failure,
+        "dropped": info.dropped,
     }
 
 
@@ -224,21 +260,55 @@ def _as_crawled(settings: Settings, note: CrawlNote) -> Settings:
     return settings.copy(fetch=settings.fetch.copy(**changed))
 
 
-def _record(note: CrawlNote, url: str) -> dict[str, Any] | None:
-    """Return the result of the URL, as it stands in the crawl's outputs. None: they have no record of it."""
-    last = last_record(note, url)
-    if last is None:
+def _record(page: PageRecord | None, output: str) -> dict[str, Any] | None:
+    """Return the result of the URL, as it stands in this output of the crawl. None: no output has a record of it."""
+    if page is None:
         return None
     return {
-        "url": last.url,
-        "response_url": last.response_url,
-        "success": last.success,
-        "status": last.status_code,
-        "reason": last.reason,
-        "exception": last.exception,
-        "depth": last.depth,
-        "timestamp": last.timestamp,
-        "redirects": [{"url": hop.url, "status": hop.status} for hop in last.redirects],
+        "url": page.url,
+        "response_url": page.response_url,
+        "success": page.success,
+        "status": page.status_code,
+        "reason": page.reason,
+        "exception": page.exception,
+        "depth": page.depth,
+        "timestamp": page.timestamp,
+        "redirects": [{"url": hop.url, "status": hop.status} for hop in page.redirects],
+        "output": _shown(output),
+    }
+
+
+def _elsewhere(crawl: KnownCrawl, records: RecordsOfUrl) -> list[str]:
+    """Return where records of the crawl may be that this command has not read, in words."""
+    if crawl.is_scrapy_project:
+        return ["the feeds and pipelines of the Scrapy project"]
+    if crawl.id.appid != APPID:
+        return ["the outputs of the service's workers: its bus (gossamer dump), unless they were given others"]
+    if crawl.note is None:
+        return ["the outputs of the commands that crawl it"]
+    return ["standard output" if output == "-" else _shown(output) for output in records.unread]
+
+
+def _shown(output: str) -> str:
+    """Return an output as a person names it: relative to this folder, without its secrets."""
+    return hide_secrets(output.removeprefix(os.getcwd() + os.sep))
+
+
+def _possible_ends(crawl: KnownCrawl, known: UrlInfo, records: RecordsOfUrl) -> dict[str, Any]:
+    """Return how the request of a URL without a record may have ended: the number of the spider's requests that ended
+    in each way, less those whose records were read. The frontier has only numbers, and only those of the latest
+    run."""
+    assert crawl.info is not None
+    counts = crawl.info.spiders.get(known.spider, SpiderCounts())
+    # Outputs have the records of earlier runs, too, which are not among the counts.
+    recorded = records.ends_of(known.spider) if crawl.info.run == 1 else Counter[str]()
+    if records.items.total():
+        return {FETCHED: counts.fetched, "failed": {}, "dropped": {}, "earlier_run": crawl.info.run > 1}
+    return {
+        FETCHED: max(0, counts.fetched - recorded[FETCHED]),
+        "failed": dict(Counter(counts.failed) - recorded),
+        "dropped": dict(Counter(counts.dropped) - recorded),
+        "earlier_run": crawl.info.run > 1,
     }
 
 
@@ -246,36 +316,120 @@ def _report(found: dict[str, Any]) -> list[str]:
     """Return what `_why` found as lines for a person."""
     name = found["crawl_id"] if found["appid"] == APPID else f"{found['appid']}/{found['crawl_id']}"
     lines = [f"{found['url']} in the crawl {name} ({found['crawl']})"]
-    lines.append(f"  scope    {found['scope']}")
+    lines += _scope_lines(found)
     lines.append(f"  robots   {found['robots']}")
     if found["blacklisted"]:
         lines.append(f"  domain   on the operator's blacklist: its requests are {found['blacklisted']}")
     known = found.get("known")
     if known:
-        lines.append(f"  found    {_seen_text(known['seen'], found['scope'])}")
-        lines += [f"  {line}" for line in _place_lines(known, found["waits"])]
+        lines.append(f"  found    {_seen_text(found)}")
+        lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
+    lines += [f"  items    {counted(count, 'item')} in {output}" for output, count in found["items"].items()]
     record = found["record"]
     if record:
-        how = f"status {record['status']}" if record["success"] else f"{record['reason']} {record['exception']}".strip()
+        why = ": ".join(filter(None, (explain(record["reason"]).title, record["exception"])))
+        how = f"status {record['status']}" if record["success"] else f"{record['reason']} ({why})"
         lines.append(f"  record   {how}, at depth {record['depth']}, {record['timestamp']}")
         lines += [f"           {hop['status']} from {hop['url']}" for hop in record["redirects"]]
         if record["redirects"]:
             lines.append(f"           ended at {record['response_url']}")
+        lines.append(f"           in {record['output']}")
     elif known and known["place"] == "done" and not known["failure"]:
-        lines.append(
-            "  record   not in this crawl's outputs here: it is on the bus, in another output, or a redirect to"
-        )
-        lines.append("           another domain became a request of its own")
+        lines.append(f"  record   {_no_record_text(found)}")
     return lines
 
 
-def _seen_text(seen: bool, scope: str) -> str:
-    """Return whether the crawl has found the URL, and if not, the reason. `scope`: the field of that name."""
-    if seen:
-        return "yes"
-    if scope != _IN_SCOPE:
-        return "no: out of scope, so never queued, whether or not a page links to it"
-    return "no: no fetched page has a link to it that the crawl follows, or a limit dropped it"
+def _scope_lines(found: dict[str, Any]) -> list[str]:
+    """Return the scope: of the submission that the URL's request belongs to, else of each submission."""
+    scopes = found["scopes"]
+    if not scopes:
+        return [f"  scope    {found['scope']}"]
+    total = sum(scopes.values())
+    lines = [f"{scope} (of {number} of {counted(total, 'kind')} of submissions)" for scope, number in scopes.items()]
+    return [f"  {'scope' if line == lines[0] else '':<8} {line}" for line in lines]
+
+
+_WITHOUT_RECORD = frozenset((DropReason.STOPPED, DropReason.EXPIRED, DropReason.BUDGET, DropReason.MAX_ASSETS))
+"""Reasons for which the frontier itself drops requests: no worker gets them, so they have no record."""
+
+
+def _no_record_text(found: dict[str, Any]) -> str:
+    """Return why a request that is done has no record here, and where it may have one."""
+    ends = found.get("ends") or {FETCHED: 0, "failed": {}, "dropped": {found["known"]["dropped"]: 1}}
+    has_record = ends[FETCHED] or ends["failed"] or not ends["dropped"].keys() <= _WITHOUT_RECORD
+    if ends["dropped"] and not has_record:
+        return "none: the request was dropped before a worker got it"
+    if found["elsewhere"]:
+        return f"not read: it may be in {', '.join(found['elsewhere'])}"
+    if found["items"]:
+        return "none: these outputs take only items"
+    return "none in the crawl's outputs here; tables of items have none, nor have other machines' pages"
+
+
+_LIMITS = frozenset(
+    (
+        DropReason.DEPTH,
+        DropReason.BUDGET,
+        DropReason.PATTERN,
+        DropReason.NOFOLLOW,
+        DropReason.SITEMAP_LIMIT,
+        DropReason.STOPPED,
+        DropReason.EXPIRED,
+    )
+)
+"""Reasons for which links are dropped though they are in scope and were not found before."""
+
+
+def _seen_text(found: dict[str, Any]) -> str:
+    """Return whether the crawl has found the URL, and if not, the reason."""
+    in_scope = found["scope"].startswith(_IN_SCOPE) or found["scope"] == _PROJECT_RULES
+    if found["known"]["seen"]:
+        return "yes" if in_scope else "yes: it was submitted; the scope is for links and redirects"
+    if found["scope"] == _PROJECT_RULES:
+        return "no: no request for it has reached the scheduler"
+    if not in_scope:
+        as_asset = ", and no fetched page has it as an asset" if found["assets"] else ""
+        return f"no: out of scope, so never queued{as_asset or ', whether or not a page links to it'}"
+    limits = {reason: count for reason, count in found["links_dropped"].items() if reason in _LIMITS}
+    dropped = f", or it is one of these dropped links: {_counts_text(limits)}" if limits else ""
+    earlier = ", or an earlier run dropped it" if found["run"] and found["run"] > 1 else ""
+    depth = f" of a depth below {found['maxdepth']}" if found["maxdepth"] is not None else ""
+    return f"no: no fetched page{depth} has a link to it that the crawl follows{dropped}{earlier}"
+
+
+def _counts_text(counts: dict[str, int]) -> str:
+    """Return counts by reason: `robots 3, depth 1`."""
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda one: -one[1]))
+
+
+def _done_text(known: dict[str, Any], ends: dict[str, Any] | None) -> str:
+    """Return how a request ended. `ends`: of `_possible_ends`; None: the end is known, or the record has it."""
+    if known["failure"]:
+        return f"failed: {_reason_text(known['failure'])}; the next start of the crawl fetches it again"
+    if known["dropped"]:
+        return f"dropped: {_reason_text(known['dropped'])}"
+    if ends is None:
+        return "done"
+    ways = [f"{ends[FETCHED]:,} fetched"] if ends[FETCHED] else []
+    for end in ("failed", "dropped"):
+        ways += [f"{count:,} {end} for {_reason_text(reason)}" for reason, count in ends[end].items()]
+    if ends["earlier_run"]:
+        ways.append("all those of earlier runs")
+    if not ways:
+        return "done"
+    if len(ways) > 1:
+        return f"done; its end is not kept, and it is one of these requests of the crawl: {', '.join(ways)}"
+    if ends[FETCHED]:
+        return "fetched"
+    if ends["earlier_run"]:
+        return "done in an earlier run of the crawl"
+    end = "failed" if ends["failed"] else "dropped"
+    return f"{end}: {_reason_text(next(iter(ends[end])))}"
+
+
+def _reason_text(reason: str) -> str:
+    """Return a reason and its words."""
+    return f"{reason} ({explain(reason).title})"
 
 
 def _behind_text(behind: int | None) -> str:
@@ -285,8 +439,8 @@ def _behind_text(behind: int | None) -> str:
     return f" behind {counted(behind, 'other request')} in its queue" if behind else "; it is the next in its queue"
 
 
-def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[str]:
-    """Return where the request is now, and what it waits for. `known`, `waits`: these fields of what `_why` found."""
+def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None, ends: dict[str, Any] | None) -> list[str]:
+    """Return where the request is now, and what it waits for. The arguments are these fields of what `_why` found."""
     lines = []
     match known["place"]:
         case "queued":
@@ -295,11 +449,10 @@ def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None) -> list[st
             lines.append("now      waiting for its next attempt")
         case "leased":
             lines.append(f"now      being fetched by {known['held_by']}")
-        case "done" if known["failure"]:
-            title = explain(known["failure"]).title
-            lines.append(f"now      failed: {known['failure']} ({title}); the next start of the crawl fetches it again")
         case "done":
-            lines.append("now      done")
+            lines.append(f"now      {_done_text(known, ends)}")
+        case _ if known["seen"]:
+            lines.append("now      waiting or done: more requests wait than are searched")
     if known["failed_attempts"]:
         failed = counted(known["failed_attempts"], "attempt")
         lines.append(f"         {failed} failed (the reason is not kept; gossamer fetch shows the answer now)")

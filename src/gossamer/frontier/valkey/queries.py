@@ -10,6 +10,7 @@ page only, so its form may change.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -19,8 +20,10 @@ from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.frontier.valkey.runs import LETTERS, CrawlHome, decode_home, read_home
 from gossamer.frontier.valkey.session import worker_of
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
+from gossamer.model.request import DropReason
 
 # May all be changed freely. Larger values per call make each call longer, and a shard executes no other call meanwhile;
 # larger values of the others find more, with more calls.
@@ -357,7 +360,7 @@ async def find_url(
     reported as done.
     """
     seen = bool(await commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
-    info = UrlInfo(seen=seen, place="unknown")
+    info = UrlInfo(spider=spider, seen=seen, place="unknown")
     blocked, due, clock_offset = await commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
     info.blocked_until = float(blocked) / 1000 if blocked else None
     if not seen:
@@ -371,12 +374,20 @@ async def find_url(
         info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000
     elif (worker := await search.in_leases()) is not None:
         info.place, info.held_by = "leased", worker
-    else:
+    elif not search.is_cut:
         info.place = "done"
         info.failure = await search.in_failures()
     if search.entry is not None:
-        info.deaths, info.failed_attempts, *_ = codec.decode_entry(search.entry)
+        info.deaths, info.failed_attempts, _, number, *_ = codec.decode_entry(search.entry)
+        info.terms = await search.terms(number)
+    if info.place in ("queued", "later") and (reason := await search.early_end()) is not None:
+        return UrlInfo(spider=spider, seen=True, place="done", dropped=reason, terms=info.terms)
     return info
+
+
+_DROP_REASONS = {b"s": DropReason.STOPPED, b"e": DropReason.EXPIRED, b"b": DropReason.BUDGET}
+"""Reason for which requests are dropped, by the letter for the end of their crawl or part. As END_REASONS in
+`end_reasons.lua`; after the run has finished, only the counters have the reason."""
 
 
 class _UrlSearch:
@@ -391,6 +402,8 @@ class _UrlSearch:
         self._token_bytes, self._spider_bytes, self._url_bytes = self._token.encode(), spider.encode(), url.encode()
         self.entry: bytes | None = None
         """Entry of the request, once it is found where it waits or is held."""
+        self.is_cut = False
+        """True: more requests wait than were searched."""
 
     async def in_queues(self, domain: str) -> tuple[int, int] | None:
         """Return priority and position of the request in the domain's queues. None: it is not among the entries that
@@ -415,6 +428,7 @@ class _UrlSearch:
                 yield first + offset, element
             if len(page) < _ENTRIES_A_CALL:
                 return
+        self.is_cut = True
 
     async def in_retries(self) -> float | None:
         """Return when the request is retried, in ms of the shard's time. None: it does not wait for a retry."""
@@ -425,7 +439,10 @@ class _UrlSearch:
                 if self._is_retry(member):
                     return float(due)
             looked_at += _ENTRIES_A_CALL
-            if cursor == b"0" or looked_at >= _ENTRIES_LOOKED_AT:
+            if cursor == b"0":
+                return None
+            if looked_at >= _ENTRIES_LOOKED_AT:
+                self.is_cut = True
                 return None
 
     async def in_leases(self) -> str | None:
@@ -438,6 +455,32 @@ class _UrlSearch:
                 if any(self._is_lease(raw) for field, raw in codec.hash_fields(leases).items() if field != b"last"):
                     return worker_of(name)
         return None
+
+    async def early_end(self) -> str | None:
+        """Return the reason for which the shard has dropped all waiting requests of the spider: their entries stay in
+        the queues for a moment. Empty: one of several reasons. None: it has not dropped them."""
+        key, spider = self._keys.key(KeyPattern.COUNTERS, token=self._token), self._spider
+        counters = [f"D:{spider}:{reason}" for reason in _DROP_REASONS.values()]
+        fields = ("run", "st", f"st:{spider}", *counters)
+        run, state, part, *dropped = await self._commands.plain(self._shard, "HMGET", key, *fields)
+        if run is None or int(run) != self._run:
+            return None
+        if state == b"b" and spider == ASSET_SPIDER:  # a page budget that is used up does not end the assets
+            state = b"r"
+        if (reason := _DROP_REASONS.get(state) or _DROP_REASONS.get(part)) is not None:
+            return reason
+        if state != b"f":
+            return None
+        reasons = [reason for reason, count in zip(_DROP_REASONS.values(), dropped, strict=True) if count]
+        return reasons[0] if len(reasons) == 1 else ""
+
+    async def terms(self, number: int) -> Terms | None:
+        """Return the terms with this number on the shard. None: they are deleted."""
+        token, plain = self._token, partial(self._commands.plain, self._shard)
+        raw = await plain("HGET", self._keys.key(KeyPattern.TERMS, token=token), number)
+        if raw is None and number == 1:  # the first terms are stored with the counters where they are short
+            raw = await plain("HGET", self._keys.key(KeyPattern.COUNTERS, token=token), "t")
+        return None if raw is None else codec.unpack_stored_terms(raw)
 
     async def in_failures(self) -> str:
         """Return the reason of the request's last failure. Empty: it is not among the failed requests that its crawl
